@@ -26,7 +26,7 @@ from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, RequestKind, RequestState
 from sources.xlog.options import parse_options
-from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from warehouse.gaps import TABLE, Gap, open_gaps
 from warehouse.primary import require_primary
@@ -118,7 +118,7 @@ def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str,
     for source in log_stream.options.sources:
         directory = log_stream.directory(source.name)
         try:
-            found[source.name] = known.get(identity_of(directory, directory.listing(), None))
+            found[source.name] = known.get(replicaset_uuid_of(directory, directory.listing(), None))
         except (AggregatorError, OSError) as error:
             print(f"the replicaset of source {source.name} is unknown: {error}")
             found[source.name] = None

@@ -28,7 +28,7 @@ from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, renew_ack, write_ack
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.vclock import Vclock
-from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 
 log = logging.getLogger(__name__)
@@ -132,5 +132,7 @@ class Acknowledger:
         """Return the uuid of a source's replicaset; it is found once, and remembered."""
         if source.name not in self._replicaset_uuid_by_source:
             directory = self._log_stream.directory(source.name)
-            self._replicaset_uuid_by_source[source.name] = identity_of(directory, directory.listing(), None)
+            self._replicaset_uuid_by_source[source.name] = replicaset_uuid_of(
+                directory, directory.listing(), None
+            )
         return self._replicaset_uuid_by_source[source.name]

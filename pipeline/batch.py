@@ -158,7 +158,7 @@ class BatchWriter:
     ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._plan(executor, segments, healing, reader)
-        if not plan.row_count and not any(segment.registered for segment in segments):
+        if not plan.row_count and not any(segment.left_out_registrations for segment in segments):
             self._commit_instant(name)
             return 0, 0
         self._lock.check()

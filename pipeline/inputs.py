@@ -16,7 +16,7 @@ from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import shared
+from sources.xlog.format.vclock import without_local
 from sources.xlog.reader import reader
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
@@ -55,8 +55,8 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         dict(segment.vclock),
         _server_version_at(segment, meta, known, limits),
         peer_versions(meta, segment.file),
-        segment.vinyl or frozenset(),
-        registered=segment.registered,
+        segment.vinyl_space_ids or frozenset(),
+        registered=segment.left_out_registrations,
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
         earlier=_vclock_before(segment),
@@ -70,10 +70,14 @@ def _vclock_before(segment: Segment) -> dict[int, int]:
     """
     if segment.is_snapshot or not segment.is_log:
         return {}
-    found = shared(segment.vclock)
-    if segment.origins is None:
+    found = without_local(segment.vclock)
+    if segment.origin_spans is None:
         return found
-    return {replica_id: lsn for replica_id, lsn in found.items() if replica_id in segment.origins[0].wanted}
+    return {
+        replica_id: lsn
+        for replica_id, lsn in found.items()
+        if replica_id in segment.origin_spans[0].wanted_ids
+    }
 
 
 def _server_version_at(
@@ -93,10 +97,17 @@ def _server_version_at(
 
 
 def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Iterator[str]:
-    selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    selection = Selection(space_ids=frozenset({int(SystemSpace.SCHEMA)}))
     fs, path = reader.open_fs(segment.path)
     for batch in reader.read_rows(
-        fs, path, meta.length, segment.begin, selection, Mode.DROPMALFORMED, exact=True, limits=limits
+        fs,
+        path,
+        meta.length,
+        segment.begin,
+        selection,
+        Mode.DROPMALFORMED,
+        at_block_starts=True,
+        limits=limits,
     ):
         versions = map(server_version_in_schema, batch.column("tuple").to_pylist())
         yield from (version for version in versions if version is not None)

@@ -78,7 +78,7 @@ class Planner:
         """
         numbered = {segment.number: segment for segment in segments}
         sources = len(self.config.sources)
-        limits = reader.Limits(block=self.config.max_block_bytes)
+        limits = reader.Limits(max_block_bytes=self.config.max_block_bytes)
         parts_read = log_segments(segments, self.state, limits)
         own = with_members(parts_read, numbered, log_stream, self.state, sources)
         known, watched = sync_spaces(self.state), watched_spaces(self.state)

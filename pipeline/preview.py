@@ -118,7 +118,7 @@ def preview_next_run(config: Config) -> Preview:
         plan=plan if plan.row_count else None,
         start_offsets=begins,
         bytes=_bytes_by_replicaset(segments),
-        unreadable_sources=dict(log_stream.unreadable),
+        unreadable_sources=dict(log_stream.unreadable_sources),
         tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
         masks=masks,
         own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
@@ -181,7 +181,7 @@ def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
 
 def _end_offset(log_stream: LogStream, start: Offset) -> Offset:
     offset = log_stream.latest(start)
-    for _ in range(MAX_INSTANTS if log_stream.options.instants else 0):
+    for _ in range(MAX_INSTANTS if log_stream.options.marker_spaces else 0):
         further = log_stream.latest(offset)
         if further == offset:
             break

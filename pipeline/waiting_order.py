@@ -21,7 +21,7 @@ from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
 from pipeline.waiting import PendingPart, PendingRows, pending_by_segment, vclock_before_file, waiting_segment
-from sources.xlog.format.vclock import joined
+from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.stream.segment import Segment
 from warehouse.commits import OpenTables
 
@@ -123,7 +123,7 @@ def _order_of_replicaset(
     if generation is None:
         return order_waiting(settled, waiting, logs)
     passed = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
-    return order_waiting(joined(settled, generation.settled), waiting, logs, passed)
+    return order_waiting(vclock_maximum(settled, generation.settled), waiting, logs, passed)
 
 
 def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
@@ -214,7 +214,7 @@ def _holes_before(part: LogPart, read: Mapping[int, int]) -> list[InstanceLsns]:
     before: dict[int, int] = {}
     for one in part.ranges:
         before[one.replica_id] = min(one.first - 1, before.get(one.replica_id, one.first))
-    before = joined(before, part.earlier)
+    before = vclock_maximum(before, part.earlier)
     return [InstanceLsns(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
 
 

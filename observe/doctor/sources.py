@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from observe.doctor.findings import Finding, fail, ok, warn
-from sources.xlog.format.vclock import is_at_most, joined
+from sources.xlog.format.vclock import is_at_most, vclock_maximum
 
 MAX_CLOCK_AHEAD_SECONDS = 5.0
 """Seconds by which a server's clock may be ahead without a warning; policies compare times of replicasets."""
@@ -37,7 +37,7 @@ class LogHole:
 
         `settled_vclock` is the vclock up to which the tables have the replicaset's rows.
         """
-        known = joined(self.vclock_before, settled_vclock)
+        known = vclock_maximum(self.vclock_before, settled_vclock)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
             for replica_id, lsn in sorted(self.vclock_after.items())
@@ -210,7 +210,7 @@ def _check_source(
     )
     yield from _check_identity(source, subject)
     begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
-    yield from _check_completeness(source, subject, joined(settled_vclock, begin))
+    yield from _check_completeness(source, subject, vclock_maximum(settled_vclock, begin))
     if not source.log_count:
         yield warn(
             "no_logs",

@@ -19,7 +19,7 @@ from schemas.errors import SourceError, XlogMetaIncompleteError
 from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.vclock import is_at_most
-from sources.xlog.reader.plain_rows import PlainRow, blocks, read_meta, rows
+from sources.xlog.reader.plain_rows import PlainRow, decode_rows, read_blocks, read_meta
 from udfs.before_replace.row import decode
 
 POLL_SECONDS = 0.2
@@ -128,8 +128,11 @@ def _rows_by_block(
             raise
         catalog.begin_file(meta.other.get("Version"))
         position = meta.length
-    for begin, data, end in blocks(stream, position, file.name):
-        yield end, [LoggedRow(file.name, row, catalog.process(row)) for row in rows(data, begin, file.name)]
+    for begin, data, end in read_blocks(stream, position, file.name):
+        yield (
+            end,
+            [LoggedRow(file.name, row, catalog.process(row)) for row in decode_rows(data, begin, file.name)],
+        )
 
 
 def prepare_catalog(first_file: Path, catalog: LogCatalog) -> None:
@@ -165,14 +168,14 @@ def _update_catalog(file: Path, catalog: LogCatalog) -> None:
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))
-        for begin, data, _ in blocks(stream, meta.length, file.name):
+        for begin, data, _ in read_blocks(stream, meta.length, file.name):
             if (
                 not catalog.stores_all_tuples
                 and meta.filetype == "XLOG"
                 and not any(id_ in data for id_ in _ENCODED_DEFINING_IDS)
             ):
                 continue
-            for row in rows(data, begin, file.name):
+            for row in decode_rows(data, begin, file.name):
                 # The rows of a snapshot are ordered by space id.
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
                 if is_user and meta.filetype == "SNAP" and not catalog.stores_all_tuples:

@@ -78,7 +78,7 @@ def instant_label(name: BatchName, after: State) -> str | None:
     if found is None:
         return None
     waiting = sorted(
-        u for u in found.replicasets if u in after.replicasets and after.replicasets[u].has_waiting_rows
+        u for u in found.replicaset_uuids if u in after.replicasets and after.replicasets[u].has_waiting_rows
     )
     if waiting:
         log.warning(

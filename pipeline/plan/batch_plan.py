@@ -55,7 +55,7 @@ from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
 from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
-from sources.xlog.format.vclock import joined
+from sources.xlog.format.vclock import vclock_maximum
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
 from udfs.versions.fold import TUPLE_LIMIT
@@ -311,7 +311,7 @@ def _decide_replicaset(
     # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
     known = replace(known, settled={**views.bases, **known.settled})
     if generation is not None:
-        known = replace(known, settled=joined(known.settled, generation.settled))
+        known = replace(known, settled=vclock_maximum(known.settled, generation.settled))
     is_sync = _sync_test(known, all_control, parts)
     earlier = {part.number: translate_vclock(part.earlier, ids[part.number]) for part in parts}
     settlement = settle(

@@ -28,7 +28,7 @@ from pipeline.plan.summary import ControlRow
 from pipeline.state import ReplicasetState
 from schemas.iproto import SystemSpace
 from schemas.states import SpaceEvent
-from sources.xlog.format.vclock import is_at_most, joined, shared
+from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) 
     if known is None or first is None or not first.is_snapshot:
         return None
     ids = known.id_translations.get(first.source, {})
-    vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
+    vclock = {ids.get(i, i): lsn for i, lsn in without_local(first.vclock).items()}
     if not (first.heals or first.is_generation) and is_at_most(vclock, known.settled):
         return None
     position = LogPosition(first.number, 0, 0)
@@ -83,7 +83,7 @@ def find_generation(known: ReplicasetState | None, parts: Sequence[LogSegment]) 
         for i, lsn in sorted(vclock.items())
         if lsn > known.settled.get(i, 0)
     )
-    return SnapshotGeneration(first.number, joined(known.settled, vclock), gaps, first.spaces)
+    return SnapshotGeneration(first.number, vclock_maximum(known.settled, vclock), gaps, first.spaces)
 
 
 def apply_generation(

@@ -41,7 +41,7 @@ from schemas.iproto import (
 )
 from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.states import HELD_PREFIX
-from sources.xlog.format.rows import ABSENT, NO_TIME, Headers
+from sources.xlog.format.rows import ABSENT, ABSENT_TIMESTAMP, Headers
 from udfs.keys.keys import canonical_prefixes, key_plan
 from udfs.tuples.row_body import delete_ranges
 
@@ -138,7 +138,7 @@ def row_headers(rows: pa.RecordBatch) -> Headers:
         position=_int64_column(rows, "position", 0),
         lsn=_int64_column(rows, "lsn", ABSENT),
         tsn=_int64_column(rows, "tsn", ABSENT),
-        timestamp=_int64_column(rows, "timestamp", NO_TIME),
+        timestamp=_int64_column(rows, "timestamp", ABSENT_TIMESTAMP),
         row=_int64_column(rows, "row", 0).astype(np.int32),
         type=codes[kinds.indices.to_numpy(zero_copy_only=False)],
         replica_id=_int64_column(rows, "replica_id", ABSENT).astype(np.int32),
@@ -232,7 +232,7 @@ def summarize(
         transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_latest_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
+        last_time=_latest_time(headers.timestamp[named & (headers.timestamp != ABSENT_TIMESTAMP)]),
     )
 
 

@@ -22,7 +22,7 @@ from schemas.system_tuples import fields_of
 from sources.spool import state as spool_state
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import is_at_most, shared
+from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.reader import reader
 
 EPOCH_KEY = "aggregator_epoch"
@@ -199,14 +199,14 @@ def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
     if not snapshots:
         return None
     newest, served = snapshots[-1], Served()
-    start = shared(newest.meta.vclock)
-    after = [number for number, file in enumerate(logs) if is_at_most(shared(file.meta.vclock), start)]
+    start = without_local(newest.meta.vclock)
+    after = [number for number, file in enumerate(logs) if is_at_most(without_local(file.meta.vclock), start)]
     spaces = frozenset(_KEY_FIELDS)
     # After a kill, rows after the snapshot may be in the log that began before it: so rows are selected by lsn.
-    later = Selection(spaces=spaces, from_vclock=start)
+    later = Selection(space_ids=spaces, from_vclock=start)
     for file in (newest, *logs[after[-1] if after else 0 :]):
-        selection = Selection(spaces=spaces) if file is newest else later
-        limits = reader.Limits(block=limit)
+        selection = Selection(space_ids=spaces) if file is newest else later
+        limits = reader.Limits(max_block_bytes=limit)
         for batch in reader.read_rows(_FILES, str(file.path), 0, None, selection, limits=limits):
             for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():
                 if row["type"] == "DELETE":

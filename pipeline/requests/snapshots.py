@@ -33,13 +33,13 @@ from schemas.iproto import SystemSpace
 from schemas.space import space_of
 from schemas.system_tuples import fields_of
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
+from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_most
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import is_at_most, shared
+from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from udfs.keys.row_hash import row_hashes
 from warehouse.gaps import gap_of
@@ -86,7 +86,7 @@ def heal(
         reason = "its replicaset has no tables yet" if known is None else "there is no complete snapshot"
         raise SourceError(reason, source=source, advice="it cannot heal anything")
     healing = plan_healing(
-        *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
+        *(warehouse.open_tables, known, source, without_local(snapshot.vclock)),
         lambda: hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
     )
     rows = read_snapshot(writer, log_stream, source, snapshot, healing, name)
@@ -100,7 +100,7 @@ def heal(
 
 def known_replicaset(writer: BatchWriter, directory: Directory, listing: Listing) -> ReplicasetState | None:
     """Return the state of a source's replicaset, None if the tables do not have it."""
-    return writer.state.replicasets.get(identity_of(directory, listing, None))
+    return writer.state.replicasets.get(replicaset_uuid_of(directory, listing, None))
 
 
 def read_snapshot(
@@ -108,7 +108,7 @@ def read_snapshot(
 ) -> int:
     """Process a snapshot as a healing batch, and return the number of rows read."""
     begin = entry_at(source, snapshot)
-    end = entry_at(source, snapshot, log_stream.directory(source).ends.of(snapshot, closed=True).position)
+    end = entry_at(source, snapshot, log_stream.directory(source).ends.end_of(snapshot, closed=True).position)
     segments = segments_between(log_stream, {healing.uuid: begin}, {healing.uuid: end})
     rows, _ = writer.process(segments, BatchName(name, 0), healing, log_stream)
     return rows
@@ -128,13 +128,18 @@ def hashes_after(
         The replicaset's id of each of the source's replica ids that differs from it.
 
     """
-    first = newest_at_most(listing.logs, snapshot.vclock, local=True)
+    first = newest_index_at_most(listing.logs, snapshot.vclock, with_local=True)
     wanted = Selection(from_vclock=snapshot.vclock)
     parts: list[pa.Table] = []
     for file in listing.logs[first or 0 :]:
-        end = directory.ends.of(file, closed=False).position
+        end = directory.ends.end_of(file, closed=False).position
         rows = reader.read_rows(
-            *directory.locate(file.name), file.header, end, wanted, directory.mode, limits=directory.limits
+            *directory.locate(file.name),
+            file.header_bytes,
+            end,
+            wanted,
+            directory.mode,
+            limits=directory.limits,
         )
         for batch in rows:
             own = [ids.get(i, i) for i in batch.column("replica_id").to_pylist()]
@@ -292,9 +297,9 @@ def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnaps
     """Read the spaces of one source, and return what was done."""
     source, log_stream, snapshot, ids = found.source, found.log_stream, found.snapshot, found.ids
     directory, known = log_stream.directory(source), writer.state.replicasets[found.known.uuid]
-    log_stream.options = replace(log_stream.options, spaces=READ_WITH_SPACES | ids.keys())
+    log_stream.options = replace(log_stream.options, space_ids=READ_WITH_SPACES | ids.keys())
     healing = plan_healing(
-        *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
+        *(warehouse.open_tables, known, source, without_local(snapshot.vclock)),
         lambda: hashes_after(directory, found.listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
@@ -322,7 +327,7 @@ def newest_usable_snapshot(
     """
     ids = known.id_translations.get(source, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
-        vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
+        vclock = {ids.get(i, i): lsn for i, lsn in without_local(file.vclock).items()}
         if is_at_most(vclock, known.settled):
             return file
     raise SourceError(
@@ -335,7 +340,7 @@ def newest_usable_snapshot(
 def space_names_by_id(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
     """Return the names of those of the given spaces that a snapshot has, by space id."""
     found = {}
-    wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
+    wanted = Selection(space_ids=frozenset({int(SystemSpace.SPACE)}))
     for batch in reader.read_rows(
         *directory.locate(snapshot.name), selection=wanted, limits=directory.limits
     ):

@@ -20,8 +20,8 @@ from pipeline.state import State
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, GapState
 from sources.xlog.directory.directory import Directory
-from sources.xlog.format.vclock import is_at_most, shared
-from sources.xlog.stream.identity import identity_of
+from sources.xlog.format.vclock import is_at_most, without_local
+from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from warehouse.commits import OpenTables, TableFile
 from warehouse.gaps import KEY
@@ -88,13 +88,13 @@ def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = 
 def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
     """Return the replicaset of a source, and the vclock of its newest snapshot that the tables have reached."""
     listing = directory.listing()
-    uuid = identity_of(directory, listing)
+    uuid = replicaset_uuid_of(directory, listing)
     one = state.replicasets.get(uuid)
     if one is None:
         return uuid, None
     ids = one.id_translations.get(directory.source.name, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
-        vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
+        vclock = {ids.get(i, i): lsn for i, lsn in without_local(file.vclock).items()}
         if is_at_most(vclock, one.settled):
             return uuid, vclock
     return uuid, None

@@ -20,7 +20,7 @@ from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.rows import walk_snapshot, walk_stream
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.format.block import BLOCK_LIMIT
-from sources.xlog.format.damage import beyond_limit
+from sources.xlog.format.damage import transaction_limit_error
 
 OUT_BYTES = 1 << 20
 TRANSACTIONS = 1 << 15
@@ -123,7 +123,7 @@ class _KernelOutput:
         """Enlarge the buffer for the next row; raise an error if the transaction exceeds the limit."""
         need, most = int(self.state[kernel.NEEDED_BYTES]), self._limit + kernel.HEAD_ROOM
         if need > most:
-            raise beyond_limit(self._limit, peer=self._peer)
+            raise transaction_limit_error(self._limit, peer=self._peer)
         size = min(max(2 * self.out.size, need), most)
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
 
@@ -131,7 +131,7 @@ class _KernelOutput:
         """Return the size of the next packet; raise an error if it is larger than any accepted transaction."""
         need = int(self.state[kernel.NEEDED_BYTES])
         if status == kernel.END_OF_INPUT and need > self._limit + PACKET_ROOM:
-            raise beyond_limit(self._limit, peer=self._peer)
+            raise transaction_limit_error(self._limit, peer=self._peer)
         return need
 
 

@@ -24,9 +24,9 @@ from sources.spool.state import SET_ASIDE, SpoolFile
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import joined, same, shared
+from sources.xlog.format.vclock import are_equal, vclock_maximum, without_local
 from sources.xlog.reader import reader
-from sources.xlog.stream.origins import IdAssignment, expelled, first_owners, registration
+from sources.xlog.stream.origins import IdAssignment, expelled_replica_id, first_owners, id_assignment_of
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +91,11 @@ class SpoolCatalog:
         It is where the oldest log after the last gap begins. A log after a gap has equal VClock and PrevVClock headers.
         """
         for file in reversed(self.logs):
-            if file.meta.prev_vclock is not None and same(file.meta.prev_vclock, file.meta.vclock):
-                return shared(file.meta.vclock)
+            if file.meta.prev_vclock is not None and are_equal(file.meta.prev_vclock, file.meta.vclock):
+                return without_local(file.meta.vclock)
         if self.logs:
-            return shared(self.logs[0].meta.vclock)
-        return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
+            return without_local(self.logs[0].meta.vclock)
+        return without_local(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
     def sendable_end(self, path: Path) -> int:
         """Return up to which byte of a log the catalog has read: only blocks that begin before it may be sent.
@@ -194,7 +194,10 @@ class SpoolCatalog:
                 return
         except XlogError:
             path = str(file.path)
-            if reader.block_boundary(_FILES, path, begin, file.meta.length, limit=self.limit) == begin:
+            if (
+                reader.first_block_start(_FILES, path, begin, file.meta.length, max_block_bytes=self.limit)
+                == begin
+            ):
                 raise
         self._read_ends.pop(file.path.name, None)
         self._registrations.pop(file.path, None)
@@ -202,33 +205,35 @@ class SpoolCatalog:
         self._read_log(file, file.meta.length)
 
     def _read_log(self, file: SpoolFile, begin: int) -> None:
-        end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
+        end, is_closed = reader.end_of_complete_blocks(_FILES, str(file.path), begin, self.limit)
         open_log = None if self._durable_end is None else self._durable_end()
         if open_log is not None and open_log[0] == file.path:
             end, is_closed = min(end, open_log[1]), False
         if is_closed and (end > begin or file.path.name in self._read_ends):
             self._closed.add(file.path.name)  # a closed log without rows may be reopened
         if end <= begin:
-            self.vclock = joined(self.vclock, shared(file.meta.vclock))
+            self.vclock = vclock_maximum(self.vclock, without_local(file.meta.vclock))
             return
         top, has_system_rows = np.zeros(VCLOCK_MAX, np.int64), False
-        limits = reader.Limits(block=self.limit)
-        for rows in reader.read_headers(_FILES, str(file.path), begin, end, exact=True, limits=limits):
+        limits = reader.Limits(max_block_bytes=self.limit)
+        for rows in reader.read_headers(
+            _FILES, str(file.path), begin, end, at_block_starts=True, limits=limits
+        ):
             np.maximum.at(top, rows.replica_id, rows.lsn)
             has_system_rows = has_system_rows or bool(np.isin(rows.space_id, list(_SPACES)).any())
         if has_system_rows:
             self._read_system_rows(file, begin, end)
         reached = {i: int(lsn) for i, lsn in enumerate(top) if i and lsn}
-        self.vclock = joined(joined(self.vclock, shared(file.meta.vclock)), reached)
+        self.vclock = vclock_maximum(vclock_maximum(self.vclock, without_local(file.meta.vclock)), reached)
         self._read_ends[file.path.name] = end
 
     def _read_system_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
-        selection = Selection(spaces=_SPACES)
+        selection = Selection(space_ids=_SPACES)
         batches = reader.read_rows(
             *(_FILES, str(file.path), begin, end, selection),
-            exact=end is not None,
+            at_block_starts=end is not None,
             meta=file.meta,
-            limits=reader.Limits(block=self.limit),
+            limits=reader.Limits(max_block_bytes=self.limit),
         )
         for batch in batches:
             for row in batch.select(_COLUMNS).to_pylist():
@@ -237,7 +242,7 @@ class SpoolCatalog:
                 else:
                     self._apply_schema_row(row, file.path)
         if file.path.suffix == ".snap":
-            self.vclock = joined(self.vclock, shared(file.meta.vclock))
+            self.vclock = vclock_maximum(self.vclock, without_local(file.meta.vclock))
 
     def _apply_schema_row(self, row: Mapping[str, Any], path: Path) -> None:
         try:
@@ -254,14 +259,14 @@ class SpoolCatalog:
     def _apply_cluster_row(self, row: Mapping[str, Any], file: SpoolFile) -> None:
         path, is_log = file.path, file.path.suffix == ".xlog"
         # A snapshot after a gap does not name the instances of rows before the gap.
-        continues = is_log or same(self.vclock, shared(file.meta.vclock))
+        continues = is_log or are_equal(self.vclock, without_local(file.meta.vclock))
         for id_, uuid in first_owners([row]).items():
             if id_ not in self._owners:
                 self._first_owners.setdefault(id_, uuid if continues else None)
         if row["type"] == "DELETE":
-            self.cluster.pop(expelled(row) or 0, None)
+            self.cluster.pop(expelled_replica_id(row) or 0, None)
             return
-        registered = registration(row)
+        registered = id_assignment_of(row)
         if registered is None:
             logger.warning("%s: the row of _cluster at byte %d registers no instance", path, row["position"])
             return

@@ -24,11 +24,17 @@ from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, decompress
-from sources.xlog.format.damage import Status, damage
-from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, frame_bound, walk_blocks
+from sources.xlog.format.damage import WalkStatus, damage_error
+from sources.xlog.format.kernels.chain import (
+    BLOCK_BEGIN,
+    BLOCK_END,
+    BLOCK_ZSTD,
+    decompressed_bound,
+    walk_blocks,
+)
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
-from sources.xlog.format.vclock import Vclock, is_at_most, shared
-from sources.xlog.stream.origins import unknown_instance
+from sources.xlog.format.vclock import Vclock, is_at_most, without_local
+from sources.xlog.stream.origins import unknown_instance_error
 
 READ_BYTES = 1 << 20
 BLOCKS = 1 << 12
@@ -84,10 +90,10 @@ class BlockReader:
             stop = data.size if limit is None else min(data.size, limit - self.position)
             count, end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
             if status < 0:
-                raise damage(Status(int(status)), self.path.name, self.position + int(end))
+                raise damage_error(WalkStatus(int(status)), self.path.name, self.position + int(end))
             blocks_read = [self._block_rows(data, blocks[:, k]) for k in range(count)]
             self.position += int(end)
-            self.is_closed = status == Status.EOF
+            self.is_closed = status == WalkStatus.EOF
             if blocks_read or data.size < self._size or stop < data.size:
                 self._size = READ_BYTES
                 return blocks_read
@@ -99,7 +105,7 @@ class BlockReader:
         begin, end = int(block[BLOCK_BEGIN]), int(block[BLOCK_END])
         if not block[BLOCK_ZSTD]:
             return data[begin:end]
-        bound = int(frame_bound(data, begin, end))
+        bound = int(decompressed_bound(data, begin, end))
         if bound < 0:
             raise SpoolError(
                 "a block is not exactly one zstd frame", file=str(self.path), offset=self.position
@@ -112,7 +118,7 @@ class BlockReader:
                 f"a block cannot be decompressed: {error}", file=str(self.path), offset=self.position
             ) from None
         if size > self._limit:
-            raise damage(Status.TOO_BIG, self.path.name, self.position)
+            raise damage_error(WalkStatus.TOO_BIG, self.path.name, self.position)
         return out[:size]
 
 
@@ -164,7 +170,7 @@ class RowFramer:
             if status == kernel.STOP_ROW:
                 self.on_stop_row()
             if status == kernel.UNKNOWN_INSTANCE:
-                raise unknown_instance(int(state[kernel.REPLICA]), lsn=int(state[kernel.ROW_LSN]))
+                raise unknown_instance_error(int(state[kernel.REPLICA]), lsn=int(state[kernel.ROW_LSN]))
             if status < 0:
                 raise ProtocolError("a row of the spool is not a valid xrow")
 
@@ -178,7 +184,7 @@ def compile_kernels() -> None:
     for block in (rows, read_only):
         list(RowFramer(0, {}).packets(block))
     walk_blocks(read_only, 0, 0, 0, BLOCK_LIMIT, True, np.empty((4, 1), np.int64))
-    frame_bound(read_only, 0, 0)
+    decompressed_bound(read_only, 0, 0)
 
 
 def snapshot_packets(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
@@ -320,7 +326,7 @@ class LogPackets:
         following = (
             () if path is None else self._catalog.registrations(path)[self._applied_registrations :][:1]
         )
-        self._framer.stop_row[:] = (following[0].origin, following[0].lsn) if following else (0, 0)
+        self._framer.stop_row[:] = (following[0].origin_id, following[0].lsn) if following else (0, 0)
 
     def _apply_registration(self) -> None:
         if self._reader is not None:
@@ -333,7 +339,7 @@ class LogPackets:
     def _needed_vclock(self, vclock: Vclock, owners: Mapping[int, str]) -> dict[int, int]:
         """Return a vclock without the ids whose rows are left out."""
         treatments = self._treatment_rule(owners)
-        return {i: lsn for i, lsn in shared(vclock).items() if treatments[i]}
+        return {i: lsn for i, lsn in without_local(vclock).items() if treatments[i]}
 
     def _covers(self, file: SpoolFile) -> bool:
         """Return whether a log begins at or before the subscriber's vclock."""
@@ -344,5 +350,5 @@ class LogPackets:
     def _gap_error(self, vclock: Mapping[int, int]) -> GapError:
         return GapError(
             f"Missing .xlog file between LSN {sum(self.vclock.values())} {self.vclock} "
-            f"and {sum(shared(vclock).values())} {shared(vclock)}"
+            f"and {sum(without_local(vclock).values())} {without_local(vclock)}"
         )

@@ -30,7 +30,7 @@ from sources.relay.options import RelayOptions
 from sources.relay.outflow import compile_kernels
 from sources.relay.session import RelaySession
 from sources.spool.acks import SUBSCRIBER, renew_ack, write_ack
-from sources.xlog.format.vclock import distance
+from sources.xlog.format.vclock import rows_ahead
 
 logger = logging.getLogger(__name__)
 
@@ -276,7 +276,7 @@ def relay_status(relay: Relay) -> dict[str, Any]:
                 "peer": session.peer,
                 "sent_bytes": session.sent_bytes,
                 "acknowledged": {str(i): lsn for i, lsn in sorted(session.acknowledged.items())},
-                "lag_rows": distance(relay.catalog.vclock, session.acknowledged),
+                "lag_rows": rows_ahead(relay.catalog.vclock, session.acknowledged),
             }
             for session in relay.sessions
             if session.subscriber is not None

@@ -22,7 +22,7 @@ from pathlib import Path
 from schemas.errors import AggregatorError
 from sources.spool.options import SpoolRetention
 from sources.xlog.format.vclock import vclock_of
-from sources.xlog.format.writer import force_directory, write_all
+from sources.xlog.format.writer import sync_directory, write_all
 
 FOLDER = "acks"
 SUBSCRIBER = "relay-"
@@ -84,7 +84,7 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    force_directory(folder)
+    sync_directory(folder)
 
 
 def renew_ack(spool: Path, reader: str) -> bool:

@@ -21,7 +21,7 @@ from schemas.errors import SpoolFullError
 from sources.spool.acks import ReaderAck
 from sources.spool.options import SpoolRetention
 from sources.spool.state import SpoolFile, spool_files
-from sources.xlog.format.vclock import is_at_most, shared
+from sources.xlog.format.vclock import is_at_most, without_local
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def _acknowledged_logs(
         return []
     old_logs = []
     for file, following in zip(closed, logs[1:], strict=True):
-        if not all(is_at_most(shared(following.meta.vclock), ack.vclock) for ack in acks.values()):
+        if not all(is_at_most(without_local(following.meta.vclock), ack.vclock) for ack in acks.values()):
             break
         old_logs.append(file)
     return old_logs
@@ -88,11 +88,11 @@ def _logs_beyond_limits(
 
 def _ends_before_snapshot(file: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
     following = logs[logs.index(file) + 1]
-    return is_at_most(shared(following.meta.vclock), shared(snapshot.meta.vclock))
+    return is_at_most(without_local(following.meta.vclock), without_local(snapshot.meta.vclock))
 
 
 def _precedes_log(snapshot: SpoolFile, log: SpoolFile) -> bool:
-    before, first = shared(snapshot.meta.vclock), shared(log.meta.vclock)
+    before, first = without_local(snapshot.meta.vclock), without_local(log.meta.vclock)
     return before != first and is_at_most(before, first)
 
 

@@ -28,7 +28,7 @@ from sources.spool.options import SpoolOptions
 from sources.spool.state import LogTail, SpoolState, file_name
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import EOF_MARKER
-from sources.xlog.format.damage import beyond_limit
+from sources.xlog.format.damage import transaction_limit_error
 from sources.xlog.format.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
@@ -36,8 +36,8 @@ from sources.xlog.format.meta import (
     format_peer_versions,
     peer_versions,
 )
-from sources.xlog.format.vclock import distance, is_at_most, joined, shared
-from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory, write_all
+from sources.xlog.format.vclock import is_at_most, rows_ahead, vclock_maximum, without_local
+from sources.xlog.format.writer import NO_SPACE_ERRNOS, Fsync, XlogWriter, sync_directory, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Spool:
         """Let an empty spool begin at a vclock, without a snapshot: the next rows are above it."""
         if self.vclock is not None:
             raise SpoolError("the spool is not empty", spool=str(self.directory))
-        self.vclock = self.durable = shared(vclock)
+        self.vclock = self.durable = without_local(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
         """Write complete transactions, which servers of `self.versions` sent.
@@ -206,7 +206,7 @@ class Spool:
 
         """
         if rows.size > self.options.max_block_bytes:
-            raise beyond_limit(self.options.max_block_bytes, spool=str(self.directory))
+            raise transaction_limit_error(self.options.max_block_bytes, spool=str(self.directory))
         self._unwritten.append((rows, dict(vclock), self.versions))
         self.retry()
 
@@ -226,7 +226,7 @@ class Spool:
             while self._unwritten:
                 rows, vclock, versions = self._unwritten[0]
                 self._open_log(versions).write_block(rows.tobytes())
-                self.vclock = shared(joined(self.vclock or {}, vclock))
+                self.vclock = without_local(vclock_maximum(self.vclock or {}, vclock))
                 if self.options.fsync is not Fsync.CLOSE:
                     self.durable = self.vclock
                 del self._unwritten[0]
@@ -259,17 +259,17 @@ class Spool:
 
         An existing snapshot of the same vclock is replaced when the writer is closed.
         """
-        path, options = self.directory / file_name(shared(vclock), ".snap"), self.options
-        meta = self._new_meta("SNAP", shared(vclock), self.versions)
+        path, options = self.directory / file_name(without_local(vclock), ".snap"), self.options
+        meta = self._new_meta("SNAP", without_local(vclock), self.versions)
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def continue_from(self, vclock: Mapping[int, int]) -> None:
         """Continue from a complete snapshot: the next rows are above its vclock, possibly after a gap."""
         self.close()
-        before, self.vclock = self.vclock, shared(vclock)
+        before, self.vclock = self.vclock, without_local(vclock)
         if before is not None and not is_at_most(before, self.vclock):
             raise SpoolError(f"a snapshot at {self.vclock} is older than the spool at {before}")
-        self._has_gap = before is not None and distance(self.vclock, before) > 0
+        self._has_gap = before is not None and rows_ahead(self.vclock, before) > 0
         self.durable = self.vclock
 
     def move_files_to(self, name: str) -> Path:
@@ -286,8 +286,8 @@ class Spool:
         for suffix in (".snap", ".xlog"):
             for file in spool_state.spool_files(self.directory, suffix):
                 file.path.rename(folder / file.path.name)
-        force_directory(folder)
-        force_directory(self.directory)
+        sync_directory(folder)
+        sync_directory(self.directory)
         self._unwritten.clear()
         self.vclock, self.durable, self._tail, self._has_gap = None, None, None, False
         return folder
@@ -320,7 +320,7 @@ class Spool:
         if self.options.fsync is not Fsync.NEVER:
             if tail is not None and self._writer is None:
                 FlushPoint(tail.path, tail.position, {}, 0).flush()
-            force_directory(self.directory)
+            sync_directory(self.directory)
         self.durable = self.vclock
 
     def _open_log(self, versions: ServerVersions) -> XlogWriter:
@@ -383,7 +383,7 @@ class Spool:
 
     def _write_error(self, error: OSError) -> SpoolError:
         writer = self._writer
-        if error.errno in NO_ROOM and (writer is None or writer.is_sound):
+        if error.errno in NO_SPACE_ERRNOS and (writer is None or writer.is_sound):
             return SpoolFullError(
                 f"the disk is full: {error.strerror}; rows wait on the server",
                 spool=str(self.directory),

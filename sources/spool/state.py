@@ -25,7 +25,7 @@ from schemas.errors import AggregatorError, SpoolError, XlogError, XlogMetaIncom
 from sources.spool.acks import LOCK
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.meta import REPLICASET_KEY, Meta
-from sources.xlog.format.vclock import distance, joined, shared
+from sources.xlog.format.vclock import rows_ahead, vclock_maximum, without_local
 from sources.xlog.format.writer import INPROGRESS
 from sources.xlog.reader import reader
 
@@ -196,10 +196,10 @@ def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
     newest = (logs or snapshots)[-1].meta
     uuids = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
     if not logs:
-        return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *uuids)
+        return SpoolState(without_local(snapshots[-1].meta.vclock), None, False, *uuids)
     tail, reached = read_tail(logs[-1].path, logs[-1].meta, limit)
-    if snapshots and distance(snapshots[-1].meta.vclock, reached) > 0:
-        return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *uuids)
+    if snapshots and rows_ahead(snapshots[-1].meta.vclock, reached) > 0:
+        return SpoolState(without_local(snapshots[-1].meta.vclock), tail, True, *uuids)
     return SpoolState(reached, tail, False, *uuids)
 
 
@@ -208,7 +208,7 @@ def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail
     top = np.zeros(32, np.int64)
     end = None
     try:
-        for rows in reader.read_headers(_FILES, str(path), limits=reader.Limits(block=limit)):
+        for rows in reader.read_headers(_FILES, str(path), limits=reader.Limits(max_block_bytes=limit)):
             np.maximum.at(top, rows.replica_id, rows.lsn)
     except XlogError as error:
         if "offset" not in error.fields:
@@ -218,15 +218,15 @@ def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail
         top = _lsns_before(path, end, limit)
     position, has_marker = end, False
     if position is None:
-        position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)
-    reached = joined(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
-    return LogTail(path, meta, position, has_marker), shared(reached)
+        position, has_marker = reader.end_of_complete_blocks(_FILES, str(path), meta.length, limit)
+    reached = vclock_maximum(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
+    return LogTail(path, meta, position, has_marker), without_local(reached)
 
 
 def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     top = np.zeros(32, np.int64)
-    limits = reader.Limits(block=limit)
-    for rows in reader.read_headers(_FILES, str(path), 0, end, exact=True, limits=limits):
+    limits = reader.Limits(max_block_bytes=limit)
+    for rows in reader.read_headers(_FILES, str(path), 0, end, at_block_starts=True, limits=limits):
         np.maximum.at(top, rows.replica_id, rows.lsn)
     return top
 

@@ -21,7 +21,7 @@ import numpy as np
 from schemas.compiled import kernel
 from sources.iproto.inflow import TransactionChunk
 from sources.xlog.format.arrays import Bytes, Int, Ints
-from sources.xlog.format.damage import beyond_limit
+from sources.xlog.format.damage import transaction_limit_error
 from sources.xlog.format.kernels.native import address_of, copy_bytes
 
 NEVER = float("-inf")
@@ -125,7 +125,7 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
         count = int(np.searchsorted(chunk.ends, limit, side="right"))
         if not count:
             replica_id, lsn = int(chunk.replicas[0]), int(chunk.lsns[0])
-            raise beyond_limit(limit, replica_id=replica_id, lsn=lsn)
+            raise transaction_limit_error(limit, replica_id=replica_id, lsn=lsn)
         head, chunk = _split_chunk(chunk, count)
         parts.append(head)
     return [*parts, chunk] if chunk.rows.size else parts

@@ -28,7 +28,7 @@ from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.filter import next_registration, replace_unwanted
 from sources.relay.catalog import SpoolCatalog
 from sources.xlog.format.arrays import Bytes, Ints
-from sources.xlog.stream.origins import first_owners, registration, unknown_instance
+from sources.xlog.stream.origins import first_owners, id_assignment_of, unknown_instance_error
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,14 @@ class OriginWhitelist:
             if not output.extend(number + 1, treatments):
                 break
             for row in cluster_rows:
-                registered = registration(row)
+                registered = id_assignment_of(row)
                 if registered is not None:
                     self.owners[registered.replica_id] = registered.instance_uuid
         written = output.chunk()
         if written.ends.size == count:
             return FilteredRows(written, None)
         at = written.ends.size
-        error = unknown_instance(
+        error = unknown_instance_error(
             int(chunk.replicas[at]),
             lsn=int(chunk.lsns[at]),
             advice="the peers are asked again; if none of them knows it, begin a new spool with a snapshot",

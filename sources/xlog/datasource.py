@@ -1,11 +1,11 @@
 """Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
 
 `sources.xlog.options` checks the options, and `sources.xlog.readers` reads. The data source defines no `pushFilters`,
-because a data source with this method cannot be read while filter pushdown for Python data sources is off, which is
-Spark's default. Options filter instead.
+because Spark refuses a data source with this method if filter pushdown for Python data sources is off, which is the
+default. Options filter rows instead.
 
-The readers are imported when they are needed: they load compiled kernels, for half a second, and Spark starts a process
-for the schema alone.
+The readers are imported at their first use, because they load compiled kernels, which takes half a second. Spark also
+starts a process that needs only the schema.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])
 
 
-PROJECT = str(Path(__file__).resolve().parents[2])
+PROJECT_PATH = str(Path(__file__).resolve().parents[2])
 """The folder or zip that the project is imported from."""
 
 
@@ -67,24 +67,24 @@ class XlogDataSource(DataSource):
         return "xlog"
 
     @cached_property
-    def _parsed(self) -> XlogOptions:
+    def _xlog_options(self) -> XlogOptions:
         return parse_options(self.options)
 
     def schema(self) -> StructType:
-        """Return the columns: `schemas.xrow`, as the options select them."""
-        return spark_schema(schema_of(self._parsed))
+        """Return the columns of `schemas.xrow` that rows have under the options."""
+        return spark_schema(schema_of(self._xlog_options))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """Return the reader of a batch query."""
         from sources.xlog.readers import XlogReader
 
-        return XlogReader(self._parsed)
+        return XlogReader(self._xlog_options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of a streaming query."""
         from sources.xlog.readers import XlogStreamReader
 
-        return XlogStreamReader(self._parsed)
+        return XlogStreamReader(self._xlog_options)
 
 
 def register(spark: SparkSession) -> None:
@@ -92,5 +92,5 @@ def register(spark: SparkSession) -> None:
     # Spark computes a stream's offsets in a separate process on the driver, without the files of --py-files.
     environment = spark.sparkContext.environment
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT])))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT_PATH])))
     spark.dataSource.register(XlogDataSource)

@@ -1,7 +1,7 @@
 """Checks the options of `format("xlog")` before anything is opened; unknown ones are refused.
 
 Spark passes options as text, with names in any case. `XlogOptions` explains each option. The functions that parse a
-text raise `ValueError` with the reason; `_parse` adds the option's name.
+text raise `ValueError` with the reason, to which `_parsed_option` adds the option's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of xrows: a directory of `.snap`/`.xlog` files, or one file of any type.
+    """A source of xrows: a directory of `.snap` and `.xlog` files, or one file of any type.
 
     Parameters
     ----------
@@ -36,15 +36,15 @@ class Source:
         A local path or any URI that `pyarrow.fs` opens; a path of the option `path` or `paths` may be a glob.
     replicaset : str or None
         The replicaset's uuid, if the files do not have it.
-    origins : frozenset of str
-        Uuids of the instances whose rows are read; empty: all.
+    origin_uuids : frozenset of str
+        Uuids of the instances whose rows are read; if it is empty, rows of all instances are read.
 
     """
 
     name: str
     path: str
     replicaset: str | None = None
-    origins: frozenset[str] = frozenset()
+    origin_uuids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class MarkerSpace:
     ----------
     space : str
         Name of the space.
-    label : str or int or None
-        Name of the field with the label, or its number from 1 on; None for `_recovery_point`.
+    label_field : str or int or None
+        Name of the field that has the label, or its number, from 1 on; None for the space `_recovery_point`.
 
     """
 
     space: str
-    label: str | int | None = None
+    label_field: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,116 +76,117 @@ class XlogOptions:
         match is read by itself, as a source of its own: a directory in the order of its logs, a file as a whole,
         whatever its type and name.
     with_replicaset : bool
-        Whether rows have `REPLICASET_FIELDS`: if the option `sources` was given.
-    start : str
+        Whether rows have the columns `REPLICASET_FIELDS`. They do if the option `sources` is given.
+    start_from : str
         `snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
         that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
         `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose
         directory has snapshots and no log begins with the newest complete snapshot. One file is read from its
         beginning.
-    start_vclock : mapping
-        `startVclock`: for each replicaset, begin in the newest log whose header VClock is at most this vclock.
-    held_vclock : mapping
-        `heldVclock`: for each replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
+    start_vclock : mapping of str to Vclock
+        `startVclock`: by replicaset uuid, a vclock; the stream begins in the newest log whose header VClock is at most
+        this vclock.
+    vclock_before_gap : mapping of str to Vclock
+        `heldVclock`: by uuid of a replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
         begins at or before this vclock, so that its log can supply the missing rows.
     start_offset, end_offset : mapping of str to OffsetEntry, or None
         `startOffset`, `endOffset`: texts of offsets that bound a batch read.
     from_vclock, to_vclock : Vclock or None
-        `fromVclock` (exclusive), `toVclock` (inclusive); a component that is missing is 0. Batch reads of
-        one path; the rows of a snapshot have no lsn and are not bounded.
+        `fromVclock` (exclusive), `toVclock` (inclusive). A missing component is 0. Only for batch reads of one path.
+        The rows of a snapshot have no lsn, so they are always read.
     from_timestamp, to_timestamp : int or None
-        `fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Batch reads; the
-        rows of a snapshot have no time of their own and are not bounded.
-    spaces : frozenset of int or None
+        `fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Only for batch reads. The rows
+        of a snapshot have no time of their own, so they are always read.
+    space_ids : frozenset of int or None
         `spaces`: only rows of these space ids.
-    origins : frozenset of str
+    origin_uuids : frozenset of str
         `origins`: only rows of these instance uuids; a source's own list overrides it.
     max_bytes_per_trigger : int or None
-        `maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to whole blocks.
+        `maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to complete blocks.
     split_bytes : int
-        `splitBytes`: maximum bytes of log files that one task reads, rounded up to whole blocks. Default 32m.
+        `splitBytes`: maximum bytes of log files that one task reads, rounded up to complete blocks. Default 32m.
     min_partitions : int
-        `minPartitions`: make tasks smaller (not below 1m) if there would be fewer of them. Default 1.
+        `minPartitions`: tasks are made smaller, but not below 1m, until there are at least so many. Default 1.
     mode : Mode
         What to do about damage: FAILFAST, DROPMALFORMED or PERMISSIVE.
-    gaps : str
-        `gaps`: `fail` stops with `XlogGapError` if files are missing between two files; `report` marks
-        the segment after the gap (`Segment.gap`) and continues.
+    on_gap : str
+        `gaps`: if rows are missing between two files, `fail` stops with `XlogGapError`; `report` names the gap in the
+        segment after it (`Segment.gap`) and continues.
     on_source_error : str
-        `on_source_error`, spelled like the key of the configuration: `fail`, or `skip` a source that cannot be read,
-        with a warning.
-    max_lag : float
-        `maxLag`: by how many seconds a leader's last write may be older than another member's, before this member
-        becomes the leader. Default 60.
+        `on_source_error` (spelled like the key of the configuration): if a source cannot be read, `fail` stops; `skip`
+        logs a warning and continues without it.
+    max_lag_seconds : float
+        `maxLag`: if the leader's last write is by more than this many seconds older than that of another member, this
+        member becomes the leader. Default 60.
     max_block_bytes : int
-        `maxBlockBytes`: the longest block, and so the largest transaction, that is read, in bytes, in the file and
-        decompressed. A task has one block in memory at a time. Default 1g.
-    instants : tuple of MarkerSpace
+        `maxBlockBytes`: maximum length of a block, and so of a transaction, that is read; it applies to the block in
+        the file and to the decompressed block. A task has one block in memory at a time. Default 1g.
+    marker_spaces : tuple of MarkerSpace
         `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
-    instant_wait : float
+    instant_wait_seconds : float
         `instantWait`: seconds that a replicaset waits at an instant for the others. Default 600.
 
     """
 
     sources: tuple[Source, ...]
     with_replicaset: bool = False
-    start: str = "logs"
+    start_from: str = "logs"
     start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
-    held_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
+    vclock_before_gap: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     start_offset: Mapping[str, OffsetEntry] | None = None
     end_offset: Mapping[str, OffsetEntry] | None = None
     from_vclock: Vclock | None = None
     to_vclock: Vclock | None = None
     from_timestamp: int | None = None
     to_timestamp: int | None = None
-    spaces: frozenset[int] | None = None
-    origins: frozenset[str] = frozenset()
+    space_ids: frozenset[int] | None = None
+    origin_uuids: frozenset[str] = frozenset()
     max_bytes_per_trigger: int | None = None
     split_bytes: int = 32 * MEBIBYTE
     min_partitions: int = 1
     mode: Mode = Mode.FAILFAST
-    gaps: str = "fail"
+    on_gap: str = "fail"
     on_source_error: str = "fail"
-    max_lag: float = 60.0
+    max_lag_seconds: float = 60.0
     max_block_bytes: int = BLOCK_LIMIT
-    instants: tuple[MarkerSpace, ...] = ()
-    instant_wait: float = 600.0
+    marker_spaces: tuple[MarkerSpace, ...] = ()
+    instant_wait_seconds: float = 600.0
 
     @property
     def batch_only_options(self) -> list[str]:
         """Names of the given options that only a batch read accepts."""
-        return [name for name, field in _BATCH_ONLY.items() if getattr(self, field) is not None]
+        return [name for name, field in _FIELD_BY_BATCH_OPTION.items() if getattr(self, field) is not None]
 
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SIZE_PATTERN = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
+_POWER_OF_1024 = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def size_of(text: str) -> int:
-    """Return bytes: `64m`, `1g`, `500k`, `1048576` (as Spark writes sizes; powers of 1024); at least 1."""
-    match = _SIZE.match(text.strip())
+def bytes_of(text: str) -> int:
+    """Return the number of bytes, at least 1, of a size as Spark writes it: `64m`, `1g`, `500k` or `1048576`."""
+    match = _SIZE_PATTERN.match(text.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size like 64m")
-    return int(match[1]) << 10 * _POWERS[match[2].lower()]
+    return int(match[1]) << 10 * _POWER_OF_1024[match[2].lower()]
 
 
 def count_of(text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Return the integer that the text names, at least 1."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise ValueError(f"{text!r} is not a number of 1 or more")
     return int(text)
 
 
 def boolean_of(text: str) -> bool:
-    """Return `true` or `false`, in any case."""
+    """Return the boolean of the text `true` or `false`, in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
 
 
 def microseconds_of(text: str) -> int:
-    """Return microseconds since 1970: ISO 8601 (UTC if it names no zone), or seconds with a fraction."""
+    """Return microseconds since 1970 for an ISO 8601 time (in UTC if it names no zone), or for seconds since 1970."""
     if re.fullmatch(r"\d+(\.\d{1,6})?", text):
         whole, _, fraction = text.partition(".")
         return int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
@@ -194,20 +195,20 @@ def microseconds_of(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is neither an ISO 8601 time nor seconds since 1970") from None
     zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (zoned - _EPOCH) // timedelta(microseconds=1)
+    return (zoned - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
 def seconds_of(text: str) -> float:
-    """Return seconds: a whole number or decimal fraction, not negative."""
+    """Return a number of seconds that is not negative; it may have decimals."""
     if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise ValueError(f"{text!r} is not a number of seconds")
     return float(text)
 
 
 def items_of(text: str) -> list[str]:
-    """Return the items of a JSON list, or of a list with commas between."""
+    """Return the items of a JSON list, or of a text with commas between the items."""
     if text.lstrip().startswith("["):
-        items = json_of(text)
+        items = parsed_json(text)
         if not isinstance(items, list):
             raise ValueError(f"{text!r} is not a list")
         return [str(item) for item in items]
@@ -223,7 +224,7 @@ def uuid_of(text: object) -> str:
 
 
 def uuids_of(text: str) -> frozenset[str]:
-    """Return the uuids of a list; at least one."""
+    """Return the uuids of a list with at least one item (`items_of`)."""
     uuids = frozenset(uuid_of(item) for item in items_of(text))
     if not uuids:
         raise ValueError("the list is empty")
@@ -231,7 +232,7 @@ def uuids_of(text: str) -> frozenset[str]:
 
 
 def space_ids_of(text: str) -> frozenset[int]:
-    """Return the space ids of a list; a name is refused, since one name has another id in each replicaset."""
+    """Return the space ids of a list; names are refused, since a space may have another id in each replicaset."""
     items = items_of(text)
     for item in items:
         if not (item.isascii() and item.isdecimal() and int(item) < 1 << 31):
@@ -241,7 +242,7 @@ def space_ids_of(text: str) -> frozenset[int]:
     return frozenset(int(item) for item in items)
 
 
-def json_of(text: str) -> Any:
+def parsed_json(text: str) -> Any:
     """Return the value of a JSON text."""
     try:
         return json.loads(text)
@@ -249,20 +250,20 @@ def json_of(text: str) -> Any:
         raise ValueError(f"not JSON: {error}") from None
 
 
-def vclock_option(text: str) -> dict[int, int]:
-    """Return a vclock: `{"1": 100, "2": 7}`."""
-    return vclock_of(json_of(text))
+def vclock_of_text(text: str) -> dict[int, int]:
+    """Return the vclock of a JSON text like `{"1": 100, "2": 7}`."""
+    return vclock_of(parsed_json(text))
 
 
-def vclocks_of(text: str) -> dict[str, dict[int, int]]:
-    """Return a vclock per replicaset: `{"<replicaset uuid>": {"1": 100}}`."""
-    document = json_of(text)
+def vclocks_by_replicaset(text: str) -> dict[str, dict[int, int]]:
+    """Return {replicaset uuid: vclock} from a JSON text like `{"<replicaset uuid>": {"1": 100}}`."""
+    document = parsed_json(text)
     if not isinstance(document, Mapping):
         raise ValueError("not an object {replicaset uuid: {replica id: lsn}}")
     return {uuid_of(uuid): vclock_of(document[uuid]) for uuid in sorted(document)}
 
 
-_BATCH_ONLY = {
+_FIELD_BY_BATCH_OPTION = {
     "fromVclock": "from_vclock",
     "toVclock": "to_vclock",
     "fromTimestamp": "from_timestamp",
@@ -272,7 +273,7 @@ _BATCH_ONLY = {
 }
 
 
-def _one_of(*names: str) -> Callable[[str], str]:
+def _choice_parser(*names: str) -> Callable[[str], str]:
     def choose(text: str) -> str:
         for name in names:
             if text.lower() == name.lower():
@@ -282,14 +283,14 @@ def _one_of(*names: str) -> Callable[[str], str]:
     return choose
 
 
-def _mode(text: str) -> Mode:
-    return Mode(_one_of(*Mode)(text))
+def _parsed_mode(text: str) -> Mode:
+    return Mode(_choice_parser(*Mode)(text))
 
 
 _SOURCE_KEYS = {"name", "path", "replicaset", "origins"}
 
 
-def _source_of(number: int, item: object) -> Source:
+def _parsed_source(number: int, item: object) -> Source:
     if not isinstance(item, Mapping):
         raise ValueError(f"[{number}]: a source is an object {{name, path}}, not {item!r}")
     unknown = sorted(set(item) - _SOURCE_KEYS)
@@ -312,11 +313,11 @@ def _source_of(number: int, item: object) -> Source:
     )
 
 
-def _sources(text: str) -> tuple[Source, ...]:
-    items = json_of(text)
+def _parsed_sources(text: str) -> tuple[Source, ...]:
+    items = parsed_json(text)
     if not isinstance(items, list) or not items:
         raise ValueError("not a list of sources [{name, path, replicaset?, origins?}, ...]")
-    sources = tuple(_source_of(number, item) for number, item in enumerate(items))
+    sources = tuple(_parsed_source(number, item) for number, item in enumerate(items))
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
@@ -324,8 +325,8 @@ def _sources(text: str) -> tuple[Source, ...]:
     return sources
 
 
-def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
-    items = json_of(text)
+def _parsed_marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
+    items = parsed_json(text)
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         raise ValueError("not a list of marker spaces [{space, label?}, ...]")
     for item in items:
@@ -335,36 +336,36 @@ def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "sources": ("sources", _sources),
-    "start": ("start", _one_of("snapshot", "history", "logs")),
-    "includeSnapshot": ("start", lambda text: "snapshot" if boolean_of(text) else "logs"),
-    "startVclock": ("start_vclock", vclocks_of),
-    "heldVclock": ("held_vclock", vclocks_of),
+    "sources": ("sources", _parsed_sources),
+    "start": ("start_from", _choice_parser("snapshot", "history", "logs")),
+    "includeSnapshot": ("start_from", lambda text: "snapshot" if boolean_of(text) else "logs"),
+    "startVclock": ("start_vclock", vclocks_by_replicaset),
+    "heldVclock": ("vclock_before_gap", vclocks_by_replicaset),
     "startOffset": ("start_offset", from_text),
     "endOffset": ("end_offset", from_text),
-    "fromVclock": ("from_vclock", vclock_option),
-    "toVclock": ("to_vclock", vclock_option),
+    "fromVclock": ("from_vclock", vclock_of_text),
+    "toVclock": ("to_vclock", vclock_of_text),
     "fromTimestamp": ("from_timestamp", microseconds_of),
     "toTimestamp": ("to_timestamp", microseconds_of),
-    "spaces": ("spaces", space_ids_of),
-    "origins": ("origins", uuids_of),
-    "maxBytesPerTrigger": ("max_bytes_per_trigger", size_of),
-    "splitBytes": ("split_bytes", size_of),
+    "spaces": ("space_ids", space_ids_of),
+    "origins": ("origin_uuids", uuids_of),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", bytes_of),
+    "splitBytes": ("split_bytes", bytes_of),
     "minPartitions": ("min_partitions", count_of),
-    "mode": ("mode", _mode),
-    "gaps": ("gaps", _one_of("fail", "report")),
-    "on_source_error": ("on_source_error", _one_of("fail", "skip")),
-    "maxLag": ("max_lag", seconds_of),
-    "maxBlockBytes": ("max_block_bytes", size_of),
-    "instants": ("instants", _marker_spaces),
-    "instantWait": ("instant_wait", seconds_of),
+    "mode": ("mode", _parsed_mode),
+    "gaps": ("on_gap", _choice_parser("fail", "report")),
+    "on_source_error": ("on_source_error", _choice_parser("fail", "skip")),
+    "maxLag": ("max_lag_seconds", seconds_of),
+    "maxBlockBytes": ("max_block_bytes", bytes_of),
+    "instants": ("marker_spaces", _parsed_marker_spaces),
+    "instantWait": ("instant_wait_seconds", seconds_of),
 }
-_WHERE = ("path", "paths", "sources")
+_SOURCE_OPTIONS = ("path", "paths", "sources")
 OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")
 
 
-def _by_name(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options under their documented spelling."""
+def _with_documented_names(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their names as documented, with upper and lower case."""
     spelling = {name.lower(): name for name in OPTION_NAMES}
     named = {}
     for name, text in options.items():
@@ -375,7 +376,7 @@ def _by_name(options: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
-def _parse(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _parsed_option(name: str, text: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(text)
     except (ValueError, OffsetError) as error:
@@ -383,16 +384,16 @@ def _parse(name: str, text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def _sources_to_read(named: Mapping[str, str]) -> tuple[Source, ...]:
-    given = [name for name in _WHERE if name in named]
+    given = [name for name in _SOURCE_OPTIONS if name in named]
     if len(given) != 1:
         reason = f"{' and '.join(given)} are given together" if given else "nothing to read is named"
         raise ConfigurationError(reason, advice="give load(path), or the option sources")
     if given == ["sources"]:
         if "replicaset" in named:
             raise ConfigurationError("option replicaset is for one path", advice="put it into the source")
-        return tuple(_parse("sources", named["sources"], _sources))
-    paths = [named["path"]] if given == ["path"] else _parse("paths", named["paths"], items_of)
-    replicaset = _parse("replicaset", named["replicaset"], uuid_of) if "replicaset" in named else None
+        return tuple(_parsed_option("sources", named["sources"], _parsed_sources))
+    paths = [named["path"]] if given == ["path"] else _parsed_option("paths", named["paths"], items_of)
+    replicaset = _parsed_option("replicaset", named["replicaset"], uuid_of) if "replicaset" in named else None
     if not paths or not all(paths):
         raise ConfigurationError(f"option {given[0]} is empty", advice="give load(path)")
     if replicaset is not None and len(paths) > 1:
@@ -414,11 +415,11 @@ def parse_options(options: Mapping[str, str]) -> XlogOptions:
         If an option is unknown or wrong; the error names the option and the reason.
 
     """
-    named = _by_name(options)
+    named = _with_documented_names(options)
     fields: dict[str, Any] = {}
     for name, (field, parse) in _PARSERS.items():
         if name in named and field != "sources":
-            value = _parse(name, named[name], parse)
+            value = _parsed_option(name, named[name], parse)
             if fields.get(field, value) != value:
                 raise ConfigurationError(f"option {name} contradicts another one", option=name)
             fields[field] = value

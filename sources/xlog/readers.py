@@ -43,19 +43,19 @@ def _partitions(log_stream: LogStream, start: Offset, end: Offset) -> list[XlogP
 def _read(partition: InputPartition, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, XlogPartition):
         raise TypeError(f"not a partition of this data source: {partition!r}")
-    for piece in partition.ranges:
-        yield from read_range(piece, options)
+    for byte_range in partition.ranges:
+        yield from read_range(byte_range, options)
 
 
 class XlogReader(DataSourceReader):
-    """Reads the rows that are there now, or between two offsets."""
+    """Reads the rows of a batch query: those that the files have now, or those between two offsets."""
 
     def __init__(self, options: XlogOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[XlogPartition]:
         """Return the partitions: the byte ranges of each task."""
-        log_stream = LogStream(self._options, is_final=self._options.end_offset is None)
+        log_stream = LogStream(self._options, ignores_growth=self._options.end_offset is None)
         start = self._options.start_offset
         start = log_stream.initial() if start is None else start
         end = self._options.end_offset
@@ -68,7 +68,7 @@ class XlogReader(DataSourceReader):
 
 
 class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows growing logs; Spark calls it in one long-lived process on the driver."""
+    """Reads growing logs as a stream. Spark calls it in one long-lived process on the driver."""
 
     def __init__(self, options: XlogOptions) -> None:
         if options.batch_only_options:
@@ -84,7 +84,8 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the empty offset.
 
         Spark does not write this offset to its log, but calls the method again to repeat the first batch. So the result
-        must not depend on the files. The first batch has no rows: it ends where every replicaset begins.
+        must not depend on the files. The first batch has no rows: it ends at the position where reading begins in each
+        replicaset.
         """
         return to_document({})
 
@@ -94,20 +95,23 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends: whole transactions, within the limit."""
+        """Return the offset at which the next batch ends; it has about `limit` bytes, and whole transactions."""
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return to_document(self._log_stream.latest(from_document(start), max_bytes))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the last known end of the logs, and the sources that cannot be read: for progress and lag."""
-        if not self._log_stream.newest and not self._log_stream.unreadable:
+        """Return the last known end of the logs, and the sources that cannot be read; None if neither is known.
+
+        Spark adds it to the query's progress, from which the lag is computed.
+        """
+        if not self._log_stream.newest_offset and not self._log_stream.unreadable_sources:
             return None
-        report = to_document(self._log_stream.newest)
-        unreadable = self._log_stream.unreadable
+        report = to_document(self._log_stream.newest_offset)
+        unreadable = self._log_stream.unreadable_sources
         return report | ({"unreadable": dict(sorted(unreadable.items()))} if unreadable else {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end: rows that are written later are left to the next run."""
+        """Fix the end of the stream: rows that are written later are read by the next run."""
         self._log_stream.fix_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[XlogPartition]:

@@ -22,7 +22,7 @@ from sources.xlog.format.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, check
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import Meta, format_meta, parse_meta
 from sources.xlog.reader import reader
-from sources.xlog.reader.reader import Limits, Mode, Skipped
+from sources.xlog.reader.reader import Limits, Mode, SkippedDamage
 from tests.fuzz import draw as made
 from tests.fuzz.costly import costly
 from tests.fuzz.draw import Draw
@@ -113,7 +113,7 @@ def xlog(draw: Draw) -> None:
     limits = Limits(
         batch_rows=draw.choice((1, 3, 100)),
         batch_bytes=draw.choice((16, 4096)),
-        window=draw.choice((64, 1 << 16)),
+        window_bytes=draw.choice((64, 1 << 16)),
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "00000000000000000005.xlog"
@@ -122,7 +122,7 @@ def xlog(draw: Draw) -> None:
         begin = draw.randrange(len(data) + 1) if draw.chance(3) else 0
         options: dict[str, Any] = {"mode": mode, "limits": limits, "closed": draw.chance(2)}
         rows = 0
-        for batch in reader.read_rows(fs, name, begin, None, skipped=Skipped(), **options):
+        for batch in reader.read_rows(fs, name, begin, None, skipped=SkippedDamage(), **options):
             batch.validate(full=True)
             rows += batch.num_rows
             for packed in (
@@ -132,7 +132,7 @@ def xlog(draw: Draw) -> None:
             ):
                 assert packed is None or is_sound(packed), f"{packed.hex()} is no MessagePack"
         if mode is Mode.FAILFAST and begin == 0:
-            reader.end_of_whole_blocks(fs, name)
+            reader.end_of_complete_blocks(fs, name)
             count = sum(len(one.lsn) for one in reader.read_headers(fs, name, limits=limits))
             assert options["closed"] or count == rows, f"{count} headers, {rows} rows"
 

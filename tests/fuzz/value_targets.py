@@ -27,7 +27,7 @@ from schemas.layout import TypeOptions, table_layout
 from schemas.space import KeyPart, Space, space_of
 from schemas.system_tuples import unpacked
 from sources.xlog.format.vylog import trees_at_checkpoint
-from sources.xlog.stream.origins import expelled, registration
+from sources.xlog.stream.origins import expelled_replica_id, id_assignment_of
 from tests.fuzz import draw as made
 from tests.fuzz.draw import Draw
 from tests.pipeline.logs import control_row
@@ -285,8 +285,8 @@ def control(draw: Draw) -> None:
         refusal.reason.encode()
     for row in rows:
         if row["space_id"] == SystemSpace.CLUSTER:
-            registration({**row, "position": 0})
-            expelled(row)
+            id_assignment_of({**row, "position": 0})
+            expelled_replica_id(row)
 
 
 def limbo(draw: Draw) -> None:

@@ -78,7 +78,7 @@ def test_the_distributed_executor_writes_the_same_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Byte ranges smaller than a run: the statements of one key are in several tasks."""
-    monkeypatch.setattr("sources.xlog.stream.batch.range_size", lambda *_: size)
+    monkeypatch.setattr("sources.xlog.stream.batch.range_bytes", lambda *_: size)
     found = []
     for name, make in (
         ("local", None),

@@ -20,12 +20,12 @@ from schemas.errors import AggregatorError, SpoolError, XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.spool.state import read_state
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_at_most
+from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_index_at_most
 from sources.xlog.directory.offset import Offset
-from sources.xlog.format.vclock import is_at_most, joined, shared
+from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local
 from sources.xlog.options import Source, parse_options
 from sources.xlog.reader import reader
-from sources.xlog.stream.identity import ForeignFiles, identity_of
+from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
 from warehouse.lock import local_folder
@@ -50,7 +50,8 @@ def gather_source(
     """
     awaits_daemon = source.path in spool_paths and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
-        Source(source.name, source.path, source.replicaset, frozenset(source.origins)), block=max_block_bytes
+        Source(source.name, source.path, source.replicaset, frozenset(source.origins)),
+        max_block_bytes=max_block_bytes,
     )
     try:
         listing = directory.listing()
@@ -113,19 +114,19 @@ def start_positions(
         StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(begins.items())
     ]
-    return positions, dict(log_stream.unreadable)
+    return positions, dict(log_stream.unreadable_sources)
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
     """Return the vclock of the newest complete snapshot; None without one."""
     newest = directory.newest_complete(listing.snapshots)
-    return None if newest is None else shared(newest.vclock)
+    return None if newest is None else without_local(newest.vclock)
 
 
 def _replicaset_or_error(directory: Directory, listing: Listing) -> tuple[str | None, str | None]:
     """Return (uuid of the source's replicaset, None), or (None, the error) if the replicaset is not known."""
     try:
-        return identity_of(directory, listing), None
+        return replicaset_uuid_of(directory, listing), None
     except SOURCE_ERRORS as error:
         return None, str(error)
 
@@ -137,7 +138,7 @@ def _foreign_files_text(directory: Directory, listing: Listing, replicaset: str 
     """
     if replicaset is None:
         return None
-    return ForeignFiles(directory, Origins(directory)).find(listing, replicaset)
+    return ForeignFiles(directory, Origins(directory)).find_contradiction(listing, replicaset)
 
 
 def _server_version(directory: Directory, file: LogFile) -> str | None:
@@ -161,13 +162,17 @@ class _LogEnd(NamedTuple):
 
 def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
     """Return the end of the newest log that has rows; right after a server's start, the newest log has none."""
-    start = shared((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
+    start = without_local((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
     highest, newest = np.zeros(VCLOCK_MAX, np.int64), -1
     try:
         for file in reversed(listing.logs):
-            end = directory.ends.of(file, closed=file is not listing.logs[-1]).position
+            end = directory.ends.end_of(file, closed=file is not listing.logs[-1]).position
             for rows in reader.read_headers(
-                *directory.locate(file.name), file.header, end, exact=True, limits=directory.limits
+                *directory.locate(file.name),
+                file.header_bytes,
+                end,
+                at_block_starts=True,
+                limits=directory.limits,
             ):
                 ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
                 np.maximum.at(highest, ids, rows.lsn)
@@ -177,24 +182,26 @@ def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
     except SOURCE_ERRORS as error:
         return _LogEnd(start, None, str(error))
     lsns = {replica_id: int(lsn) for replica_id, lsn in enumerate(highest) if replica_id and lsn > 0}
-    return _LogEnd(shared(joined(start, lsns)), None if newest < 0 else newest / 1e6)
+    return _LogEnd(without_local(vclock_maximum(start, lsns)), None if newest < 0 else newest / 1e6)
 
 
 def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
     """Yield the pairs of files between which rows are missing: the second starts after the end of the first."""
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
-        if newest_at_most(listing.logs, newest.vclock, local=True) is None:
-            yield LogHole(newest.name, first.name, shared(newest.vclock), shared(first.vclock))
+        if newest_index_at_most(listing.logs, newest.vclock, with_local=True) is None:
+            yield LogHole(newest.name, first.name, without_local(newest.vclock), without_local(first.vclock))
     for before, after in pairwise(listing.ordered_files):
         try:
-            if after.is_snapshot or not may_miss_rows(before, directory.ends.of(before, closed=True), after):
+            if after.is_snapshot or not may_miss_rows(
+                before, directory.ends.end_of(before, closed=True), after
+            ):
                 continue
-            end = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
+            end = without_local(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
         except SOURCE_ERRORS:
             continue  # damage in a closed log is reported by the code that reads its rows
-        if not is_at_most(shared(after.vclock), end):
-            yield LogHole(before.name, after.name, end, shared(after.vclock))
+        if not is_at_most(without_local(after.vclock), end):
+            yield LogHole(before.name, after.name, end, without_local(after.vclock))
 
 
 def _spool_error(path: str, max_block_bytes: int) -> str | None:

@@ -30,7 +30,7 @@ from sources.iproto.kernels.wire import (
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, copy_bytes
-from sources.xlog.format.kernels.skip import load_map, load_uint, skip
+from sources.xlog.format.kernels.skip import load_map_size, load_uint, skip
 
 _NOP, _CLUSTER = int(RequestType.NOP), int(SystemSpace.CLUSTER)
 
@@ -62,7 +62,7 @@ def next_registration(rows: Bytes, ends: Ints, first: Int) -> Int:
 @kernel
 def _row_type(data: Int, begin: Int, end: Int) -> tuple[Int, Int]:
     """Return (request type, position of the body) of a row; the position is -1 if its header is damaged."""
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     kind = np.int64(0)
     for _ in range(pairs if p >= 0 else 0):
         key, p = load_uint(data, p, end)

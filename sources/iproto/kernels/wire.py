@@ -22,7 +22,7 @@ from sources.xlog.format.kernels.skip import (
     UINT64,
     big_endian,
     is_array,
-    load_map,
+    load_map_size,
     load_uint,
     skip,
 )
@@ -103,7 +103,7 @@ def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int
 
     Return (position of the body, end in `out`), or (-1, 0) for damage. `values[HAS_TSN]` is 1 if there is a TSN.
     """
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     if p < 0 or pairs > KEYS + 5:
         return -1, 0
     values[:] = 0
@@ -151,7 +151,7 @@ def is_complete_body(data: Int, begin: Int, end: Int, kind: Int) -> bool:
     """Return whether a log reader accepts `begin..end` as one body: a map, or nothing for a NOP."""
     if kind == _NOP or begin == end:
         return bool(kind == _NOP and begin == end)
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     if p < 0:
         return False
     by_fields = (_BY_FIELDS >> kind) & 1 == 1
@@ -175,7 +175,7 @@ def is_complete_body(data: Int, begin: Int, end: Int, kind: Int) -> bool:
 @kernel
 def body_space_id(data: Int, begin: Int, end: Int) -> Int:
     """Return the space id of a body, -1 if it has none or is not a map."""
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     for _ in range(pairs if p >= 0 else 0):
         key, p = load_uint(data, p, end)
         if p < 0:

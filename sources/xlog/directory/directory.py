@@ -1,14 +1,15 @@
 """Lists the log files of one source, in the order of the log.
 
-Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`: a file is named by the signature of its
-header's VClock, 20 digits; `.inprogress` is a file that is still being written (snapshots) or created (logs) and is not
-read; a log is closed, with an EOF marker, before the next one is created (`wal_opt_rotate`), so a log with a successor
-does not grow. A log with an EOF marker and no successor may still grow: a restarted server appends to an empty last log
-over its marker (`wal_open`).
+Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`:
 
-`FileEnds` finds where the files end and where their blocks start, and caches the answers while they are valid: a closed
-file does not change, and of a growing one only the new part is walked. It reads block headers only, except in
-`FileEnds.end_vclock`.
+- A file is named by the signature of its header's VClock (the sum of its lsns), with 20 digits.
+- A file `*.inprogress` is not read: it is a snapshot that is being written, or a log that is being created.
+- A server closes a log with an EOF marker before it creates the next one (`wal_opt_rotate`), so a log with a successor
+  does not grow. The last log may grow in spite of its marker: if it has no rows, a restarted server overwrites the
+  marker with the next row (`wal_open`).
+
+`FileEnds` finds where the files end and where their blocks start. It caches the ends: a closed file does not change,
+and only the new part of a growing file is walked. It reads block headers only, except in `FileEnds.end_vclock`.
 """
 
 from __future__ import annotations
@@ -32,26 +33,28 @@ from schemas.errors import (
     XlogTruncatedError,
 )
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
-from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_at_most
+from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_index_at_most
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import joined
+from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.options import Source
 from sources.xlog.reader import reader
 
-SEARCH_AHEAD = 1 << 20
-"""Bytes that are searched first for a block start after a given position; then the rest of the file is walked."""
+SEARCH_AHEAD_BYTES = 1 << 20
+"""Number of bytes after a position that are searched for a block start, before the rest of the file is searched."""
 
 PROBE_BYTES = 1 << 16
+"""Number of bytes at the beginning of a range that show how large its blocks are."""
+
 COMPARED_BYTES = 64
-"""Bytes before a position that are compared: the end of a row, which differs from another row's."""
+"""Number of bytes before a position that are compared to find out whether the log was written again."""
 
-LARGE_BLOCK = 1 << 12
-"""A file whose blocks have at least this many bytes is split by walking its headers."""
+LARGE_BLOCK_BYTES = 1 << 12
+"""If blocks have at least this many bytes on average, a file is split at block starts, found by a walk over headers."""
 
-FAILURES = (AggregatorError, OSError, pa.ArrowException)
+SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException)
 """Exceptions that mean that a source cannot be read."""
 
 FileLocation = tuple[pafs.FileSystem, str]
@@ -60,7 +63,7 @@ FileLocation = tuple[pafs.FileSystem, str]
 
 @dataclass
 class FileEnds:
-    """Finds and caches where the whole blocks of one source's files end.
+    """Finds and caches where the complete blocks of one source's files end.
 
     Parameters
     ----------
@@ -68,34 +71,44 @@ class FileEnds:
         Returns the location of a file, by its base name.
     mode : Mode
         What to do about damage.
-    block : int
+    max_block_bytes : int
         The longest block, in bytes.
-    is_final : bool
-        Whether files are read once and their growth is ignored: then an incomplete snapshot is damage, not a copy in
-        progress.
+    ignores_growth : bool
+        Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged;
+        otherwise it may still be being copied.
 
     """
 
     locate: Callable[[str], FileLocation]
     mode: Mode = Mode.FAILFAST
-    block: int = BLOCK_LIMIT
-    is_final: bool = False
-    _ends: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
-    _reached: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
-    _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    _before: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    max_block_bytes: int = BLOCK_LIMIT
+    ignores_growth: bool = False
+    _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
+    """By file: its size when the end was found, and the end."""
+    _end_vclock_by_file: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
+    """By file: the end of its complete blocks, in bytes, and the vclock there."""
+    _is_complete_by_file: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """By file: its size when it was checked, and whether the EOF marker ends it."""
+    _bytes_before_by_file: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """By file: a position, and the bytes before it."""
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """Drop the cached ends of removed files, so that memory does not grow with the log."""
-        for known in (self._ends, self._reached, self._complete, self._before):
+        for known in (
+            self._end_by_file,
+            self._end_vclock_by_file,
+            self._is_complete_by_file,
+            self._bytes_before_by_file,
+        ):
             for name in [name for name in known if name not in names]:
                 del known[name]
 
-    def of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
-        """Return where the whole blocks of a file end now.
+    def end_of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
+        """Return where the complete blocks of a file end now.
 
-        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `is_final`, a
-        snapshot without the marker ends with its last byte, so that reading its rows finds the incomplete block.
+        The blocks of a file that ends with the EOF marker are not walked, since damage is found when the rows are read.
+        If `ignores_growth`, a snapshot without the marker ends with its last byte: then the incomplete block at its end
+        is found when the rows are read.
 
         Parameters
         ----------
@@ -104,7 +117,7 @@ class FileEnds:
         closed : bool
             Whether the file cannot grow: a snapshot, or a log with a successor.
         begin : int
-            The end of a whole block, at which the walk begins unless a later position is cached.
+            Where the walk over blocks begins, unless a later position is cached: the end of a complete block, or 0.
 
         Raises
         ------
@@ -112,7 +125,7 @@ class FileEnds:
             If the file is damaged and `mode` is FAILFAST.
 
         """
-        remembered = self._ends.get(file.name)
+        remembered = self._end_by_file.get(file.name)
         if remembered is not None and remembered[0] == file.size:
             return remembered[1]
         if remembered is not None and remembered[0] > file.size:
@@ -121,35 +134,37 @@ class FileEnds:
             end = FileEnd(file.size - len(EOF_MARKER), has_marker=True)
         else:
             known = remembered[1].position if remembered is not None else 0
-            end = self._walk_on(file.name, known, max(begin, file.header))
-            if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
+            end = self._walk_from(file.name, known, max(begin, file.header_bytes))
+            if self.ignores_growth and file.is_snapshot and not file.name.endswith(".inprogress"):
                 end = FileEnd(file.size, has_marker=False)
-        self._ends[file.name] = (file.size, end)
+        self._end_by_file[file.name] = (file.size, end)
         return end
 
-    def _walk_on(self, name: str, known: int, begin: int) -> FileEnd:
-        """Return the end of the blocks, by a walk from `known`, or from `begin` if no block starts at `known` any more.
+    def _walk_from(self, name: str, cached_end: int, begin: int) -> FileEnd:
+        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error.
 
-        The latter happens if the log became shorter and was written again.
+        No block starts at `cached_end` any more if the log became shorter and was written again.
         """
         try:
-            return self._walk_to_end(name, max(known, begin))
+            return self._walk_to_end(name, max(cached_end, begin))
         except XlogError:
-            if known <= begin:
+            if cached_end <= begin:
                 raise
             return self._walk_to_end(name, begin)
 
     def _walk_to_end(self, name: str, begin: int) -> FileEnd:
-        """Return the end of the blocks from `begin` on; a lenient mode continues after damage."""
+        """Return the end of the blocks from `begin` on; all modes but FAILFAST continue after damage."""
         filesystem, path = self.locate(name)
         while True:
             try:
-                return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin, self.block))
+                return FileEnd(*reader.end_of_complete_blocks(filesystem, path, begin, self.max_block_bytes))
             except XlogError as error:
                 if self.mode is Mode.FAILFAST or "offset" not in error.fields:
                     raise
                 damaged = int(error.fields["offset"])
-                following = reader.block_boundary(filesystem, path, damaged + 1, limit=self.block)
+                following = reader.first_block_start(
+                    filesystem, path, damaged + 1, max_block_bytes=self.max_block_bytes
+                )
                 size = filesystem.get_file_info(path).size
                 if following >= size:
                     # A file without any block is damaged from its first byte on.
@@ -157,19 +172,19 @@ class FileEnds:
                 begin = following
 
     def remember_position(self, name: str, position: int) -> None:
-        """Remember the bytes of a spool's log before the end of a batch, for `refuse_rewritten`."""
-        self._before[name] = position, self._bytes_before(name, position)
+        """Remember the bytes before a position in a spool's log, where a batch ends, for `refuse_rewritten`."""
+        self._bytes_before_by_file[name] = position, self._bytes_before(name, position)
 
     def refuse_rewritten(self, file: LogFile, position: int) -> None:
-        """Raise an error if a spool's log became shorter than a position, and was written again since.
+        """Raise an error if a spool's log became shorter than a position, and has been written again since.
 
-        The error is raised if no block starts at the position, or if the bytes before it are not those at the last call
-        of `remember_position`. After a restart nothing is remembered, so a rewritten log with a block start there is
-        not noticed here. Then lsns are missing in the stream.
+        The error is raised if no block starts at the position, or if the bytes before it have changed since the last
+        call of `remember_position`. After a restart of the job no bytes are remembered, so a rewritten log in which a
+        block starts at the position is not noticed here. Then lsns are missing in the stream.
         """
         if self.mode is Mode.FAILFAST and position < file.size:
-            reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.block)
-        remembered, content = self._before.get(file.name, (-1, b""))
+            reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.max_block_bytes)
+        remembered, content = self._bytes_before_by_file.get(file.name, (-1, b""))
         if remembered == position and self._bytes_before(file.name, position) != content:
             raise XlogTruncatedError(
                 "the log became shorter, and was written again", file=file.name, offset=position
@@ -185,33 +200,38 @@ class FileEnds:
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""
-        remembered = self._complete.get(file.name)
+        remembered = self._is_complete_by_file.get(file.name)
         if remembered is None or remembered[0] != file.size:
-            is_marked = reader.ends_with_marker(*self.locate(file.name), file.header, file.size, self.block)
-            remembered = self._complete[file.name] = (file.size, is_marked)
+            is_marked = reader.ends_with_marker(
+                *self.locate(file.name), file.header_bytes, file.size, self.max_block_bytes
+            )
+            remembered = self._is_complete_by_file[file.name] = (file.size, is_marked)
         return remembered[1]
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
-        """Return the vclock after the last whole block of a log. Expensive: it reads the headers of all rows."""
-        end = self.of(file, closed=False)
-        remembered = self._reached.get(file.name)
+        """Return the vclock after the last complete block of a log.
+
+        This is slow, because it reads the headers of all rows.
+        """
+        end = self.end_of(file, closed=False)
+        remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
-            vclock = joined(file.vclock, self._last_lsns(file, end.position))
-            remembered = self._reached[file.name] = (end.position, vclock)
+            vclock = vclock_maximum(file.vclock, self._last_lsns(file, end.position))
+            remembered = self._end_vclock_by_file[file.name] = (end.position, vclock)
         return remembered[1]
 
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
-        """Return the highest lsn per vclock component among the rows of a log."""
+        """Return {replica id: highest lsn} of the rows of a log up to the position `end`."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
-        limits = reader.Limits(block=self.block)
-        where = (*self.locate(file.name), file.header, end, self.mode)
-        for rows in reader.read_headers(*where, exact=True, limits=limits):
+        limits = reader.Limits(max_block_bytes=self.max_block_bytes)
+        where = (*self.locate(file.name), file.header_bytes, end, self.mode)
+        for rows in reader.read_headers(*where, at_block_starts=True, limits=limits):
             ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
             np.maximum.at(highest, ids, rows.lsn)
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
 
     def block_start_from(self, file: LogFile, begin: int, target: int, end: int) -> int:
-        """Return the first block start at or after `target`, or `end`.
+        """Return the position of the first block start at or after `target`; `end` if there is none before it.
 
         Parameters
         ----------
@@ -220,27 +240,28 @@ class FileEnds:
         begin, end : int
             Bytes; a block starts at `begin`, and the last block ends at `end`.
         target : int
-            Bytes, between them.
+            A position between `begin` and `end`, in bytes.
 
         """
-        for last in (target + SEARCH_AHEAD, end):
+        for last in (target + SEARCH_AHEAD_BYTES, end):
             starts = self.block_starts(file.name, begin, min(last, end), target - begin)
             if len(starts) > 1:
                 return starts[1]
         return end
 
     def has_large_blocks(self, name: str, begin: int, end: int) -> bool:
-        """Return whether the first blocks from `begin` are so large that walking their headers skips most bytes."""
+        """Return whether the first blocks from `begin` are so large that a walk over headers skips most bytes."""
         probed = min(end - begin, PROBE_BYTES)
-        return len(self.block_starts(name, begin, begin + probed, 1)) * LARGE_BLOCK <= probed
+        return len(self.block_starts(name, begin, begin + probed, 1)) * LARGE_BLOCK_BYTES <= probed
 
-    def block_starts(self, name: str, begin: int, end: int, every: int) -> list[int]:
-        """Return block starts that split [begin, end) into ranges of about `every` bytes.
+    def block_starts(self, name: str, begin: int, end: int, min_distance: int) -> list[int]:
+        """Return block starts that split [begin, end) into ranges of about `min_distance` bytes.
 
-        The walk follows block headers, so bytes of a tuple that look like a block cannot mislead it.
+        Starts are found by a walk over block headers, so bytes of a tuple that look like a block are no start. If a
+        header is damaged and `mode` is not FAILFAST, the only start is `begin`.
         """
         try:
-            return reader.block_starts(*self.locate(name), begin, end, every, self.block)
+            return reader.block_starts(*self.locate(name), begin, end, min_distance, self.max_block_bytes)
         except XlogError:
             if self.mode is Mode.FAILFAST:
                 raise
@@ -250,12 +271,12 @@ class FileEnds:
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"\d{20}\.(xlog|snap)\Z")
-_TYPES = {"xlog": "XLOG", "snap": "SNAP"}
+_FILE_NAME = re.compile(r"\d{20}\.(xlog|snap)\Z")
+_FILETYPE_BY_SUFFIX = {"xlog": "XLOG", "snap": "SNAP"}
 
 
 def child_path(path: str, name: str) -> str:
-    """Return the path of a file in a directory; the query of a URI stays at the end."""
+    """Return the path of a file in the directory `path`; if that is a URI, its query stays at the end."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return f"{stem.rstrip('/')}/{name}{question}{query}"
 
@@ -279,7 +300,7 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
 
 @dataclass
 class Directory:
-    """Lists one source's files; caches their headers, which do not change once a file has rows.
+    """Lists one source's files, and caches the headers of those with rows, which do not change any more.
 
     Parameters
     ----------
@@ -288,9 +309,9 @@ class Directory:
         What to do about damage.
     with_generations : bool
         Whether the listing has `generations`: snapshots from which a spool continues after a gap.
-    block : int
+    max_block_bytes : int
         The longest block, in bytes.
-    is_final : bool
+    ignores_growth : bool
         Whether files are read once and their growth is ignored (`FileEnds`).
     is_file : bool
         Whether the source is one file, as of the last listing.
@@ -305,35 +326,35 @@ class Directory:
     source: Source
     mode: Mode = Mode.FAILFAST
     with_generations: bool = False
-    block: int = BLOCK_LIMIT
-    is_final: bool = False
+    max_block_bytes: int = BLOCK_LIMIT
+    ignores_growth: bool = False
     ends: FileEnds = field(init=False)
-    _metas: dict[str, Meta] = field(default_factory=dict)
-    _root: FileLocation | None = None
+    _meta_by_file: dict[str, Meta] = field(default_factory=dict)
+    _root_location: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.ends = FileEnds(self.locate, self.mode, self.block, self.is_final)
+        self.ends = FileEnds(self.locate, self.mode, self.max_block_bytes, self.ignores_growth)
 
     def listing(self) -> Listing:
         """Return the files.
 
-        Empty files are left out, and so is the newest file of a kind if its header is incomplete. A damaged header is
-        an error. In the modes DROPMALFORMED and PERMISSIVE a directory is listed without such a file, since its place
-        in the order is unknown. If the source is one file, its blocks are read nevertheless.
+        Empty files are left out, and so are the newest log and the newest snapshot if their headers are incomplete. A
+        damaged header is an error in mode FAILFAST. In the other modes the file is left out of a directory's listing,
+        since its place in the order is unknown; if the source is this one file, its blocks are read nevertheless.
 
         Raises
         ------
         SourceError
             If the path cannot be listed.
         XlogMetaError
-            If a header is damaged.
+            If a header is damaged and `mode` is FAILFAST.
 
         """
         try:
-            infos = self._infos()
+            infos = self._file_infos()
         except (OSError, pa.ArrowException, ValueError) as error:
-            self._root = None  # connect again the next time
+            self._root_location = None  # connect again the next time
             reason = f"the source cannot be listed: {error}"
             raise SourceError(
                 reason,
@@ -343,30 +364,30 @@ class Directory:
             ) from error
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)
-        self._metas = {name: meta for name, meta in self._metas.items() if name in names}
+        self._meta_by_file = {name: meta for name, meta in self._meta_by_file.items() if name in names}
         if self.is_file:
-            files = self._files(infos)
+            files = self._readable_files(infos)
             snapshots = tuple(file for file in files if file.is_snapshot)
             logs = tuple(file for file in files if not file.is_snapshot)
             return Listing(self.source.name, snapshots, logs, is_file=True)
-        snapshots = self._files(info for info in infos if info.base_name.endswith(".snap"))
-        logs = self._files(info for info in infos if info.base_name.endswith(".xlog"))
+        snapshots = self._readable_files(info for info in infos if info.base_name.endswith(".snap"))
+        logs = self._readable_files(info for info in infos if info.base_name.endswith(".xlog"))
         found = generations_of(snapshots, logs) if self.with_generations else ()
         generations = tuple(file for file in found if self.ends.is_complete(file))
         return Listing(self.source.name, snapshots, logs, generations=generations)
 
     def locate(self, name: str) -> FileLocation:
-        """Return the location of a file; a source of one file has one location for every name."""
+        """Return the location of a file; if the source is one file, its location for any name."""
         filesystem, path = self._locate_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
 
     def read_rows(
         self, name: str, begin: int, end: int, selection: Selection | None = None, *, closed: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file between two block starts (`reader.read_rows`), by the source's mode and limits."""
+        """Yield the rows of a file between two block starts (`reader.read_rows`), with the source's mode and limits."""
         return reader.read_rows(
             *(*self.locate(name), begin, end, selection, self.mode),
-            exact=True,
+            at_block_starts=True,
             closed=closed,
             limits=self.limits,
         )
@@ -376,18 +397,18 @@ class Directory:
     ) -> Iterator[reader.Headers]:
         """Yield the header columns of the rows of a file between two block starts."""
         where = (*self.locate(name), begin, end, self.mode)
-        return reader.read_headers(*where, exact=True, closed=closed, limits=self.limits)
+        return reader.read_headers(*where, at_block_starts=True, closed=closed, limits=self.limits)
 
     def oldest_snapshot_before_logs(self, listing: Listing) -> LogFile | None:
-        """Return the oldest complete snapshot from which the logs continue."""
+        """Return the oldest complete snapshot that the logs continue, or None."""
         for file in listing.snapshots:
-            covered = newest_at_most(listing.logs, file.vclock, local=True) is not None
+            covered = newest_index_at_most(listing.logs, file.vclock, with_local=True) is not None
             if covered and self.ends.is_complete(file):
                 return file
         return None
 
     def newest_complete(self, snapshots: Sequence[LogFile]) -> LogFile | None:
-        """Return the newest snapshot that has an EOF marker: one without it may still be being copied."""
+        """Return the newest of the snapshots that has an EOF marker, or None; others may still be being copied."""
         return next((file for file in reversed(snapshots) if self.ends.is_complete(file)), None)
 
     def complete_snapshots(self, snapshots: Sequence[LogFile]) -> tuple[LogFile, ...]:
@@ -395,11 +416,11 @@ class Directory:
         return tuple(file for file in snapshots if self.ends.is_complete(file))
 
     def _locate_root(self) -> FileLocation:
-        if self._root is None:
-            self._root = reader.open_fs(self.source.path)
-        return self._root
+        if self._root_location is None:
+            self._root_location = reader.open_fs(self.source.path)
+        return self._root_location
 
-    def _infos(self) -> list[pafs.FileInfo]:
+    def _file_infos(self) -> list[pafs.FileInfo]:
         filesystem, path = self._locate_root()
         info = filesystem.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
@@ -408,15 +429,15 @@ class Directory:
         if self.is_file:
             return [info]
         infos = filesystem.get_file_info(pafs.FileSelector(path))
-        files = [i for i in infos if i.type == pafs.FileType.File and _NAME.match(i.base_name)]
+        files = [i for i in infos if i.type == pafs.FileType.File and _FILE_NAME.match(i.base_name)]
         return sorted(files, key=lambda info: str(info.base_name))
 
-    def _files(self, infos: Iterable[pafs.FileInfo]) -> tuple[LogFile, ...]:
+    def _readable_files(self, infos: Iterable[pafs.FileInfo]) -> tuple[LogFile, ...]:
         filled = [info for info in infos if info.size > 0]
         files = []
         for info in filled:
             try:
-                meta = self._meta(info.base_name)
+                meta = self._cached_meta(info.base_name)
             except XlogMissingError:
                 continue  # removed since it was listed
             except XlogMetaError as error:
@@ -430,22 +451,22 @@ class Directory:
                 meta = DAMAGED_META
             if info.size <= meta.length + len(EOF_MARKER):
                 # A log without rows may be replaced by a restarted server.
-                self._metas.pop(info.base_name, None)
+                self._meta_by_file.pop(info.base_name, None)
             path = self.source.path if self.is_file else child_path(self.source.path, info.base_name)
             files.append(_log_file(info, path, meta))
         return tuple(files)
 
-    def _meta(self, name: str) -> Meta:
-        if name not in self._metas:
+    def _cached_meta(self, name: str) -> Meta:
+        if name not in self._meta_by_file:
             meta = reader.read_meta(*self.locate(name))
-            if not self.is_file and meta.filetype != _TYPES[name.rpartition(".")[2]]:
+            if not self.is_file and meta.filetype != _FILETYPE_BY_SUFFIX[name.rpartition(".")[2]]:
                 raise XlogMetaError(
                     f"the header says that this is a file of type {meta.filetype}", file=name, offset=0
                 )
-            self._metas[name] = meta
-        return self._metas[name]
+            self._meta_by_file[name] = meta
+        return self._meta_by_file[name]
 
     @property
     def limits(self) -> reader.Limits:
         """The limits for reading a file of this source."""
-        return reader.Limits(block=self.block)
+        return reader.Limits(max_block_bytes=self.max_block_bytes)

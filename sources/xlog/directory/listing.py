@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from schemas.errors import XlogMissingError
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, is_at_most, same, shared
+from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, without_local
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class LogFile:
         Path or URI of the file.
     size : int
         Bytes at the time of listing.
-    modified : float or None
+    modified_time : float or None
         Seconds since 1970 of the last write, or None if the file system does not say.
-    header : int
-        Length of the text header in bytes, which is the position of the first block.
+    header_bytes : int
+        Length of the text header, and so the position of the first block.
     vclock : Vclock
         The instance's vclock before the first row.
     prev_vclock : Vclock or None
@@ -36,19 +36,20 @@ class LogFile:
     instance_uuid : str or None
         From the header.
     replicaset_uuid : str or None
-        From the header of a spool's file; Tarantool's own files have none.
+        From the header of a spool's file; None for Tarantool's own files, whose headers do not have it.
     filetype : str
-        The type that the header names; empty if the header is damaged: then the file name decides.
+        The type that the header names, such as SNAP. Empty if the header is damaged; then the file name says whether
+        the file is a snapshot.
     has_vclock : bool
-        Whether the header has a VClock; files of 1.6.1 do not.
+        Whether the header has a VClock; files of Tarantool 1.6.1 do not.
 
     """
 
     name: str
     path: str
     size: int
-    modified: float | None
-    header: int
+    modified_time: float | None
+    header_bytes: int
     vclock: Vclock
     prev_vclock: Vclock | None
     instance_uuid: str | None
@@ -63,7 +64,7 @@ class LogFile:
 
     @property
     def is_log(self) -> bool:
-        """Whether its rows are changes with an lsn and a timestamp: neither a snapshot nor a vinyl file."""
+        """Whether the file is a log: its rows are changes with an lsn and a timestamp."""
         return self.filetype in ("", "XLOG") and not self.is_snapshot
 
 
@@ -74,13 +75,13 @@ class Listing:
     Parameters
     ----------
     source : str
-        Its name.
+        Name of the source.
     snapshots, logs : tuple of LogFile
-        Each in the order of the log.
+        Each from the oldest to the newest.
     is_file : bool
         Whether the source is one file, not a directory.
     generations : tuple of LogFile
-        Snapshots from which a spool continues after a gap.
+        Those of the snapshots from which a spool continues after a gap in its logs.
 
     """
 
@@ -93,15 +94,15 @@ class Listing:
     @property
     def ordered_files(self) -> tuple[LogFile, ...]:
         """The logs in their order, each generation before the log that continues it."""
-        return tuple(sorted((*self.logs, *self.generations), key=_log_order))
+        return tuple(sorted((*self.logs, *self.generations), key=_log_order_key))
 
-    def log(self, name: str) -> LogFile:
+    def log_named(self, name: str) -> LogFile:
         """Return the log of a base name.
 
         Raises
         ------
         XlogMissingError
-            If it is gone, although a batch was planned with it.
+            If the file is gone, although a batch was planned with it.
 
         """
         for file in self.logs:
@@ -115,23 +116,26 @@ class Listing:
         )
 
 
-def _log_order(file: LogFile) -> tuple[str, bool]:
+def _log_order_key(file: LogFile) -> tuple[str, bool]:
     return file.name.partition(".")[0], not file.is_snapshot
 
 
 def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> list[LogFile]:
     """Return the snapshots from which a spool continues after a gap in its logs.
 
-    A spool's daemon takes a snapshot when it begins, and when no server has the next logs any more. The log after
-    such a snapshot has its own VClock as `PrevVClock`, or does not exist yet (`sources.spool.spool`).
+    The daemon stores a server's snapshot in the spool when it begins, and again when no server has the next rows any
+    more. In the header of the log after such a snapshot, `PrevVClock` equals `VClock`; this log may not exist yet
+    (`sources.spool.spool`).
     """
     found = []
     for file in snapshots:
-        is_first = not any(_log_order(other) < _log_order(file) for other in (*snapshots, *logs))
-        after = next((log for log in logs if same(log.vclock, file.vclock)), None)
-        is_new = all(_log_order(log) < _log_order(file) for log in logs)
+        is_first = not any(_log_order_key(other) < _log_order_key(file) for other in (*snapshots, *logs))
+        after = next((log for log in logs if are_equal(log.vclock, file.vclock)), None)
+        is_new = all(_log_order_key(log) < _log_order_key(file) for log in logs)
         # A daemon that was restarted between its snapshot and the next row knows no previous log.
-        continues = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
+        continues = after is not None and (
+            after.prev_vclock is None or are_equal(after.prev_vclock, after.vclock)
+        )
         if file.replicaset_uuid is not None and not is_first and (is_new or continues):
             found.append(file)
     return found
@@ -139,14 +143,14 @@ def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> lis
 
 @dataclass(frozen=True)
 class FileEnd:
-    """Where the whole blocks of a file end.
+    """Where the complete blocks of a file end.
 
     Parameters
     ----------
     position : int
-        Bytes, before the EOF marker.
+        The end of the last complete block, in bytes.
     has_marker : bool
-        Whether the EOF marker follows.
+        Whether the EOF marker follows there.
 
     """
 
@@ -154,22 +158,22 @@ class FileEnd:
     has_marker: bool
 
 
-def newest_at_most(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
-    """Return the index of the newest log whose header VClock is not beyond `vclock`.
+def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local: bool) -> int | None:
+    """Return the index of the newest log whose header VClock is at most `vclock`; None if there is none.
 
     Parameters
     ----------
     logs : sequence of LogFile
-        In the order of the log.
+        From the oldest to the newest.
     vclock : Vclock
         The vclock to compare with.
-    local : bool
-        Whether component 0 counts: only if both vclocks come from one instance.
+    with_local : bool
+        Whether component 0 is compared too. This makes sense only if both vclocks come from one instance.
 
     """
     for index in range(len(logs) - 1, -1, -1):
         header = logs[index].vclock
-        if is_at_most(header if local else shared(header), vclock):
+        if is_at_most(header if with_local else without_local(header), vclock):
             return index
     return None
 
@@ -180,7 +184,7 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
     Raises
     ------
     XlogMissingError
-        If that file is gone.
+        If the entry's file is gone.
 
     """
     files = listing.ordered_files
@@ -189,11 +193,13 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
             return files[index:]
     for file in listing.snapshots:
         if file.name == entry.file:
-            logs = after_snapshot(listing.logs, file)
+            logs = logs_after_snapshot(listing.logs, file)
             rest = files[files.index(logs[0]) :] if logs else ()
             # The next generation, if no log follows this snapshot before it.
             next_ = (
-                one for one in listing.generations if _log_order(file) < _log_order(one) and one not in rest
+                one
+                for one in listing.generations
+                if _log_order_key(file) < _log_order_key(one) and one not in rest
             )
             return (file, *next_, *rest)
     raise XlogMissingError(
@@ -206,14 +212,14 @@ def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
     )
 
 
-def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
-    """Return the logs that continue a snapshot."""
-    base = newest_at_most(logs, snapshot.vclock, local=True)
+def logs_after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
+    """Return the logs that continue a snapshot: from the newest one that begins at or before it, or all logs."""
+    base = newest_index_at_most(logs, snapshot.vclock, with_local=True)
     return tuple(logs[base or 0 :])
 
 
 def files_up_to(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
-    """Return the files up to and including the named one; None if it is not among them."""
+    """Return the files up to and including the file `name`; None if it is not among them."""
     for index, file in enumerate(files):
         if file.name == name:
             return tuple(files[: index + 1])
@@ -221,14 +227,14 @@ def files_up_to(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | No
 
 
 def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
-    """Return whether rows may be missing between two consecutive files, by their headers and ends.
+    """Return whether rows may be missing between two consecutive files, as far as headers and ends show.
 
-    A log's `PrevVClock` is the VClock of the log before it; logs of old versions do not have it, so rows missing before
-    them show only as a gap in lsns. A log without EOF marker was not closed by its server: its end may differ from
-    where the next log begins.
+    A log's `PrevVClock` is the VClock of the log before it. Logs of old Tarantool versions do not have it. A log
+    without EOF marker was not closed by its server, so it may end before the next log begins. In both cases only the
+    lsns of the rows show whether any are missing.
     """
     if before.is_snapshot:
         return not is_at_most(after.vclock, before.vclock)
-    if after.prev_vclock is not None and not same(after.prev_vclock, before.vclock):
+    if after.prev_vclock is not None and not are_equal(after.prev_vclock, before.vclock):
         return True
-    return not end.has_marker and not same(after.vclock, before.vclock)
+    return not end.has_marker and not are_equal(after.vclock, before.vclock)

@@ -1,25 +1,27 @@
 """A stream's offset: for each replicaset the leader, its file, and a byte position in the file.
 
-One position has one text. Keys are sorted; `position` is the end of a whole block, and 0 if no row of the file has been
-read. The end of a file whose successor follows without a gap is written as position 0 of the successor
-(`sources.xlog.stream.read_ahead` does so), so an idle stream does not depend on a file that Tarantool may remove.
+Each position in the logs has exactly one text (its canonical form), so that Spark can compare offsets as text. Keys are
+sorted. `position` is the end of a complete block, or 0 if no row of the file has been read. The end of a file whose
+successor follows without a gap is written as position 0 of the successor (`sources.xlog.stream.read_ahead` does so). So
+an idle stream does not depend on a file that Tarantool may remove.
 
     {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
                                 "vclock": {"1": 729, "2": 613}}}, "version": 1}
 
-`vclock`    the file's header VClock without component 0: where a new leader begins if the leader and its file are gone
+`vclock`    the file's header VClock without component 0: it shows where a new leader must begin
 `since`     optional; the vclock of the snapshot that the stream began with: rows at or below it are in the snapshot and
-            are not read again. If `file` is a snapshot, it is a generation: it replaces all rows before a gap
+            are not read again. An entry with `since` whose `file` is a snapshot is in a generation: this snapshot
+            replaces all rows before a gap
 `restart`   optional, true: the previous file was removed, and the stream continues here
             (`sources.xlog.stream.failover`)
 `done`      optional, true: the file matched a glob and was read to its end marker, so it may be removed
 
 A marker row with one label in every replicaset defines an instant; its position in one log is a point. `instant`, if
 present, is the last point that the stream has reached in this replicaset (`sources.xlog.stream.instants`); for its
-`state` see `InstantState`. A point may be within a block: then `rows` rows of the block from
-`position` to `end` are read.
+`state` see `InstantState`. If the point is within a block, `position` is the start of this block and the instant's
+`end` is its end; the first `rows` rows of it have been read.
 
-Plain data and its strict parser, without I/O.
+This module has plain data and its strict parser, without I/O. Names of fields may differ from the keys of the JSON.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ from enum import StrEnum
 from typing import Any
 
 from schemas.errors import OffsetError
-from sources.xlog.format.vclock import Vclock, shared, vclock_of
+from sources.xlog.format.vclock import Vclock, vclock_of, without_local
 
-VERSION = 1
+FORMAT_VERSION = 1
 
-_FILE = re.compile(r"[^/]+\Z")
-"""Any name: a file that is read by itself may have any name."""
+_FILE_NAME = re.compile(r"[^/]+\Z")
+"""A file that is a source by itself may have any name."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_REQUIRED = {"leader", "file", "position", "vclock"}
-_OPTIONAL = {"done", "instant", "restart", "since"}
-_INSTANT = {"end", "label", "lsns", "rows", "state", "time"}
-_ADVICE = "delete the checkpoint, or name an offset that this source wrote"
+_REQUIRED_KEYS = {"leader", "file", "position", "vclock"}
+_OPTIONAL_KEYS = {"done", "instant", "restart", "since"}
+_INSTANT_KEYS = {"end", "label", "lsns", "rows", "state", "time"}
+_OFFSET_ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
 
 class InstantState(StrEnum):
@@ -65,30 +67,31 @@ class Instant:
     Parameters
     ----------
     label : str
-        The same for the point in all replicasets.
-    time : int
+        The label of the marker, which is the same in all replicasets.
+    marker_time : int
         Timestamp of the marker row in this replicaset's log, microseconds since 1970.
-    lsns : Vclock
-        {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again, and these
-        lsns identify them.
+    marker_lsns : Vclock
+        {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again; they are
+        recognized by these lsns.
     state : InstantState
-    rows : int
-        Number of rows of the block at the entry's position that are before the point; 0 if it is between two blocks.
-    end : int
+        Whether the replicaset still waits at the point, or has been read further.
+    rows_passed : int
+        Number of rows before the point in the block at the entry's position; 0 if the point is between two blocks.
+    block_end : int
         End of that block, in bytes; 0 if the point is between two blocks.
 
     """
 
     label: str
-    time: int
-    lsns: Vclock
+    marker_time: int
+    marker_lsns: Vclock
     state: InstantState
-    rows: int = 0
-    end: int = 0
+    rows_passed: int = 0
+    block_end: int = 0
 
     @property
     def is_at_point(self) -> bool:
-        """Whether the stream is at the point, not beyond it."""
+        """Whether the stream is at the point: it has not been read further."""
         return self.state in (InstantState.WAITING, InstantState.WHOLE)
 
 
@@ -103,13 +106,13 @@ class OffsetEntry:
     file : str
         Base name of the file.
     position : int
-        Bytes: the end of a whole block, or 0 if no row of the file has been read.
+        Bytes: the end of a complete block, or 0 if no row of the file has been read.
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
-    since : Vclock or None
-        Rows at or below it are left out, because the snapshot that was read has them; with component 0.
-    restart : bool
-        Whether the batch that ends here reads nothing, since the file before it was removed.
+    snapshot_vclock : Vclock or None
+        The vclock, with component 0, of the snapshot that was read. Rows at or below it are left out.
+    is_restart : bool
+        Whether the stream restarts here, because the file before was removed. The batch that ends here reads nothing.
     is_done : bool
         Whether the file matched a glob and was read to its end marker, so that it may be removed.
     instant : Instant or None
@@ -121,8 +124,8 @@ class OffsetEntry:
     file: str
     position: int
     vclock: Vclock
-    since: Vclock | None = None
-    restart: bool = False
+    snapshot_vclock: Vclock | None = None
+    is_restart: bool = False
     is_done: bool = False
     instant: Instant | None = None
 
@@ -142,12 +145,12 @@ def _vclock_json(vclock: Vclock) -> dict[str, int]:
 
 def _instant_json(instant: Instant) -> dict[str, Any]:
     return {
-        "end": instant.end,
+        "end": instant.block_end,
         "label": instant.label,
-        "lsns": _vclock_json(instant.lsns),
-        "rows": instant.rows,
+        "lsns": _vclock_json(instant.marker_lsns),
+        "rows": instant.rows_passed,
         "state": str(instant.state),
-        "time": instant.time,
+        "time": instant.marker_time,
     }
 
 
@@ -157,9 +160,9 @@ def _entry_json(entry: OffsetEntry) -> dict[str, Any]:
         document = {"done": True} | document
     if entry.instant is not None:
         document["instant"] = _instant_json(entry.instant)
-    if entry.since is not None:
-        document["since"] = _vclock_json(entry.since)
-    if entry.restart:
+    if entry.snapshot_vclock is not None:
+        document["since"] = _vclock_json(entry.snapshot_vclock)
+    if entry.is_restart:
         document["restart"] = True
     return document | {"vclock": _vclock_json(entry.vclock)}
 
@@ -171,7 +174,7 @@ def to_document(offset: Offset) -> dict[str, Any]:
     """
     return {
         "replicasets": {uuid: _entry_json(offset[uuid]) for uuid in sorted(offset)},
-        "version": VERSION,
+        "version": FORMAT_VERSION,
     }
 
 
@@ -180,20 +183,22 @@ def to_text(offset: Offset) -> str:
     return json.dumps(to_document(offset))
 
 
-def _vclock_at(value: object, where: str) -> dict[int, int]:
+def _parsed_vclock(value: object, where: str) -> dict[int, int]:
     try:
         return vclock_of(value)
     except ValueError as error:
-        raise OffsetError(f"{where}: {error}", advice=_ADVICE) from error
+        raise OffsetError(f"{where}: {error}", advice=_OFFSET_ADVICE) from error
 
 
 def _require(is_valid: bool, reason: str) -> None:
     if not is_valid:
-        raise OffsetError(reason, advice=_ADVICE)
+        raise OffsetError(reason, advice=_OFFSET_ADVICE)
 
 
-def _instant_of(uuid: str, value: object) -> Instant:
-    _require(isinstance(value, Mapping) and set(value) == _INSTANT, f"{uuid}: {value!r} is not an instant")
+def _parsed_instant(uuid: str, value: object) -> Instant:
+    _require(
+        isinstance(value, Mapping) and set(value) == _INSTANT_KEYS, f"{uuid}: {value!r} is not an instant"
+    )
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
     numbers = [fields[name] for name in ("end", "rows", "time")]
     sound = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in numbers)
@@ -202,30 +207,35 @@ def _instant_of(uuid: str, value: object) -> Instant:
     known = [str(state) for state in InstantState]
     _require(fields["state"] in known, f"{uuid}: {fields['state']!r} is not a state of an instant")
     end, rows, moment = numbers
-    lsns = _vclock_at(fields["lsns"], f"{uuid}: lsns")
+    lsns = _parsed_vclock(fields["lsns"], f"{uuid}: lsns")
     return Instant(fields["label"], moment, lsns, InstantState(fields["state"]), rows, end)
 
 
-def _entry_of(uuid: str, value: object) -> OffsetEntry:
+def _parsed_entry(uuid: str, value: object) -> OffsetEntry:
     _require(_UUID.match(uuid) is not None, f"{uuid!r} is not a replicaset's uuid")
     _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
-    _require(_REQUIRED <= set(fields) <= _REQUIRED | _OPTIONAL, f"{uuid}: has the keys {sorted(fields)}")
+    _require(
+        _REQUIRED_KEYS <= set(fields) <= _REQUIRED_KEYS | _OPTIONAL_KEYS,
+        f"{uuid}: has the keys {sorted(fields)}",
+    )
     _require(fields.get("done", True) is True, f"{uuid}: done {fields.get('done')!r} is not true")
     leader, file, position = fields["leader"], fields["file"], fields["position"]
     _require(isinstance(leader, str) and leader != "", f"{uuid}: leader {leader!r} is not a source's name")
-    _require(isinstance(file, str) and _FILE.match(file) is not None, f"{uuid}: {file!r} is not a log file")
+    _require(
+        isinstance(file, str) and _FILE_NAME.match(file) is not None, f"{uuid}: {file!r} is not a log file"
+    )
     sound = isinstance(position, int) and not isinstance(position, bool) and position >= 0
     _require(sound, f"{uuid}: position {position!r} is not a byte position")
-    vclock = _vclock_at(fields["vclock"], f"{uuid}: vclock")
-    _require(vclock == shared(vclock), f"{uuid}: vclock has a local or an empty component")
-    since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
+    vclock = _parsed_vclock(fields["vclock"], f"{uuid}: vclock")
+    _require(vclock == without_local(vclock), f"{uuid}: vclock has a local or an empty component")
+    snapshot_vclock = _parsed_vclock(fields["since"], f"{uuid}: since") if "since" in fields else None
     restart = "restart" in fields
     _require(
         not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is not at position 0"
     )
-    instant = _instant_of(uuid, fields["instant"]) if "instant" in fields else None
-    return OffsetEntry(leader, file, position, vclock, since, restart, "done" in fields, instant)
+    instant = _parsed_instant(uuid, fields["instant"]) if "instant" in fields else None
+    return OffsetEntry(leader, file, position, vclock, snapshot_vclock, restart, "done" in fields, instant)
 
 
 def from_document(document: object) -> dict[str, OffsetEntry]:
@@ -234,7 +244,7 @@ def from_document(document: object) -> dict[str, OffsetEntry]:
     Raises
     ------
     OffsetError
-        `to_document` would not make this document; the order of its keys does not matter.
+        If `to_document` cannot have made the document (apart from the order of its keys).
 
     """
     _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")
@@ -242,19 +252,19 @@ def from_document(document: object) -> dict[str, OffsetEntry]:
     _require(set(fields) == {"replicasets", "version"}, f"has the keys {sorted(map(str, fields))}")
     version = fields["version"]
     _require(
-        version == VERSION and not isinstance(version, bool),
-        f"offset version {version!r}, known is {VERSION}",
+        version == FORMAT_VERSION and not isinstance(version, bool),
+        f"offset version {version!r}, known is {FORMAT_VERSION}",
     )
     replicasets = fields["replicasets"]
     _require(isinstance(replicasets, Mapping), f"replicasets is an object, not {replicasets!r}")
-    return {str(uuid): _entry_of(str(uuid), replicasets[uuid]) for uuid in sorted(replicasets)}
+    return {str(uuid): _parsed_entry(str(uuid), replicasets[uuid]) for uuid in sorted(replicasets)}
 
 
-def _refuse_constant(name: str) -> None:
+def _refuse_nan_or_infinity(name: str) -> None:
     raise ValueError(f"{name} is not a number of an offset")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
         raise ValueError(f"a key occurs twice in {[key for key, _ in pairs]}")
@@ -271,7 +281,9 @@ def from_text(text: str) -> dict[str, OffsetEntry]:
 
     """
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        document = json.loads(
+            text, object_pairs_hook=_object_with_unique_keys, parse_constant=_refuse_nan_or_infinity
+        )
     except (ValueError, RecursionError) as error:
-        raise OffsetError(f"not an offset: {error}", advice=_ADVICE) from error
+        raise OffsetError(f"not an offset: {error}", advice=_OFFSET_ADVICE) from error
     return from_document(document)

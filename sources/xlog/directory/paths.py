@@ -1,8 +1,9 @@
 """Expands globs: the files and directories that a path with wildcards matches now.
 
-A glob is a path that has one of `* ? [ {` in it and does not exist as it is written, as in Spark's file sources; in a
-URI `?` begins the query. Each part between two slashes is matched separately, so `*` matches no slash. If the last
-part ends in `*`, only files with names of Tarantool's logs match, and only directories that have some.
+As in Spark's file sources, a glob is a path that contains one of `* ? [ {`, unless a file or directory has exactly this
+name. In a URI, `?` begins the query. Each part between two slashes is matched separately, so `*` matches no slash. If
+the last part ends in `*`, only files with a suffix of Tarantool's log files match, and only directories that have such
+files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow.fs as pafs
 from sources.xlog.reader.file_buffer import open_fs
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_NAMES = (".xlog", ".snap", ".vylog", ".run", ".index")
+_LOG_SUFFIXES = (".xlog", ".snap", ".vylog", ".run", ".index")
 
 
 def is_glob(path: str) -> bool:
@@ -32,52 +33,55 @@ def is_glob(path: str) -> bool:
     return bool(filesystem.get_file_info(inner).type == pafs.FileType.NotFound)
 
 
-def expand(pattern: str) -> list[str]:
+def expand_glob(pattern: str) -> list[str]:
     """Return the paths that a glob matches now, sorted.
 
     Raises
     ------
     OSError
-        If a directory on the way cannot be listed.
+        If a directory in which matches are searched cannot be listed.
 
     """
     stem, query = _split_query(pattern)
     found: set[str] = set()
-    for alternative in _alternatives(stem):
+    for alternative in _expanded_braces(stem):
         parts = alternative.split("/")
         first = next((i for i, part in enumerate(parts) if _has_wildcard(part, pattern)), len(parts) - 1)
-        shown = "/".join(parts[:first])
-        root = shown or ("/" if alternative.startswith("/") else ".")
-        filesystem, inner = open_fs(root + query)
-        found.update(path + query for path in _walk(filesystem, inner, shown, parts[first:], pattern))
+        shown_directory = "/".join(parts[:first])
+        root = shown_directory or ("/" if alternative.startswith("/") else ".")
+        filesystem, directory = open_fs(root + query)
+        found.update(
+            path + query
+            for path in _matches_below(filesystem, directory, shown_directory, parts[first:], pattern)
+        )
     return sorted(found)
 
 
-def matches(pattern: str, path: str) -> bool:
+def glob_matches(pattern: str, path: str) -> bool:
     """Return whether a glob would match a path if it existed."""
     stem, query = _split_query(path)
     wanted, wanted_query = _split_query(pattern)
     return query == wanted_query and any(
-        len(parts) == stem.count("/") + 1 and all(map(_matches, parts, stem.split("/")))
-        for parts in (alternative.split("/") for alternative in _alternatives(wanted))
+        len(parts) == stem.count("/") + 1 and all(map(_name_matches, parts, stem.split("/")))
+        for parts in (alternative.split("/") for alternative in _expanded_braces(wanted))
     )
 
 
-def _walk(
-    filesystem: pafs.FileSystem, inner: str, shown: str, parts: list[str], pattern: str
+def _matches_below(
+    filesystem: pafs.FileSystem, directory: str, shown_directory: str, parts: list[str], pattern: str
 ) -> Iterator[str]:
-    if filesystem.get_file_info(inner).type != pafs.FileType.Directory:
+    if filesystem.get_file_info(directory).type != pafs.FileType.Directory:
         return
-    for info in filesystem.get_file_info(pafs.FileSelector(inner)):
+    for info in filesystem.get_file_info(pafs.FileSelector(directory)):
         name, is_directory = info.base_name, info.type == pafs.FileType.Directory
-        if not _matches(parts[0], name) or (name.startswith(".") and not parts[0].startswith(".")):
+        if not _name_matches(parts[0], name) or (name.startswith(".") and not parts[0].startswith(".")):
             continue
-        path = f"{shown}/{name}" if shown or pattern.startswith("/") else name
+        path = f"{shown_directory}/{name}" if shown_directory or pattern.startswith("/") else name
         if len(parts) > 1:
             if is_directory:
-                yield from _walk(filesystem, info.path, path, parts[1:], pattern)
+                yield from _matches_below(filesystem, info.path, path, parts[1:], pattern)
         elif not parts[0].endswith("*") or (
-            _has_logs(filesystem, info.path) if is_directory else name.endswith(_NAMES)
+            _has_logs(filesystem, info.path) if is_directory else name.endswith(_LOG_SUFFIXES)
         ):
             yield path
 
@@ -87,7 +91,7 @@ def _has_logs(filesystem: pafs.FileSystem, path: str) -> bool:
     return any(info.base_name.endswith((".xlog", ".snap")) for info in infos)
 
 
-def _matches(part: str, name: str) -> bool:
+def _name_matches(part: str, name: str) -> bool:
     return fnmatch.fnmatchcase(name, part.replace("[^", "[!"))
 
 
@@ -105,11 +109,11 @@ def _split_query(path: str) -> tuple[str, str]:
     return stem, question + query
 
 
-def _alternatives(pattern: str) -> Iterator[str]:
-    """Yield the patterns without braces that a pattern with `{a,b}` expands to."""
+def _expanded_braces(pattern: str) -> Iterator[str]:
+    """Yield the patterns without braces to which a pattern with braces, such as `{a,b}.xlog`, expands."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern
         return
     for choice in found[1].split(","):
-        yield from _alternatives(pattern[: found.start()] + choice + pattern[found.end() :])
+        yield from _expanded_braces(pattern[: found.start()] + choice + pattern[found.end() :])

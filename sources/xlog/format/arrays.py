@@ -1,4 +1,4 @@
-"""Names of the array types that the decoder's modules pass to each other. No code."""
+"""Names of the types that the decoder's modules pass to each other. No code."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ Word: TypeAlias = Any
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Blocks: TypeAlias = npt.NDArray[np.int64]
-Marks: TypeAlias = npt.NDArray[np.uint32]
+RowBits: TypeAlias = npt.NDArray[np.uint32]
 Flags: TypeAlias = npt.NDArray[np.bool_]

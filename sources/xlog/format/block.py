@@ -5,7 +5,7 @@
     1..5    mp_uint: length of what follows the fixed header, in bytes
     1..5    mp_uint: checksum of the block before; always 0
     1..5    mp_uint: checksum of this block's bytes as they are in the file (compressed)
-    0..12   mp_str of padding: the fixed header is 19 bytes long for all numbers
+    0..12   mp_str of padding, so that the fixed header is always 19 bytes long
     length  rows, one after another (`kernels.row`), or a zstd frame of them
 
 The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block has whole transactions: none spans
@@ -59,7 +59,8 @@ def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
     rows : bytes
         Whole transactions: the rows of `rows.encode_row`, one after another.
     compress : bool, optional
-        By default as Tarantool does, above `COMPRESS_THRESHOLD`, but only if it makes the block shorter.
+        Whether to compress the rows. By default, rows of more than `COMPRESS_THRESHOLD` bytes are compressed, as
+        Tarantool does, unless compression makes them longer.
 
     """
     is_free = compress is None
@@ -73,7 +74,12 @@ def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
         if is_free and len(data) > len(rows):
             # No block is longer in the file than its rows are, so one limit applies to both.
             data, magic = rows, MAGIC_PLAIN
-    header = magic.to_bytes(MAGIC_SIZE, "big") + _mp_uint(len(data)) + _mp_uint(0) + _mp_uint(checksum(data))
+    header = (
+        magic.to_bytes(MAGIC_SIZE, "big")
+        + _packed_uint(len(data))
+        + _packed_uint(0)
+        + _packed_uint(checksum(data))
+    )
     return header + _padding(FIXED_HEADER_SIZE - len(header)) + data
 
 
@@ -83,9 +89,9 @@ def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdD
     Parameters
     ----------
     frame : memoryview
-        A whole frame (`chain.frame_bound` has measured it).
+        A complete frame (checked by `chain.decompressed_bound`).
     out : memoryview
-        The buffer for the rows; nothing is written after its end.
+        The buffer for the rows. Rows that do not fit are not written.
     decompressor : zstandard.ZstdDecompressor
         Reused for every block.
 
@@ -98,7 +104,7 @@ def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdD
     return int(decompressor.stream_reader(frame).readinto(out))
 
 
-def _mp_uint(value: int) -> bytes:
+def _packed_uint(value: int) -> bytes:
     if value < 0x80:
         return bytes([value])
     for head, size in ((0xCC, 1), (0xCD, 2), (0xCE, 4)):

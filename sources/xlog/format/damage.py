@@ -1,6 +1,7 @@
-"""Damage of a log file: its kinds, their errors, and what `mode` FAILFAST, DROPMALFORMED or PERMISSIVE does about it.
+"""Damage of a log file: its kinds, their errors, and what each `mode` does about it.
 
-Nothing is skipped silently: all that a lenient mode leaves out is counted here, by error class.
+The mode FAILFAST raises an error. The *lenient* modes DROPMALFORMED and PERMISSIVE leave the damaged part out, and
+count it by error class, so nothing is skipped silently.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from schemas.errors import (
 )
 
 MAX_ERRORS = 100
+"""How many errors `SkippedDamage` keeps."""
 
-RAISE_LIMIT = (
+LIMIT_ADVICE = (
     "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
     "in the configuration of a deployment, of the daemon and of the relay it is max_block_bytes"
 )
 
 
-class Status(IntEnum):
-    """Why a walk over a file's bytes stopped. Negative: damage."""
+class WalkStatus(IntEnum):
+    """Why a walk over a file's bytes stopped. Negative values mean damage."""
 
     GROUP = 0  # the walk reached its end
     PART = 1  # the bytes end inside a block: more must be read
@@ -51,30 +53,34 @@ class Status(IntEnum):
     FALSE_STARTS = -14
 
 
-_DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
-    Status.MAGIC: (XlogMagicError, "no block starts here", None),
-    Status.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
-    Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
-    Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
-    Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
-    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", RAISE_LIMIT),
-    Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
-    Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
-    Status.TOO_BIG: (XlogCompressionError, "the block grows beyond the limit when decompressed", RAISE_LIMIT),
-    Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
-    Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
-    Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
-    Status.FALSE_STARTS: (
+_DAMAGE: dict[WalkStatus, tuple[type[XlogError], str, str | None]] = {
+    WalkStatus.MAGIC: (XlogMagicError, "no block starts here", None),
+    WalkStatus.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
+    WalkStatus.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
+    WalkStatus.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
+    WalkStatus.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
+    WalkStatus.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", LIMIT_ADVICE),
+    WalkStatus.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
+    WalkStatus.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
+    WalkStatus.TOO_BIG: (
+        XlogCompressionError,
+        "the block grows beyond the limit when decompressed",
+        LIMIT_ADVICE,
+    ),
+    WalkStatus.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
+    WalkStatus.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
+    WalkStatus.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
+    WalkStatus.FALSE_STARTS: (
         XlogMagicError,
         "false starts of blocks claim more bytes than a search can prove wrong",
         "bring an undamaged copy of the file",
     ),
-    Status.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
+    WalkStatus.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
 }
 
 
-def damage(
-    status: Status, file: str, offset: int, row: int | None = None, *, is_last: bool = False
+def damage_error(
+    status: WalkStatus, file: str, offset: int, row: int | None = None, *, is_last: bool = False
 ) -> XlogError:
     """Return the error for a negative status.
 
@@ -83,11 +89,11 @@ def damage(
     status : Status
         The kind of damage.
     file, offset
-        The file, and the position in it of the block, in bytes.
+        The file's name, and the position of the damaged block in it, in bytes.
     row : int, optional
-        The number of the row in its block.
+        The number of the damaged row in its block.
     is_last : bool
-        Whether the rows after this row in the block cannot be found.
+        Whether the rows after it in the block cannot be found, because its end is unknown.
 
     """
     kind, reason, advice = _DAMAGE[status]
@@ -95,8 +101,8 @@ def damage(
     return kind(reason, file=file, offset=offset, row=row, advice=advice)
 
 
-def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
-    """Return the error for a transaction that is not written, since readers with the same limit would refuse it."""
+def transaction_limit_error(limit: int, **where: object) -> TransactionLimitError:
+    """Return the error for a transaction longer than `limit` bytes, which is not written: no reader would accept it."""
     return TransactionLimitError(
         f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
         **where,
@@ -106,7 +112,7 @@ def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
 
 
 class Mode(StrEnum):
-    """Spark's modes for malformed records."""
+    """Spark's modes for malformed records: raise an error, leave them out, or return them as corrupt records."""
 
     FAILFAST = "FAILFAST"
     DROPMALFORMED = "DROPMALFORMED"
@@ -114,19 +120,19 @@ class Mode(StrEnum):
 
 
 @dataclass
-class Skipped:
-    """Counts of damage that a lenient mode left out; the caller passes one in and reads it afterwards.
+class SkippedDamage:
+    """Counts what a lenient mode leaves out; a caller of a reader passes an object, and reads it afterwards.
 
     Parameters
     ----------
     damaged_parts : int
         Number of damaged parts of the file.
     bytes : int
-        Bytes left out: of the file; for a bad row, decompressed bytes.
+        Number of bytes that were left out: bytes of the file, but decompressed bytes for a single bad row.
     reasons : Counter of str
-        Damaged parts by class of error.
+        Number of damaged parts by the name of the error class.
     errors : list of XlogError
-        The first `MAX_ERRORS` of them.
+        The first `MAX_ERRORS` errors.
 
     """
 
@@ -144,7 +150,7 @@ class Skipped:
             self.errors.append(error)
 
 
-def raise_or_count(error: XlogError, size: int, mode: Mode, skipped: Skipped) -> XlogError:
+def raise_or_count(error: XlogError, size: int, mode: Mode, skipped: SkippedDamage) -> XlogError:
     """Raise the error in mode FAILFAST, otherwise count it and return it."""
     if mode is Mode.FAILFAST:
         raise error

@@ -1,8 +1,9 @@
-"""Decodes groups of checked blocks into batches: decompresses them, walks the rows, and ends batches at the limits.
+"""Decodes groups of checked blocks into batches: decompresses blocks, walks over rows, and ends batches at the limits.
 
-Memory is flat: one scratch buffer for decompressed rows, and one batch that is being filled. Damage inside a block is
-raised or left out, as `damage` says. If a zstd frame is damaged, the whole block is left out. If a row is bad, only
-this row is left out; if its end cannot be found in the MessagePack, the rest of its block is left out too.
+The memory does not grow with the file: there are one scratch buffer for decompressed rows, and one batch that is being
+filled. Damage inside a block is raised or left out, according to the mode (`damage`). If a zstd frame is damaged, its
+whole block is left out. If a row is bad, only this row is left out; but if its end cannot be found in the MessagePack,
+the rest of its block is left out too.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ import zstandard
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks, Bytes
 from sources.xlog.format.block import BLOCK_LIMIT, decompress
-from sources.xlog.format.damage import Mode, Skipped, Status, damage, raise_or_count
-from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, frame_bound
+from sources.xlog.format.damage import Mode, SkippedDamage, WalkStatus, damage_error, raise_or_count
+from sources.xlog.format.kernels.chain import (
+    BLOCK_BEGIN,
+    BLOCK_END,
+    BLOCK_START,
+    BLOCK_ZSTD,
+    decompressed_bound,
+)
 from sources.xlog.format.kernels.fill import end_of_row, walk_rows
 from sources.xlog.format.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, RowColumns
 from sources.xlog.format.rows import new_columns
 from sources.xlog.format.selection import Selection, filter_of
 
 SCRATCH_BYTES = 1 << 20
+"""Size of the buffer for decompressed rows; it is larger only while a block needs more."""
 
 Batch = TypeVar("Batch")
 
@@ -38,19 +46,19 @@ class BlockGroup:
     ----------
     buffer : uint8[]
         Bytes of the file; valid until the next group is read.
-    base : int
+    file_position : int
         Position of `buffer[0]` in the file.
     blocks : int64[4, n]
-        As `chain.walk_blocks` fills it.
-    count : int
+        A column for each block, as `chain.walk_blocks` fills it.
+    block_count : int
         Number of blocks.
 
     """
 
     buffer: Bytes
-    base: int
+    file_position: int
     blocks: Blocks
-    count: int
+    block_count: int
 
 
 @dataclass(frozen=True)
@@ -59,27 +67,28 @@ class Limits:
 
     Parameters
     ----------
-    block : int
+    max_block_bytes : int
         The longest block, in the file and decompressed, in bytes.
     batch_rows, batch_bytes : int
-        Maximum number of rows of a batch, and of bytes in each of its binary columns (more if one row has more).
-    window : int
-        Number of bytes of the file that are in memory at a time (more if one block has more).
+        Maximum number of rows of a batch, and maximum number of bytes in each of its binary columns. A batch of one row
+        may have more bytes.
+    window_bytes : int
+        Number of bytes of the file that are in memory at a time; more if one block is longer.
 
     """
 
-    block: int = BLOCK_LIMIT
+    max_block_bytes: int = BLOCK_LIMIT
     batch_rows: int = 64 * 1024
     batch_bytes: int = 16 << 20
-    window: int = 8 << 20
+    window_bytes: int = 8 << 20
 
 
 DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """How to decode a log.
+class DecodeSettings:
+    """Settings for decoding a log.
 
     Parameters
     ----------
@@ -98,37 +107,41 @@ class Decoding:
 
 
 class Decoder(Generic[Batch]):
-    """Decodes the groups of one file, in their order.
+    """Decodes the block groups of one file, in their order.
 
     Parameters
     ----------
     file : str
         Base name, for errors.
-    how : Decoding
+    decoding : Decoding
         Selection, mode and limits.
     skipped : Skipped
         Counts what a lenient mode leaves out.
-    finish : callable
-        Makes a batch from filled columns and their number of rows.
-    corrupt : callable, optional
-        Makes the batch that represents an error among the rows (PERMISSIVE).
-    binary : bool
-        Whether the binary columns are filled.
+    make_batch : callable
+        Makes a batch from filled columns and the number of rows in them.
+    make_error_batch : callable, optional
+        Makes the batch that represents an error among the rows, in mode PERMISSIVE.
+    with_binary : bool
+        Whether the binary columns are filled, or only the numbers of the row headers.
 
     """
 
     def __init__(
         self,
         file: str,
-        how: Decoding,
-        skipped: Skipped,
-        finish: Callable[[RowColumns, int], Batch],
-        corrupt: Callable[[XlogError], Batch] | None = None,
-        binary: bool = True,
+        decoding: DecodeSettings,
+        skipped: SkippedDamage,
+        make_batch: Callable[[RowColumns, int], Batch],
+        make_error_batch: Callable[[XlogError], Batch] | None = None,
+        with_binary: bool = True,
     ) -> None:
-        self._file, self._how, self._limits, self._skipped = file, how, how.limits, skipped
-        self._finish, self._corrupt, self._binary = finish, corrupt, binary
-        self._filter = filter_of(how.selection)
+        self._file, self._decoding, self._limits, self._skipped = file, decoding, decoding.limits, skipped
+        self._make_batch, self._make_error_batch, self._with_binary = (
+            make_batch,
+            make_error_batch,
+            with_binary,
+        )
+        self._filter = filter_of(decoding.selection)
         self._zstd = zstandard.ZstdDecompressor()
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
         self._scratch_blocks: Blocks = np.empty((4, 0), np.int64)
@@ -136,9 +149,9 @@ class Decoder(Generic[Batch]):
         self._columns = self._empty_columns()
 
     def batches(self, group: BlockGroup) -> Iterator[Batch]:
-        """Yield the batches that the group completes; the remaining rows wait for `flush`."""
-        compressed = group.blocks[BLOCK_ZSTD, : group.count]
-        edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.count]
+        """Yield the batches that become full with the rows of a group; its last rows may wait for `flush`."""
+        compressed = group.blocks[BLOCK_ZSTD, : group.block_count]
+        edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.block_count]
         for first, last in itertools.pairwise(edges):
             if compressed[first]:
                 yield from self._walk_compressed(group, first, last)
@@ -151,99 +164,106 @@ class Decoder(Generic[Batch]):
         if count:
             columns, self._columns = self._columns, self._empty_columns()
             self._state[COUNT] = 0
-            yield self._finish(columns, count)
+            yield self._make_batch(columns, count)
 
     def batches_of_error(self, error: XlogError) -> Iterator[Batch]:
-        """Yield the batches of an error, in its place among the rows."""
-        if self._corrupt is not None:
+        """Yield the rows before an error, and then the batch that represents it, if there is `make_error_batch`."""
+        if self._make_error_batch is not None:
             yield from self.flush()
-            yield self._corrupt(error)
+            yield self._make_error_batch(error)
 
     def _empty_columns(self, size: int = 0) -> RowColumns:
-        return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._binary)
+        return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._with_binary)
 
     def _walk_compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
-        """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
+        """Decompress blocks `first` to `last - 1` into the scratch buffer, and walk their rows when it is full."""
         if self._scratch_blocks.shape[1] < last:
             self._scratch_blocks = np.empty_like(group.blocks)
         moved, used, at = self._scratch_blocks, 0, first
         moved[:, first:last] = group.blocks[:, first:last]
-        for k in range(first, last):
-            room = self._needed_bytes(group, k)
+        for index in range(first, last):
+            room = self._needed_bytes(group, index)
             if used and used + room > self._scratch.size:
-                yield from self._walk(group, self._scratch, moved, at, k)
-                used, at = 0, k
+                yield from self._walk(group, self._scratch, moved, at, index)
+                used, at = 0, index
             if used == 0 and room > self._scratch.size:
                 self._scratch = np.empty(room, np.uint8)
-            size = self._decompress(group, k, used, room)
+            size = self._decompress(group, index, used, room)
             if size < 0:
-                yield from self._walk(group, self._scratch, moved, at, k)
-                yield from self._skip_bad_block(group, k, Status(size))
-                used, at = 0, k + 1
+                yield from self._walk(group, self._scratch, moved, at, index)
+                yield from self._skip_bad_block(group, index, WalkStatus(size))
+                used, at = 0, index + 1
             else:
-                moved[BLOCK_BEGIN, k], moved[BLOCK_END, k] = used, used + size
+                moved[BLOCK_BEGIN, index], moved[BLOCK_END, index] = used, used + size
                 used += size
         yield from self._walk(group, self._scratch, moved, at, last)
         if self._scratch.size > SCRATCH_BYTES:
             self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
-    def _needed_bytes(self, group: BlockGroup, k: int) -> int:
-        """Return how many bytes the decompressed block k needs at most; 0 if it is not one whole zstd frame."""
-        begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
-        bound = int(frame_bound(group.buffer, begin, end))
-        return max(0, min(bound, self._limits.block + 1))
+    def _needed_bytes(self, group: BlockGroup, index: int) -> int:
+        """Return how many bytes a decompressed block needs at most; 0 if it is not one complete zstd frame."""
+        begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
+        bound = int(decompressed_bound(group.buffer, begin, end))
+        return max(0, min(bound, self._limits.max_block_bytes + 1))
 
-    def _decompress(self, group: BlockGroup, k: int, used: int, room: int) -> int:
-        """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
-        begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
-        if room == 0 and frame_bound(group.buffer, begin, end) < 0:
-            return Status.FRAME
-        out = self._scratch.data[used : used + room]
+    def _decompress(self, group: BlockGroup, index: int, offset: int, capacity: int) -> int:
+        """Decompress a block to `offset` in the scratch buffer; return its size, or a negative `WalkStatus`."""
+        begin, end = int(group.blocks[BLOCK_BEGIN, index]), int(group.blocks[BLOCK_END, index])
+        if capacity == 0 and decompressed_bound(group.buffer, begin, end) < 0:
+            return WalkStatus.FRAME
+        out = self._scratch.data[offset : offset + capacity]
         try:
             size = decompress(group.buffer.data[begin:end], out, self._zstd)
         except zstandard.ZstdError:
-            return Status.FRAME
-        return Status.TOO_BIG if size > self._limits.block else size
+            return WalkStatus.FRAME
+        return WalkStatus.TOO_BIG if size > self._limits.max_block_bytes else size
 
     def _walk(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
     ) -> Iterator[Batch]:
-        """Walk the rows of blocks first..last; `blocks` has their positions in `buffer`."""
+        """Walk the rows of blocks `first` to `last - 1`; `blocks` has their positions in `buffer`."""
         state = self._state
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:
             status = walk_rows(
-                buffer, blocks, last, group.base, self._filter, self._binary, self._columns, state
+                buffer,
+                blocks,
+                last,
+                group.file_position,
+                self._filter,
+                self._with_binary,
+                self._columns,
+                state,
             )
             if status == FILLED:
                 return
             if status != FULL:
-                yield from self._skip_bad_row(group, buffer, blocks, Status(status))
+                yield from self._skip_bad_row(group, buffer, blocks, WalkStatus(status))
             elif state[COUNT]:
                 yield from self.flush()
             else:
                 self._columns = self._empty_columns(int(state[ROOM]))
 
     def _skip_bad_row(
-        self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: Status
+        self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: WalkStatus
     ) -> Iterator[Batch]:
         """Skip the current row of the walk, and the rest of its block if the row's end is unknown."""
         state = self._state
-        k, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
-        end = int(blocks[BLOCK_END, k])
+        index, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
+        end = int(blocks[BLOCK_END, index])
         after = int(end_of_row(buffer, at, end))
         if after < 0:
-            state[BLOCK], state[AT], state[NUMBER] = k + 1, -1, 0
+            state[BLOCK], state[AT], state[NUMBER] = index + 1, -1, 0
         else:
             state[AT], state[NUMBER] = after, row + 1
-        position = group.base + int(group.blocks[BLOCK_START, k])
-        error = damage(status, self._file, position, row, is_last=after < 0)
+        position = group.file_position + int(group.blocks[BLOCK_START, index])
+        error = damage_error(status, self._file, position, row, is_last=after < 0)
         size = (end if after < 0 else after) - at
-        yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
+        yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
-    def _skip_bad_block(self, group: BlockGroup, k: int, status: Status) -> Iterator[Batch]:
+    def _skip_bad_block(self, group: BlockGroup, index: int, status: WalkStatus) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
-        start = int(group.blocks[BLOCK_START, k])
-        size = int(group.blocks[BLOCK_END, k]) - start
-        error = damage(status, self._file, group.base + start)
-        yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
+        start = int(group.blocks[BLOCK_START, index])
+        size = int(group.blocks[BLOCK_END, index]) - start
+        error = damage_error(status, self._file, group.file_position + start)
+        yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))

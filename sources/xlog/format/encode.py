@@ -34,13 +34,13 @@ def encode_row(
     timestamp : float
         Seconds since 1970 UTC.
     replica_id, group_id, lsn : int, optional
-        Left out if None, as Tarantool leaves out zeros.
+        Left out of the header if None, as Tarantool leaves out zeros.
     tsn : int, optional
         The lsn of the transaction's first row; by default the row's own.
     is_commit : bool
         Whether the row is the transaction's last.
     flags : int
-        Further bits of `RowFlag`.
+        Bits of `RowFlag` besides COMMIT.
 
     """
     header: dict[int, int | float] = {HeaderKey.TYPE: int(kind)}
@@ -58,7 +58,7 @@ def encode_row(
         flags |= RowFlag.COMMIT if is_commit else 0
     if flags:
         header[HeaderKey.FLAGS] = int(flags)
-    return _map(header) + body
+    return _packed_map(header) + body
 
 
 def encode_body(
@@ -75,7 +75,7 @@ def encode_body(
     Parameters
     ----------
     space_id, index_base : int, optional
-        Left out if None.
+        Left out of the body if None.
     key, tuple_, operations : bytes, optional
         MessagePack arrays, copied as they are.
     is_update : bool
@@ -98,7 +98,7 @@ def _pack(value: int | float) -> bytes:
     return bytes(msgpack.packb(value))
 
 
-def _map(values: dict[int, int | float]) -> bytes:
+def _packed_map(values: dict[int, int | float]) -> bytes:
     return bytes([0x80 | len(values)]) + b"".join(
         bytes([key]) + _pack(value) for key, value in values.items()
     )

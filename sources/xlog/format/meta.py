@@ -5,7 +5,7 @@ r"""The text header of a log file: its type, version, instance and vclocks.
     Version: 2.6.0-0-g47aa4e01e\n                 any number of `key: value` lines
     Instance: aaaaaaaa-0000-4000-8000-0000000000a1\n  `Server` in 0.12
     VClock: {0: 9, 1: 956}\n                      the instance's vclock before the first row
-    PrevVClock: {}\n                              the same of the file before this one
+    PrevVClock: {}\n                              the VClock of the file before this one
     \n                                            an empty line ends the header
 
 Source: `xlog_meta_parse` and `xlog_meta_format` in Tarantool's `src/box/xlog.c`, `vclock_from_string` in
@@ -23,26 +23,26 @@ from schemas.errors import XlogMetaError, XlogMetaIncompleteError
 from schemas.iproto import LSN_MAX, VCLOCK_MAX
 
 FILE_TYPES = ("XLOG", "SNAP", "VYLOG", "RUN", "INDEX")
-VERSIONS = ("0.12", "0.13")
+FORMAT_VERSIONS = ("0.12", "0.13")
 META_LIMIT = 8192
-"""No header is longer, in bytes: Tarantool's own limit is 2 KiB (`XLOG_META_LEN_MAX`)."""
+"""Maximum length of a header, in bytes. Tarantool's own limit is 2 KiB (`XLOG_META_LEN_MAX`)."""
 
 END_OF_META = b"\n\n"
 
 REPLICASET_KEY = "Replicaset"
-"""In files of a spool: the replicaset's uuid. Tarantool logs a warning about an unknown key and continues (2.6.0)."""
+"""The key of the replicaset's uuid, in files of a spool. Tarantool ignores an unknown key, with a warning (2.6.0)."""
 
 PEER_VERSIONS_KEY = "PeerVersions"
-"""In logs of a spool whose peers have several versions: {replica id: version of the peer that its rows come from}.
-`Version` is that of all other rows."""
+"""The key of {replica id: version of the server that sent its rows}, in logs of a spool whose peers have different
+versions. Rows of other replica ids have the version of the key `Version`."""
 
-_WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
-_WITHOUT_VCLOCK = "0.12"
+_TYPES_WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
+_VERSION_WITHOUT_VCLOCK = "0.12"
 """Files of this version may lack the VClock, as those of 1.6.1 do; Tarantool reads them too."""
 _VCLOCK = re.compile(r"\s*\{\s*(?:\d+\s*:\s*\d+\s*(?:,\s*\d+\s*:\s*\d+\s*)*,?\s*)?\}\s*", re.ASCII)
 _PEER_VERSION = re.compile(r"(\d+): (\d+\.\d+\.\d+)", re.ASCII)
 _PEER_VERSIONS = re.compile(rf"\{{(?:{_PEER_VERSION.pattern}(?:, )?)*\}}", re.ASCII)
-_COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
+_VCLOCK_COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class Meta:
     filetype : str
         One of `FILE_TYPES`.
     version : str
-        One of `VERSIONS`.
+        One of `FORMAT_VERSIONS`.
     instance_uuid : str or None
         Lower case, from `Instance` or `Server`; None if the file has neither.
     vclock : mapping of int to int
         {replica id: lsn}; empty if the file has none (`has_vclock`).
     prev_vclock : mapping of int to int, or None
-        None if the file does not have it.
+        The VClock of the file before this one; None if the header does not have it.
     other : mapping of str to str
-        All other keys (`Version`, and unknown ones), as written.
+        The values of all other keys (`Version`, and unknown keys), as they are written.
     length : int
-        Bytes of the header with its empty line: the position of the first block. 0 if the header is damaged
-        and a lenient mode searches for blocks anyway.
+        Length of the header with its empty line, in bytes, and so the position of the first block. It is 0 if the
+        header is damaged, but a lenient mode searches for blocks nevertheless.
     has_vclock : bool
-        Whether `vclock` is from the file: the first files of 1.6, and RUN and INDEX files, have none.
+        Whether the header has a VClock. Files of Tarantool 1.6.1, and RUN and INDEX files, do not.
 
     """
 
@@ -82,7 +82,7 @@ class Meta:
 
 
 DAMAGED_META = Meta("", "", None, {}, has_vclock=False)
-"""The header that a lenient mode uses for a damaged one: blocks are searched for from the first byte on."""
+"""The header that a lenient mode uses in place of a damaged one, to search for blocks from the first byte on."""
 
 
 def parse_meta(data: bytes, file: str) -> Meta:
@@ -98,14 +98,14 @@ def parse_meta(data: bytes, file: str) -> Meta:
     Raises
     ------
     XlogMetaIncompleteError
-        If `data` ends before the empty line and is valid so far: the file is still being created.
+        If `data` is valid, but ends before the empty line: the file is still being created.
     XlogMetaError
         If the type or version is unknown, or a line, vclock or uuid is malformed.
 
     """
     end = data.find(END_OF_META, 0, META_LIMIT)
     if end < 0:
-        raise _unfinished(data, file)
+        raise _missing_end_error(data, file)
     length = end + len(END_OF_META)
     try:
         lines = data[:end].decode("utf-8").split("\n")
@@ -113,15 +113,15 @@ def parse_meta(data: bytes, file: str) -> Meta:
         raise XlogMetaError("the header is not text", file=file, offset=error.start) from None
     filetype, version = lines[0], lines[1] if len(lines) > 1 else ""
     _check_type(filetype, version, file)
-    keys = _keys(lines, file)
+    keys = _parsed_keys(lines, file)
     instance = keys.pop("Instance", None) or keys.pop("Server", None)
     vclock, prev_vclock = keys.pop("VClock", None), keys.pop("PrevVClock", None)
-    if vclock is None and filetype in ("XLOG", "SNAP") and version != _WITHOUT_VCLOCK:
+    if vclock is None and filetype in ("XLOG", "SNAP") and version != _VERSION_WITHOUT_VCLOCK:
         raise XlogMetaError("the header has no VClock", file=file, offset=0)
     return Meta(
         filetype=filetype,
         version=version,
-        instance_uuid=None if instance is None else _uuid(instance, file),
+        instance_uuid=None if instance is None else _parsed_uuid(instance, file),
         vclock={} if vclock is None else parse_vclock(vclock, file),
         prev_vclock=None if prev_vclock is None else parse_vclock(prev_vclock, file),
         other=keys,
@@ -136,13 +136,13 @@ def parse_vclock(text: str, file: str) -> dict[int, int]:
     Raises
     ------
     XlogMetaError
-        If it is not a vclock: syntax, a replica id above 31, an lsn of more than 63 bits, a repeated id.
+        If the text is not a vclock, has a replica id twice or one above 31, or has an lsn of more than 63 bits.
 
     """
     if _VCLOCK.fullmatch(text) is None:
         raise XlogMetaError(f"not a vclock: {text!r}", file=file, offset=0)
     vclock: dict[int, int] = {}
-    for component in _COMPONENT.finditer(text):
+    for component in _VCLOCK_COMPONENT.finditer(text):
         replica_id, lsn = int(component[1]), int(component[2])
         if replica_id >= VCLOCK_MAX or lsn > LSN_MAX or replica_id in vclock:
             raise XlogMetaError(f"not a vclock: {text!r}: at {component[0]!r}", file=file, offset=0)
@@ -151,7 +151,7 @@ def parse_vclock(text: str, file: str) -> dict[int, int]:
 
 
 def format_vclock(vclock: Mapping[int, int]) -> str:
-    """Return a vclock as Tarantool writes it: by replica id, without components that are 0."""
+    """Return the text of a vclock as Tarantool writes it: sorted by replica id, without components that are 0."""
     return "{" + ", ".join(f"{i}: {lsn}" for i, lsn in sorted(vclock.items()) if lsn) + "}"
 
 
@@ -171,7 +171,7 @@ def format_meta(meta: Meta) -> bytes:
     if meta.instance_uuid is not None:
         key = "Server" if meta.version == "0.12" else "Instance"
         lines.append(f"{key}: {meta.instance_uuid}")
-    if meta.filetype in _WITH_VCLOCK and meta.has_vclock:
+    if meta.filetype in _TYPES_WITH_VCLOCK and meta.has_vclock:
         lines.append(f"VClock: {format_vclock(meta.vclock)}")
     if meta.prev_vclock is not None:
         lines.append(f"PrevVClock: {format_vclock(meta.prev_vclock)}")
@@ -184,12 +184,12 @@ def format_peer_versions(versions: Mapping[int, str]) -> str:
 
 
 def peer_versions(meta: Meta, file: str) -> dict[int, str]:
-    """Return {replica id: version} of a spool's header; empty if all rows are of `Version`.
+    """Return {replica id: server version} from a spool's header; empty if the key `Version` holds for all rows.
 
     Raises
     ------
     XlogMetaError
-        If the line is malformed.
+        If the value of the key is malformed.
 
     """
     text = meta.other.get(PEER_VERSIONS_KEY)
@@ -200,9 +200,9 @@ def peer_versions(meta: Meta, file: str) -> dict[int, str]:
     return {int(one[1]): one[2] for one in _PEER_VERSION.finditer(text)}
 
 
-def _unfinished(data: bytes, file: str) -> XlogMetaError:
-    """Return the error for a header without its empty line: incomplete, or not a header."""
-    beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
+def _missing_end_error(data: bytes, file: str) -> XlogMetaError:
+    """Return the error for bytes without the header's empty line: the header is incomplete, or it is no header."""
+    beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in FORMAT_VERSIONS]
     if any(b.startswith(data[: len(b)]) for b in beginnings):
         if len(data) >= META_LIMIT:
             return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
@@ -213,12 +213,12 @@ def _unfinished(data: bytes, file: str) -> XlogMetaError:
 def _check_type(filetype: str, version: str, file: str) -> None:
     if filetype not in FILE_TYPES:
         raise XlogMetaError(f"not a log file: it begins with {filetype[:16]!r}", file=file, offset=0)
-    if version not in VERSIONS:
-        advice = f"this version reads {' and '.join(VERSIONS)}"
+    if version not in FORMAT_VERSIONS:
+        advice = f"this version reads {' and '.join(FORMAT_VERSIONS)}"
         raise XlogMetaError(f"unknown version {version[:16]!r}", file=file, offset=0, advice=advice)
 
 
-def _keys(lines: list[str], file: str) -> dict[str, str]:
+def _parsed_keys(lines: list[str], file: str) -> dict[str, str]:
     keys: dict[str, str] = {}
     offset = sum(len(line.encode()) + 1 for line in lines[:2])
     for line in lines[2:]:
@@ -232,7 +232,7 @@ def _keys(lines: list[str], file: str) -> dict[str, str]:
     return keys
 
 
-def _uuid(text: str, file: str) -> str:
+def _parsed_uuid(text: str, file: str) -> str:
     try:
         return str(UUID(text))
     except ValueError:

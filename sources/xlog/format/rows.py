@@ -1,7 +1,7 @@
-"""Makes columns of filled buffers, without copying a value.
+"""Converts filled buffers (`RowColumns`) to columns, without copying values.
 
-`batch_of` makes an Arrow batch with the columns of `schemas.xrow.XROW_FIELDS`; `headers_of` makes numpy arrays of the
-headers alone, for summaries and plans.
+`batch_of` returns an Arrow batch with the columns of `schemas.xrow.XROW_FIELDS`. `headers_of` returns numpy arrays of
+the row headers alone, for summaries and plans.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from schemas.iproto import type_name
 from schemas.xrow import CORRUPT_COLUMN, XROW_ARROW
 from sources.xlog.format.arrays import Flags, Ints
 from sources.xlog.format.kernels import row as kernel
-from sources.xlog.format.kernels.row import BINARY, NARROW, WIDE, RowColumns
+from sources.xlog.format.kernels.row import BINARY_COLUMNS, INT32_COLUMNS, INT64_COLUMNS, RowColumns
 
 CORRUPT_FIELD = pa.field(CORRUPT_COLUMN, pa.string())
 XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
-"""The schema of `mode` PERMISSIVE: one more column at the end."""
+"""The schema of batches in mode PERMISSIVE, which have the column of corrupt records at the end."""
 
 ABSENT = -1
-NO_TIME = -(2**63)
-"""Values of `Headers` for a missing value, and for a missing timestamp."""
+ABSENT_TIMESTAMP = -(2**63)
+"""Values of `Headers` in place of a missing number, and of a missing timestamp."""
 
-_KNOWN_TYPES = 128
-_BITS = {
+_NAMED_TYPE_COUNT = 128
+_PRESENCE_BIT = {
     "type": kernel.TYPE,
     "replica_id": kernel.REPLICA_ID,
     "group_id": kernel.GROUP_ID,
@@ -44,37 +44,39 @@ _BITS = {
     "operations": kernel.OPERATIONS,
     "body": kernel.BODY,
 }
-_HEADER_NAMES = ("type", "replica_id", "group_id", "lsn", "tsn", "timestamp", "space_id")
-_FLAG_BITS = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_ack": kernel.WAIT_ACK}
+_NULLABLE_HEADER_NAMES = ("type", "replica_id", "group_id", "lsn", "tsn", "timestamp", "space_id")
+_FLAG_BIT = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_ack": kernel.WAIT_ACK}
 
 
 @lru_cache(maxsize=1)
 def _type_names() -> pa.Array:
-    """Return the names of all types.
+    """Return the names of the first request types, by number.
 
-    Made at the first call: PyArrow imports pandas for it, a fifth of a second in each process of Spark.
+    The array is made at the first call, because PyArrow imports pandas for it, which takes a fifth of a second.
     """
-    return pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
+    return pa.array([type_name(code) for code in range(_NAMED_TYPE_COUNT)], pa.string())
 
 
-def new_columns(rows: int, size: int, binary: bool = True) -> RowColumns:
-    """Return empty buffers for `rows` rows and `size` bytes in each binary column.
+def new_columns(row_count: int, binary_bytes: int, with_binary: bool = True) -> RowColumns:
+    """Return empty buffers for `row_count` rows and `binary_bytes` bytes in each binary column.
 
-    The memory is not touched: parts that are never filled cost address space only.
+    The memory is not written, so parts that are never filled take address space only.
     """
-    ends = np.empty((len(BINARY), rows + 1), np.int32)
+    ends = np.empty((len(BINARY_COLUMNS), row_count + 1), np.int32)
     ends[:, 0] = 0
     return RowColumns(
-        np.empty((len(WIDE), rows), np.int64),
-        np.empty((len(NARROW), rows), np.int32),
-        np.empty(rows, np.uint32),
+        np.empty((len(INT64_COLUMNS), row_count), np.int64),
+        np.empty((len(INT32_COLUMNS), row_count), np.int32),
+        np.empty(row_count, np.uint32),
         ends,
-        np.empty((len(BINARY), size if binary else 0), np.uint8),
+        np.empty((len(BINARY_COLUMNS), binary_bytes if with_binary else 0), np.uint8),
     )
 
 
-class Labels:
-    """Columns that have one value in all rows of a file, made once for the longest batch and sliced.
+class FileColumns:
+    """The columns `file` and `instance_uuid`, which have the same value in all rows of a file.
+
+    They are made once for the longest batch so far; shorter batches get a slice.
 
     Parameters
     ----------
@@ -92,41 +94,43 @@ class Labels:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def take(self, name: str, count: int) -> pa.Array:
+    def column(self, name: str, count: int) -> pa.Array:
         """Return the column `name` (`file` or `instance_uuid`) with `count` rows."""
         if count > len(self._columns[name]):
             self._columns[name] = pa.repeat(pa.scalar(self._values[name], pa.string()), count)
         return self._columns[name].slice(0, count)
 
 
-def batch_of(columns: RowColumns, count: int, labels: Labels, permissive: bool = False) -> pa.RecordBatch:
-    """Return the first `count` rows of filled buffers, which must not be filled again.
+def batch_of(
+    columns: RowColumns, count: int, file_columns: FileColumns, permissive: bool = False
+) -> pa.RecordBatch:
+    """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again.
 
     Parameters
     ----------
     columns : RowColumns
         Filled by `fill.walk_rows`.
     count : int
-        Rows.
-    labels : Labels
+        Number of rows.
+    file_columns : Labels
         The columns with the file's name and instance.
     permissive : bool
-        Whether the schema is `XROW_PERMISSIVE` (with nulls in its last column).
+        Whether the batch has the schema `XROW_PERMISSIVE`, with nulls in the last column.
 
     """
-    marks = columns.marks[:count]
-    everywhere, somewhere = _common(marks)
+    row_bits = columns.row_bits[:count]
+    everywhere, somewhere = _bits_in_all_and_any(row_bits)
     arrays = []
     for field in XROW_ARROW:
-        if field.name in labels:
-            arrays.append(labels.take(field.name, count))
-        elif field.name in _FLAG_BITS:
-            arrays.append(_flags(marks, _FLAG_BITS[field.name]))
+        if field.name in file_columns:
+            arrays.append(file_columns.column(field.name, count))
+        elif field.name in _FLAG_BIT:
+            arrays.append(_flag_column(row_bits, _FLAG_BIT[field.name]))
         else:
-            bit = _BITS.get(field.name)
+            bit = _PRESENCE_BIT.get(field.name)
             complete = bit is None or (everywhere >> bit) & 1
             absent = bit is not None and not (somewhere >> bit) & 1
-            validity = None if complete or bit is None else _bitmap(marks, bit)
+            validity = None if complete or bit is None else _validity_bitmap(row_bits, bit)
             arrays.append(pa.nulls(count, field.type) if absent else _column(columns, count, field, validity))
     if permissive:
         arrays.append(pa.nulls(count, CORRUPT_FIELD.type))
@@ -134,7 +138,7 @@ def batch_of(columns: RowColumns, count: int, labels: Labels, permissive: bool =
 
 
 def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
-    """Return the row that PERMISSIVE shows for damage: only its position and the error."""
+    """Return the row that mode PERMISSIVE returns for damage; it has only the position and the error."""
     position = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
     row = position | {CORRUPT_COLUMN: str(error)}
     return pa.RecordBatch.from_pylist([row], schema=XROW_PERMISSIVE)
@@ -142,42 +146,42 @@ def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
 
 def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
     """Return the names of request types; an unknown type n is `TYPE_n`."""
-    if codes.size == 0 or codes.max() < _KNOWN_TYPES:
+    if codes.size == 0 or codes.max() < _NAMED_TYPE_COUNT:
         return _type_names().take(pa.array(codes))
     kinds, indices = np.unique(codes, return_inverse=True)
     return pa.array([type_name(kind) for kind in kinds.tolist()], pa.string()).take(pa.array(indices))
 
 
-def _common(marks: npt.NDArray[np.uint32]) -> tuple[int, int]:
-    """Return the bits that all rows have, and those that any has."""
-    if marks.size == 0:
+def _bits_in_all_and_any(row_bits: npt.NDArray[np.uint32]) -> tuple[int, int]:
+    """Return the bits that are set in all rows, and the bits that are set in any row."""
+    if row_bits.size == 0:
         return 0, 0
-    return int(np.bitwise_and.reduce(marks)), int(np.bitwise_or.reduce(marks))
+    return int(np.bitwise_and.reduce(row_bits)), int(np.bitwise_or.reduce(row_bits))
 
 
-def _bitmap(marks: npt.NDArray[np.uint32], bit: int) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(marks & np.uint32(1 << bit) != 0, bitorder="little"))
+def _validity_bitmap(row_bits: npt.NDArray[np.uint32], bit: int) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(row_bits & np.uint32(1 << bit) != 0, bitorder="little"))
 
 
-def _flags(marks: npt.NDArray[np.uint32], bit: int) -> pa.Array:
-    return pa.Array.from_buffers(pa.bool_(), marks.size, [None, _bitmap(marks, bit)])
+def _flag_column(row_bits: npt.NDArray[np.uint32], bit: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), row_bits.size, [None, _validity_bitmap(row_bits, bit)])
 
 
 def _column(columns: RowColumns, count: int, field: pa.Field, validity: pa.Buffer | None) -> pa.Array:
-    if field.name in WIDE:
-        values: npt.NDArray[Any] = columns.wide[WIDE.index(field.name), :count]
+    if field.name in INT64_COLUMNS:
+        values: npt.NDArray[Any] = columns.int64s[INT64_COLUMNS.index(field.name), :count]
     elif field.name == "type":
-        names = type_column(columns.narrow[NARROW.index("type"), :count])
+        names = type_column(columns.int32s[INT32_COLUMNS.index("type"), :count])
         return (
             names
             if validity is None
             else pa.Array.from_buffers(names.type, count, [validity, *names.buffers()[1:]])
         )
-    elif field.name in NARROW:
-        values = columns.narrow[NARROW.index(field.name), :count]
+    elif field.name in INT32_COLUMNS:
+        values = columns.int32s[INT32_COLUMNS.index(field.name), :count]
     else:
-        ends = columns.ends[BINARY.index(field.name), : count + 1]
-        data = columns.data[BINARY.index(field.name), : ends[-1]]
+        ends = columns.binary_ends[BINARY_COLUMNS.index(field.name), : count + 1]
+        data = columns.binary_data[BINARY_COLUMNS.index(field.name), : ends[-1]]
         return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(ends), pa.py_buffer(data)])
     return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(values)])
 
@@ -186,16 +190,17 @@ def _column(columns: RowColumns, count: int, field: pa.Field, validity: pa.Buffe
 class Headers:
     """The header columns of n rows, in the order of the log.
 
-    A missing value is `ABSENT` (-1), a missing timestamp `NO_TIME`.
+    A missing value is `ABSENT` (-1), and a missing timestamp is `ABSENT_TIMESTAMP`.
 
     Parameters
     ----------
     position, lsn, tsn, timestamp : int64[n]
-        Position of the row's block in the file (bytes), lsn, tsn, microseconds since 1970 UTC.
+        Position of the row's block in the file (bytes), lsn, lsn of the transaction's first row, microseconds since
+        1970 UTC.
     row, type, replica_id, group_id, space_id : int32[n]
-        Number in the block, request type, replica id, group id, space id.
+        The row's number in its block, request type, replica id, group id, space id.
     is_commit, wait_ack : bool[n]
-        Whether the row ends its transaction; whether its transaction waits for a quorum.
+        Whether the row is the last of its transaction; whether the transaction waits for a quorum.
 
     """
 
@@ -213,13 +218,15 @@ class Headers:
 
 
 def headers_of(columns: RowColumns, count: int) -> Headers:
-    """Return the first `count` rows of filled columns as `Headers`; the columns must not be reused."""
-    marks = columns.marks[:count]
-    values: dict[str, Any] = {name: columns.wide[k, :count] for k, name in enumerate(WIDE)}
-    values |= {name: columns.narrow[k, :count] for k, name in enumerate(NARROW) if name != "index_base"}
-    for name in _HEADER_NAMES:
-        is_absent = marks & np.uint32(1 << _BITS[name]) == 0
-        values[name][is_absent] = NO_TIME if name == "timestamp" else ABSENT
-    is_commit = (marks >> np.uint32(kernel.COMMIT)) & np.uint32(1) == 1
-    wait_ack = (marks >> np.uint32(kernel.WAIT_ACK)) & np.uint32(1) == 1
+    """Return the headers of the first `count` rows of filled buffers; the buffers must not be filled again."""
+    row_bits = columns.row_bits[:count]
+    values: dict[str, Any] = {name: columns.int64s[k, :count] for k, name in enumerate(INT64_COLUMNS)}
+    values |= {
+        name: columns.int32s[k, :count] for k, name in enumerate(INT32_COLUMNS) if name != "index_base"
+    }
+    for name in _NULLABLE_HEADER_NAMES:
+        is_absent = row_bits & np.uint32(1 << _PRESENCE_BIT[name]) == 0
+        values[name][is_absent] = ABSENT_TIMESTAMP if name == "timestamp" else ABSENT
+    is_commit = (row_bits >> np.uint32(kernel.COMMIT)) & np.uint32(1) == 1
+    wait_ack = (row_bits >> np.uint32(kernel.WAIT_ACK)) & np.uint32(1) == 1
     return Headers(**values, is_commit=is_commit, wait_ack=wait_ack)

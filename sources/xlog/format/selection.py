@@ -1,7 +1,7 @@
-"""Selects rows by columns of their header, before any tuple is copied.
+"""Selects rows by their headers and space ids, before any tuple is copied.
 
-`Selection` is plain frozen data that is sent to Spark's workers; `filter_of` makes the arrays by which a kernel tests
-each row.
+`Selection` is plain frozen data that is sent to Spark's workers. `filter_of` converts it to arrays, with which a kernel
+tests each row.
 """
 
 from __future__ import annotations
@@ -21,97 +21,108 @@ _FIRST_RAFT = int(RequestType.RAFT)
 _SYSTEM_ID_MAX = int(SYSTEM_ID_MAX)
 
 
-class Filter(NamedTuple):
-    """A selection as the kernel reads it.
+class RowFilter(NamedTuple):
+    """A selection in the form that the kernel reads.
 
     Parameters
     ----------
-    active, by_space, spaceless, by_lsn, by_time, control_only : bool
-        Which conditions are set; `active` is any of them.
-    spaces : int32[]
-        Sorted.
+    has_conditions, by_space, with_spaceless, by_lsn, by_time, control_only : bool
+        Which conditions of the `Selection` are set. If `has_conditions` is False, every row is wanted.
+    space_ids : int32[]
+        The wanted space ids, sorted.
     replica_ids : bool[32]
-        Whether each id is wanted.
-    after, upto : int64[32]
-        Wanted lsns by replica id: after < lsn <= upto.
-    since, before : int
-        Wanted times in microseconds: since <= time < before.
+        By replica id: whether its rows are wanted.
+    after_lsn, upto_lsn : int64[32]
+        By replica id: the wanted lsns, after_lsn < lsn <= upto_lsn.
+    from_time, before_time : int
+        The wanted timestamps in microseconds since 1970: from_time <= timestamp < before_time.
 
     """
 
-    active: bool
+    has_conditions: bool
     by_space: bool
-    spaceless: bool
+    with_spaceless: bool
     by_lsn: bool
     by_time: bool
     control_only: bool
-    spaces: npt.NDArray[np.int32]
+    space_ids: npt.NDArray[np.int32]
     replica_ids: Flags
-    after: Ints
-    upto: Ints
-    since: Int
-    before: Int
+    after_lsn: Ints
+    upto_lsn: Ints
+    from_time: Int
+    before_time: Int
 
 
 @kernel
-def selected(
-    wanted: Filter, kind: Int, replica: Int, lsn: Int, time: Int, space: Int, has_lsn: Int, has_time: Int
+def is_selected(
+    row_filter: RowFilter,
+    kind: Int,
+    replica_id: Int,
+    lsn: Int,
+    time: Int,
+    space_id: Int,
+    has_lsn: Int,
+    has_time: Int,
 ) -> bool:
     """Return whether a row is wanted.
 
     Parameters
     ----------
-    wanted : Filter
+    row_filter : Filter
         The conditions.
-    kind, replica, lsn, time : int
+    kind, replica_id, lsn, time : int
         The row's type, replica id (0 without one), lsn and timestamp in microseconds.
-    space : int
-        Its space id, -1 without one.
+    space_id : int
+        The row's space id, -1 without one.
     has_lsn, has_time : int
-        0 if it has none.
+        1 if the row has an lsn, or a timestamp; otherwise 0.
 
     """
-    if wanted.control_only and kind < _FIRST_RAFT and not 0 <= space <= _SYSTEM_ID_MAX:
+    if row_filter.control_only and kind < _FIRST_RAFT and not 0 <= space_id <= _SYSTEM_ID_MAX:
         return False
-    if wanted.by_space:
-        at = np.searchsorted(wanted.spaces, np.int32(space))
-        listed = at < wanted.spaces.size and wanted.spaces[at] == space
-        if not (listed or (wanted.spaceless and space < 0)):
+    if row_filter.by_space:
+        at = np.searchsorted(row_filter.space_ids, np.int32(space_id))
+        listed = at < row_filter.space_ids.size and row_filter.space_ids[at] == space_id
+        if not (listed or (row_filter.with_spaceless and space_id < 0)):
             return False
-    if not wanted.replica_ids[replica]:
+    if not row_filter.replica_ids[replica_id]:
         return False
-    if wanted.by_lsn and not (has_lsn and wanted.after[replica] < lsn <= wanted.upto[replica]):
+    if row_filter.by_lsn and not (
+        has_lsn and row_filter.after_lsn[replica_id] < lsn <= row_filter.upto_lsn[replica_id]
+    ):
         return False
-    return bool(not wanted.by_time or (has_time and wanted.since <= time < wanted.before))
+    return bool(
+        not row_filter.by_time or (has_time and row_filter.from_time <= time < row_filter.before_time)
+    )
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The wanted rows: those that fulfil every condition that is set.
+    """Says which rows are wanted: those that fulfil every condition that is set.
 
-    A row without an lsn or timestamp fulfils no condition on it.
+    A row without an lsn fulfils no condition on lsns, and a row without a timestamp none on timestamps.
 
     Parameters
     ----------
-    spaces : frozenset of int, optional
-        Space ids.
-    spaceless : bool
-        With `spaces`: whether rows that have no space (NOP, RAFT_CONFIRM, ...) are wanted too.
+    space_ids : frozenset of int, optional
+        Rows of the spaces with these ids.
+    with_spaceless : bool
+        If `space_ids` is set: whether rows without a space (NOP, RAFT_CONFIRM, ...) are wanted too.
     replica_ids : frozenset of int, optional
-        Rows with these replica ids; rows without a replica id (of local spaces) count as 0.
+        Rows with these replica ids. Rows without one (of local spaces) count as rows of replica id 0.
     from_vclock : mapping of int to int, optional
-        Rows after it: lsn > from_vclock[replica id], a missing component being 0.
+        Rows after it: lsn > from_vclock[replica id]. A missing component is 0.
     to_vclock : mapping of int to int, optional
         Rows up to it: lsn <= to_vclock[replica id].
     from_timestamp, to_timestamp : int, optional
         Microseconds since 1970 UTC: from <= timestamp < to.
     control_only : bool
-        Only rows of system spaces (id up to 511) and those of the protocol (type 30 and up).
+        Whether only rows of system spaces (id up to 511) and of the protocol (type 30 and up) are wanted.
 
     """
 
-    spaces: frozenset[int] | None = None
-    spaceless: bool = False
+    space_ids: frozenset[int] | None = None
+    with_spaceless: bool = False
     replica_ids: frozenset[int] | None = None
     from_vclock: Mapping[int, int] | None = None
     to_vclock: Mapping[int, int] | None = None
@@ -120,7 +131,7 @@ class Selection:
     control_only: bool = False
 
 
-def filter_of(selection: Selection | None) -> Filter:
+def filter_of(selection: Selection | None) -> RowFilter:
     """Return a selection as arrays; None selects every row."""
     wanted = selection or Selection()
     lower, upper = wanted.from_timestamp, wanted.to_timestamp
@@ -128,17 +139,17 @@ def filter_of(selection: Selection | None) -> Filter:
     by_lsn = wanted.from_vclock is not None or wanted.to_vclock is not None
     after = [-1 if wanted.from_vclock is None else wanted.from_vclock.get(i, 0) for i in ids]
     upto = [LSN_MAX if wanted.to_vclock is None else wanted.to_vclock.get(i, 0) for i in ids]
-    return Filter(
-        active=wanted != Selection(spaceless=wanted.spaceless),
-        by_space=wanted.spaces is not None,
-        spaceless=wanted.spaceless,
+    return RowFilter(
+        has_conditions=wanted != Selection(with_spaceless=wanted.with_spaceless),
+        by_space=wanted.space_ids is not None,
+        with_spaceless=wanted.with_spaceless,
         by_lsn=by_lsn,
         by_time=lower is not None or upper is not None,
         control_only=wanted.control_only,
-        spaces=np.array(sorted(wanted.spaces or ()), np.int32),
+        space_ids=np.array(sorted(wanted.space_ids or ()), np.int32),
         replica_ids=np.array([wanted.replica_ids is None or i in wanted.replica_ids for i in ids]),
-        after=np.array(after, np.int64),
-        upto=np.array(upto, np.int64),
-        since=np.int64(-LSN_MAX if lower is None else lower),
-        before=np.int64(LSN_MAX if upper is None else upper),
+        after_lsn=np.array(after, np.int64),
+        upto_lsn=np.array(upto, np.int64),
+        from_time=np.int64(-LSN_MAX if lower is None else lower),
+        before_time=np.int64(LSN_MAX if upper is None else upper),
     )

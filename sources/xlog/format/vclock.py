@@ -1,8 +1,8 @@
 """Vclocks as plain mappings {replica id: lsn}, and functions that compare and combine them.
 
-A vclock is a `Mapping[int, int]`; a missing component is 0 (`src/box/vclock.h`: `vclock_get` of an unset component).
-Component 0 counts the changes that one instance made to its local spaces. It means nothing to another member of the
-replicaset, so comparisons of two *members* leave it out.
+A vclock is a `Mapping[int, int]`. Its items are its *components*; a missing component is 0 (`src/box/vclock.h`:
+`vclock_get`). Component 0 counts the changes that one instance made to its local spaces. It means nothing to other
+members of the replicaset, so it is left out before vclocks of two *members* are compared.
 """
 
 from __future__ import annotations
@@ -14,28 +14,34 @@ from schemas.iproto import VCLOCK_MAX
 Vclock = Mapping[int, int]
 
 
-def shared(vclock: Vclock) -> dict[int, int]:
-    """Return the components that mean the same on every member, sorted by id: without component 0 and zeros."""
+def without_local(vclock: Vclock) -> dict[int, int]:
+    """Return the components that mean the same on every member, sorted by id.
+
+    Component 0, of local spaces, is left out, and so are components whose lsn is 0.
+    """
     return {id_: vclock[id_] for id_ in sorted(vclock) if id_ != 0 and vclock[id_] > 0}
 
 
 def is_at_most(vclock: Vclock, other: Vclock) -> bool:
-    """Return whether every component of `vclock` is at most the one of `other`; False if neither vclock is."""
+    """Return whether every component of `vclock` is at most that of `other`.
+
+    For concurrent vclocks the result is False in both orders of the arguments.
+    """
     return all(lsn <= other.get(id_, 0) for id_, lsn in vclock.items())
 
 
-def same(vclock: Vclock, other: Vclock) -> bool:
+def are_equal(vclock: Vclock, other: Vclock) -> bool:
     """Return whether two vclocks are equal; a zero equals a missing component."""
     return is_at_most(vclock, other) and is_at_most(other, vclock)
 
 
-def joined(vclock: Vclock, other: Vclock) -> dict[int, int]:
+def vclock_maximum(vclock: Vclock, other: Vclock) -> dict[int, int]:
     """Return the component-wise maximum of two vclocks."""
     ids = sorted({*vclock, *other})
     return {id_: max(vclock.get(id_, 0), other.get(id_, 0)) for id_ in ids}
 
 
-def distance(vclock: Vclock, other: Vclock) -> int:
+def rows_ahead(vclock: Vclock, other: Vclock) -> int:
     """Return the number of rows that `vclock` has and `other` lacks (components 1 and up)."""
     return sum(max(0, lsn - other.get(id_, 0)) for id_, lsn in vclock.items() if id_ != 0)
 
@@ -51,7 +57,7 @@ def vclock_of(value: object) -> dict[int, int]:
     Raises
     ------
     ValueError
-        If it is anything else; the text is the reason.
+        If the value is no such object; the error's text is the reason.
 
     """
     if not isinstance(value, Mapping):

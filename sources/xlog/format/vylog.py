@@ -1,4 +1,7 @@
-"""Reads a `.vylog`: which `.run` files have the rows of each vinyl space at a checkpoint.
+"""Reads a `.vylog`, the catalog of vinyl files: which `.run` files have the rows of each vinyl space at a checkpoint.
+
+Each index of a vinyl space is an LSM tree. The tree is divided into ranges of keys, and a range is a list of slices,
+which are parts of runs (sorted files).
 
 The file has the blocks of every log file. Each row is an INSERT whose tuple is `[type, {key: value}]`
 (`enum vy_log_record_type` and `enum vy_log_key` in Tarantool's `src/box/vy_log.c`); keys with value 0 are left out:
@@ -30,7 +33,7 @@ from schemas.system_tuples import ID_MAX, integer_of, unpacked
 
 
 class RecordType(IntEnum):
-    """Types of records that change which runs a space has."""
+    """Types of the records that change which runs a space has; others are ignored."""
 
     CREATE_LSM = 0
     DROP_LSM = 1
@@ -43,8 +46,8 @@ class RecordType(IntEnum):
     FORGET_LSM = 14
 
 
-class Key(IntEnum):
-    """Keys of a record."""
+class RecordKey(IntEnum):
+    """Keys in the map of a record."""
 
     LSM_ID = 0
     RANGE_ID = 1
@@ -57,7 +60,7 @@ class Key(IntEnum):
     DUMP_LSN = 9
 
 
-NUMBERS = frozenset(map(int, Key)) - {Key.BEGIN, Key.END}
+NUMERIC_KEYS = frozenset(map(int, RecordKey)) - {RecordKey.BEGIN, RecordKey.END}
 """The keys whose values are numbers."""
 
 
@@ -70,9 +73,9 @@ class Run:
     id : int
         The number in the file's name.
     dump_lsn : int
-        The lsn up to which the index was dumped by this run.
+        The dump that wrote this run wrote all rows of the index up to this lsn.
     is_partial : bool
-        Whether only a part of the file still belongs to the space, because its range was split.
+        Whether only a part of the file may still belong to the space, because its range was split.
 
     """
 
@@ -97,44 +100,54 @@ class Tree:
 
     @property
     def is_partial(self) -> bool:
-        """Whether some rows of its runs may no longer belong to it."""
+        """Whether a run of the tree is partial (`Run.is_partial`)."""
         return any(run.is_partial for run in self.runs)
 
 
 @dataclass
 class _State:
-    """The trees, ranges, runs and slices after the records so far."""
+    """The trees, ranges, runs and slices after the records so far, by their ids.
 
-    trees: dict[int, tuple[int, int]] = field(default_factory=dict)
-    ranges: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    runs: dict[int, int] = field(default_factory=dict)
-    slices: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
+    *Bounded* means that a range or slice has a first or last key, so it may be only a part of a tree or run.
+    """
+
+    space_and_index_by_tree: dict[int, tuple[int, int]] = field(default_factory=dict)
+    tree_and_bounded_by_range: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    dump_lsn_by_run: dict[int, int] = field(default_factory=dict)
+    range_run_bounded_by_slice: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
 
     def apply(self, kind: int, keys: Mapping[int, Any]) -> None:
-        lsm, range_ = keys.get(Key.LSM_ID, 0), keys.get(Key.RANGE_ID, 0)
-        bounded = keys.get(Key.BEGIN) is not None or keys.get(Key.END) is not None
+        lsm, range_ = keys.get(RecordKey.LSM_ID, 0), keys.get(RecordKey.RANGE_ID, 0)
+        bounded = keys.get(RecordKey.BEGIN) is not None or keys.get(RecordKey.END) is not None
         if kind == RecordType.CREATE_LSM:
-            self.trees[lsm] = (keys.get(Key.SPACE_ID, 0), keys.get(Key.INDEX_ID, 0))
+            self.space_and_index_by_tree[lsm] = (
+                keys.get(RecordKey.SPACE_ID, 0),
+                keys.get(RecordKey.INDEX_ID, 0),
+            )
         elif kind in (RecordType.DROP_LSM, RecordType.FORGET_LSM):
-            self.trees.pop(lsm, None)
+            self.space_and_index_by_tree.pop(lsm, None)
         elif kind == RecordType.INSERT_RANGE:
-            self.ranges[range_] = (lsm, bounded)
+            self.tree_and_bounded_by_range[range_] = (lsm, bounded)
         elif kind == RecordType.DELETE_RANGE:
-            self.ranges.pop(range_, None)
+            self.tree_and_bounded_by_range.pop(range_, None)
         elif kind == RecordType.CREATE_RUN:
-            self.runs[keys.get(Key.RUN_ID, 0)] = keys.get(Key.DUMP_LSN, 0)
+            self.dump_lsn_by_run[keys.get(RecordKey.RUN_ID, 0)] = keys.get(RecordKey.DUMP_LSN, 0)
         elif kind == RecordType.INSERT_SLICE:
-            self.slices[keys.get(Key.SLICE_ID, 0)] = (range_, keys.get(Key.RUN_ID, 0), bounded)
+            self.range_run_bounded_by_slice[keys.get(RecordKey.SLICE_ID, 0)] = (
+                range_,
+                keys.get(RecordKey.RUN_ID, 0),
+                bounded,
+            )
         elif kind == RecordType.DELETE_SLICE:
-            self.slices.pop(keys.get(Key.SLICE_ID, 0), None)
+            self.range_run_bounded_by_slice.pop(keys.get(RecordKey.SLICE_ID, 0), None)
 
-    def tree(self, lsm: int, space_id: int) -> Tree:
+    def tree(self, tree_id: int, space_id: int) -> Tree:
         cut: dict[int, bool] = {}
-        for range_, run, bounded in self.slices.values():
-            owner, is_part = self.ranges.get(range_, (None, False))
-            if owner == lsm:
+        for range_, run, bounded in self.range_run_bounded_by_slice.values():
+            owner, is_part = self.tree_and_bounded_by_range.get(range_, (None, False))
+            if owner == tree_id:
                 cut[run] = cut.get(run, False) or bounded or is_part
-        runs = [Run(run, self.runs.get(run, 0), is_partial) for run, is_partial in cut.items()]
+        runs = [Run(run, self.dump_lsn_by_run.get(run, 0), is_partial) for run, is_partial in cut.items()]
         return Tree(space_id, tuple(sorted(runs, key=lambda run: (run.dump_lsn, run.id))))
 
 
@@ -151,7 +164,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     Returns
     -------
     dict of int to Tree
-        By space id.
+        {space id: primary index}.
 
     Raises
     ------
@@ -161,9 +174,13 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     """
     state = _State()
     for data in tuples:
-        kind, keys = _record(data, file)
+        kind, keys = _decoded_record(data, file)
         if kind == RecordType.SNAPSHOT:
-            found = [state.tree(lsm, space) for lsm, (space, index) in state.trees.items() if index == 0]
+            found = [
+                state.tree(lsm, space)
+                for lsm, (space, index) in state.space_and_index_by_tree.items()
+                if index == 0
+            ]
             return {tree.space_id: tree for tree in found}
         state.apply(kind, keys)
     raise XlogRowError(
@@ -174,14 +191,19 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     )
 
 
-def _record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
+def _decoded_record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
     try:
         kind, keys = unpacked(data)
         integer_of(kind, "the type")
         if not isinstance(keys, Mapping):
             raise TupleError("its keys are not a map")
-        for key in NUMBERS & keys.keys():
-            integer_of(keys[key], f"key {key}", 0, ID_MAX if key in (Key.SPACE_ID, Key.INDEX_ID) else LSN_MAX)
+        for key in NUMERIC_KEYS & keys.keys():
+            integer_of(
+                keys[key],
+                f"key {key}",
+                0,
+                ID_MAX if key in (RecordKey.SPACE_ID, RecordKey.INDEX_ID) else LSN_MAX,
+            )
     except (TupleError, ValueError, TypeError) as error:
         reason = error.reason if isinstance(error, TupleError) else "it is not a pair"
         raise XlogRowError(f"a row is not a record of a .vylog: {reason}", file=file, offset=0) from None

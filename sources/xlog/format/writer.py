@@ -1,10 +1,10 @@
-"""Writes log files that Tarantool itself reads: header, blocks of whole transactions, end marker.
+"""Writes log files that Tarantool itself can read: header, blocks of whole transactions, end marker.
 
-A file is written under the name `<name>.inprogress` and renamed in one step: a `.snap` when it is complete, a `.xlog`
-as soon as it has its header, so that readers can follow it. Local files only.
+A file is created with the name `<name>.inprogress` and renamed atomically: a `.snap` when it is complete, a `.xlog` as
+soon as it has its header, so that readers can follow it. Only local files are written.
 
-After a failed write the file is as it was before. If that is uncertain, and after any failed fsync (the kernel may have
-dropped the pages), the writer never writes again (`is_sound`), and bytes after `durable` may be lost.
+After a failed write the file is truncated to its length before. If that fails too, or if an fsync fails (the kernel may
+have dropped the pages), the writer refuses further writes (`is_sound`), and bytes after `durable` may be lost.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sources.xlog.format.block import EOF_MARKER, FLUSH_THRESHOLD, encode_block
 from sources.xlog.format.meta import Meta, format_meta
 
 INPROGRESS = ".inprogress"
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a write after which a later write may succeed."""
+NO_SPACE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a failed write that mean that there is no space: a later write may succeed."""
 
 
 class Fsync(StrEnum):
-    """When a file's bytes are forced to the disk."""
+    """When a file's bytes are forced to the disk: never, when the file is closed, or after each block."""
 
     NEVER = "never"
     CLOSE = "close"
@@ -34,7 +34,9 @@ class Fsync(StrEnum):
 
 
 class XlogWriter:
-    """Writes one file; also a context manager that closes it, or leaves it unfinished after an exception.
+    """Writes one file.
+
+    It is also a context manager, which closes the file, or leaves it without end marker after an exception.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ class XlogWriter:
     meta : Meta
         The header.
     fsync : Fsync
-        When bytes are forced to the disk: `BLOCK`: before `flush` returns; `CLOSE`: at the end only.
+        When bytes are forced to the disk. With `BLOCK`, this is done before `flush` returns.
     compress : bool, optional
         Whether to compress every block; by default as Tarantool does (above 2 KiB).
     replace : bool
@@ -53,7 +55,7 @@ class XlogWriter:
     Raises
     ------
     FileExistsError
-        A file of that name exists, and `replace` is false.
+        If a file of that name exists, and `replace` is False.
 
     """
 
@@ -70,7 +72,7 @@ class XlogWriter:
             raise FileExistsError(path)
         self.path = path
         self.position = 0
-        """Number of bytes of the header and the whole blocks."""
+        """Number of bytes of the header and the complete blocks."""
         self.durable = 0
         """How many of these bytes were forced to the disk; with `NEVER`, they are only assumed to be."""
         self.is_sound = True
@@ -83,8 +85,8 @@ class XlogWriter:
         try:
             self._append(format_meta(meta))
             if meta.filetype == "XLOG":
-                self._force(self.position)  # otherwise a power failure may leave the name without the header
-                self._publish()
+                self._sync(self.position)  # otherwise a power failure may leave the name without the header
+                self._rename_to_final()
         except OSError:
             self.abandon()
             raise
@@ -100,7 +102,7 @@ class XlogWriter:
         path : Path
             The log.
         position : int
-            Where its whole blocks end, in bytes; bytes after it are removed.
+            Where its complete blocks end, in bytes; bytes after it are removed.
         fsync, compress
             As for the class.
 
@@ -114,7 +116,7 @@ class XlogWriter:
         try:
             os.ftruncate(writer._file, position)
             os.lseek(writer._file, position, os.SEEK_SET)
-            writer._force(position)
+            writer._sync(position)
         except OSError:
             writer.abandon()
             raise
@@ -143,12 +145,12 @@ class XlogWriter:
             self.flush()
 
     def write_block(self, rows: bytes) -> None:
-        """Write whole transactions as one block at once; if there is no room, the file is unchanged.
+        """Write whole transactions as one block, without delay; if the disk is full, the file stays as it was.
 
         Raises
         ------
         OSError
-            If they were not written.
+            If the block was not written.
 
         """
         self.flush()
@@ -166,13 +168,13 @@ class XlogWriter:
         self.flush()
         end = self.position
         self._append(EOF_MARKER)
-        self._force(end)
+        self._sync(end)
         if self._name != self.path:
-            self._publish()
+            self._rename_to_final()
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file without an end marker, and without rows that were not flushed."""
+        """Close the file without writing an end marker or the rows that were not flushed."""
         file, self._file = self._file, -1
         if file >= 0:
             # All durable bytes were forced to the disk before; the descriptor is closed even if this fails.
@@ -182,10 +184,10 @@ class XlogWriter:
     def _write_block(self, rows: bytes) -> None:
         self._append(encode_block(rows, self._compress))
         if self._fsync is not Fsync.CLOSE:
-            self._force(self.position)
+            self._sync(self.position)
 
     def _append(self, data: bytes) -> None:
-        """Write at the end; after a partial write, truncate the file to its last whole block."""
+        """Write at the end; after a partial write, truncate the file to its last complete block."""
         if not self.is_sound:
             raise OSError(errno.EIO, "an earlier write failed, and the end of the file is uncertain")
         self.is_sound = False  # until all is written, in case this is interrupted
@@ -194,12 +196,12 @@ class XlogWriter:
         except OSError as error:
             os.ftruncate(self._file, self.position)
             os.lseek(self._file, self.position, os.SEEK_SET)
-            self.is_sound = error.errno in NO_ROOM
+            self.is_sound = error.errno in NO_SPACE_ERRNOS
             raise
         self.position += len(data)
         self.is_sound = True
 
-    def _force(self, durable: int) -> None:
+    def _sync(self, durable: int) -> None:
         """Force the file to the disk unless `fsync` is NEVER, and set `durable`."""
         if self._fsync is not Fsync.NEVER:
             self.is_sound = False
@@ -207,20 +209,20 @@ class XlogWriter:
             self.is_sound = True
         self.durable = durable
 
-    def _publish(self) -> None:
+    def _rename_to_final(self) -> None:
         self._name = self._name.rename(self.path)
         if self._fsync is not Fsync.NEVER:
-            force_directory(self.path.parent)
+            sync_directory(self.path.parent)
 
 
 def write_all(file: int, data: bytes) -> None:
-    """Write all bytes to a file descriptor; one call of the system may write only a part."""
+    """Write all bytes to a file descriptor; a single system call may write only a part."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
 
 
-def force_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     """Force a directory's entries to the disk: files that were created, renamed or removed."""
     directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""Buffers a part of a file in memory, and opens file systems: all input of the reader comes from here."""
+"""Buffers a part of a file in memory, and opens file systems. The reader reads files only by this module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.errors import XlogMissingError, XlogTruncatedError
 
 
 def arrow_uri(path: str) -> str:
-    """Return Hadoop's URI as pyarrow spells it: `s3a://` and `s3n://` become `s3://`."""
+    """Return a URI with the scheme `s3://` that pyarrow knows, in place of Hadoop's `s3a://` and `s3n://`."""
     scheme, separator, rest = path.partition("://")
     return f"s3{separator}{rest}" if scheme in ("s3a", "s3n") else path
 
@@ -23,7 +23,7 @@ def open_fs(path: str) -> tuple[pa.fs.FileSystem, str]:
     Parameters
     ----------
     path : str
-        A local path, or any URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...), or Hadoop's for S3.
+        A local path, a URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...), or Hadoop's URI for S3.
 
     """
     if "://" not in path:
@@ -38,7 +38,7 @@ def base_name(path: str) -> str:
 
 
 class FileBuffer:
-    """A buffer over a file: `bytes` has `filled` bytes of the file, from position `base` on.
+    """A part of a file in memory: the first `filled` bytes of `bytes` are the file's, from position `base` on.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class FileBuffer:
     path : str
         The path of the file in it.
     capacity : int
-        Bytes that are read at a time; the buffer grows while a block is longer.
+        Number of bytes that are read at a time. The buffer is larger only while a block needs more.
 
     Raises
     ------
@@ -79,36 +79,37 @@ class FileBuffer:
         """Set how many bytes are read at a time from now on."""
         self._capacity = capacity
 
-    def load(self, position: int, need: int = 0) -> int:
-        """Load the file from `position` on, and return that position's offset in `bytes`.
+    def load(self, position: int, need_bytes: int = 0) -> int:
+        """Load the file from `position` on, and return the offset in `bytes` of the byte at `position`.
 
         Parameters
         ----------
         position : int
             Position in the file.
-        need : int
-            Number of bytes to have from `position` on, if the file has so many; 0 reads as many as fit.
+        need_bytes : int
+            Number of bytes that the buffer has from `position` on afterwards, unless the file ends before. 0 means as
+            many as fit.
 
         """
         offset = position - self.base
         have = self.filled - offset if 0 <= offset <= self.filled else 0
-        if need and have >= min(need, self.size - position):
+        if need_bytes and have >= min(need_bytes, self.size - position):
             return offset
-        wanted = min(max(need, self._capacity), self.size - position)
+        wanted = min(max(need_bytes, self._capacity), self.size - position)
         have = min(have, wanted)
         kept = self.bytes[offset : offset + have]
         if wanted > self.bytes.size or self.bytes.size > self._capacity >= wanted:
             self.bytes = np.empty(max(1, wanted), np.uint8)
         self.bytes[:have] = kept
         self.base, self.filled = position, have
-        self._read(wanted)
+        self._fill_up_to(wanted)
         return 0
 
-    def _read(self, wanted: int) -> None:
+    def _fill_up_to(self, wanted_bytes: int) -> None:
         target = self.bytes.data
         self._source.seek(self.base + self.filled)
-        while self.filled < wanted:
-            count = self._source.readinto(target[self.filled : wanted])
+        while self.filled < wanted_bytes:
+            count = self._source.readinto(target[self.filled : wanted_bytes])
             if count == 0:
                 position = self.base + self.filled
                 raise XlogTruncatedError("the file became shorter", file=self.file, offset=position)

@@ -24,10 +24,10 @@ from sources.xlog.format.block import (
     MAGIC_ZSTD,
     checksum,
 )
-from sources.xlog.format.damage import Status, damage
+from sources.xlog.format.damage import WalkStatus, damage_error
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 
-_ZEROS = bytes(MAGIC_SIZE)
+_UNWRITTEN_MAGIC = bytes(MAGIC_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,25 @@ class PlainRow:
     Parameters
     ----------
     position, row : int
-        Byte offset of its block, and its number in it.
+        Byte offset of the row's block, and the row's number in the block.
     type : str
         The name of the request type (`schemas.iproto.type_name`).
     replica_id, group_id, lsn, tsn : int or None
-        From the header; `tsn` is the lsn of the transaction's first row.
+        Numbers of the header; `tsn` is the lsn of the transaction's first row.
     is_commit : bool
         Whether the row is the last of its transaction.
     flags : int
-        From the header.
+        The bits of `RowFlag` in the header.
     timestamp : int or None
         Microseconds since 1970.
     space_id, index_base : int or None
-        From the body.
+        Numbers of the body.
     key, tuple, operations : bytes or None
-        MessagePack; the operations of an UPDATE too.
+        MessagePack arrays of the body. The array under the key TUPLE is in `operations` for an UPDATE.
     new_tuple : bytes or None
         The tuple after the change, which a server logs if `wal_ext` is set.
     body : bytes or None
-        The whole body, if the row has one.
+        The whole body as MessagePack, or None if the row has no body.
 
     """
 
@@ -100,10 +100,10 @@ class PlainBlock(NamedTuple):
     end: int
 
 
-def blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
-    """Yield each whole block from a position on.
+def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
+    """Yield each complete block from a position on.
 
-    Stops at the end marker, or at a block that is not complete yet.
+    The last one is that before the end marker, or before a block that is not complete yet.
 
     Raises
     ------
@@ -115,23 +115,23 @@ def blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
     while True:
         stream.seek(position)
         head = stream.read(FIXED_HEADER_SIZE)
-        if len(head) < MAGIC_SIZE or head.startswith(_ZEROS):
+        if len(head) < MAGIC_SIZE or head.startswith(_UNWRITTEN_MAGIC):
             return
         magic = int.from_bytes(head[:MAGIC_SIZE], "big")
         if magic == MAGIC_EOF:
             return
         if magic not in (MAGIC_PLAIN, MAGIC_ZSTD):
-            raise damage(Status.MAGIC, file, position)
+            raise damage_error(WalkStatus.MAGIC, file, position)
         if len(head) < FIXED_HEADER_SIZE:
             return
         length, expected = _length_and_checksum(head, file, position)
         if length > BLOCK_LIMIT:
-            raise damage(Status.TOO_LONG, file, position)
+            raise damage_error(WalkStatus.TOO_LONG, file, position)
         data = stream.read(length)
         if len(data) < length:
             return
         if checksum(data) != expected:
-            raise damage(Status.CHECKSUM, file, position)
+            raise damage_error(WalkStatus.CHECKSUM, file, position)
         if magic == MAGIC_ZSTD:
             data = _decompressed(decompressor, data, file, position)
         yield PlainBlock(position, data, position + FIXED_HEADER_SIZE + length)
@@ -139,17 +139,17 @@ def blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlock]:
 
 
 def _length_and_checksum(head: bytes, file: str, position: int) -> tuple[int, int]:
-    """Return a block's length and checksum."""
+    """Return the length of a block's data, and their checksum, from the block's fixed header."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(head[MAGIC_SIZE:])
     try:
         length, before, own = (unpacker.unpack() for _ in range(3))
     except (ValueError, msgpack.OutOfData):
-        raise damage(Status.LENGTH, file, position) from None
+        raise damage_error(WalkStatus.LENGTH, file, position) from None
     if not isinstance(length, int):
-        raise damage(Status.LENGTH, file, position)
+        raise damage_error(WalkStatus.LENGTH, file, position)
     if not isinstance(before, int) or not isinstance(own, int):
-        raise damage(Status.CHECKSUM_FIELD, file, position)
+        raise damage_error(WalkStatus.CHECKSUM_FIELD, file, position)
     return length, own
 
 
@@ -158,13 +158,13 @@ def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: s
         with decompressor.stream_reader(data) as reader:
             found = bytes(reader.read(BLOCK_LIMIT + 1))
     except zstandard.ZstdError:
-        raise damage(Status.FRAME, file, position) from None
+        raise damage_error(WalkStatus.FRAME, file, position) from None
     if len(found) > BLOCK_LIMIT:
-        raise damage(Status.TOO_BIG, file, position)
+        raise damage_error(WalkStatus.TOO_BIG, file, position)
     return found
 
 
-def rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
+def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
     """Yield the rows of one block.
 
     Raises
@@ -182,21 +182,21 @@ def rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
         try:
             header = unpacker.unpack()
         except (ValueError, msgpack.OutOfData):
-            raise damage(Status.ROW_HEADER, file, position, number) from None
+            raise damage_error(WalkStatus.ROW_HEADER, file, position, number) from None
         if not isinstance(header, dict) or not isinstance(header.get(HeaderKey.TYPE), int):
-            raise damage(Status.ROW_HEADER, file, position, number)
+            raise damage_error(WalkStatus.ROW_HEADER, file, position, number)
         begin = unpacker.tell()
         spans: Mapping[int, bytes] = {}
         if header[HeaderKey.TYPE] != RequestType.NOP and begin < len(data):
             try:
-                spans = _spans(unpacker, data)
+                spans = _packed_values(unpacker, data)
             except (ValueError, msgpack.OutOfData):
-                raise damage(Status.ROW_BODY, file, position, number) from None
-        yield _row(position, number, header, spans, data[begin : unpacker.tell()])
+                raise damage_error(WalkStatus.ROW_BODY, file, position, number) from None
+        yield _plain_row(position, number, header, spans, data[begin : unpacker.tell()])
         number += 1
 
 
-def _spans(unpacker: msgpack.Unpacker, data: bytes) -> dict[int, bytes]:
+def _packed_values(unpacker: msgpack.Unpacker, data: bytes) -> dict[int, bytes]:
     """Return the values of a body's map as MessagePack bytes, by key."""
     found = {}
     for _ in range(unpacker.read_map_header()):
@@ -206,7 +206,7 @@ def _spans(unpacker: msgpack.Unpacker, data: bytes) -> dict[int, bytes]:
     return found
 
 
-def _row(
+def _plain_row(
     position: int, number: int, header: Mapping[int, Any], body: Mapping[int, bytes], raw: bytes
 ) -> PlainRow:
     kind, lsn = header[HeaderKey.TYPE], header.get(HeaderKey.LSN)
@@ -221,12 +221,12 @@ def _row(
         group_id=header.get(HeaderKey.GROUP_ID),
         lsn=lsn,
         # The tsn of a synchronous transaction can be greater than the lsn: the difference is modulo 2^64.
-        tsn=lsn if ahead is None or lsn is None else _signed(lsn - ahead),
+        tsn=lsn if ahead is None or lsn is None else _as_signed(lsn - ahead),
         is_commit=ahead is None or bool(flags & RowFlag.COMMIT),
         flags=flags,
-        timestamp=_microseconds(header.get(HeaderKey.TIMESTAMP)),
-        space_id=_number(body.get(BodyKey.SPACE_ID)),
-        index_base=_number(body.get(BodyKey.INDEX_BASE)),
+        timestamp=_microseconds_of(header.get(HeaderKey.TIMESTAMP)),
+        space_id=_integer_of(body.get(BodyKey.SPACE_ID)),
+        index_base=_integer_of(body.get(BodyKey.INDEX_BASE)),
         key=body.get(BodyKey.KEY),
         tuple=None if is_update else tuple_,
         operations=tuple_ if is_update else body.get(BodyKey.OPS),
@@ -235,16 +235,16 @@ def _row(
     )
 
 
-def _number(data: bytes | None) -> int | None:
+def _integer_of(data: bytes | None) -> int | None:
     value = None if data is None else msgpack.unpackb(data)
     return value if isinstance(value, int) else None
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     """Return a number modulo 2^64 as a signed 64-bit number."""
     return (value + 2**63) % 2**64 - 2**63
 
 
-def _microseconds(seconds: object) -> int | None:
+def _microseconds_of(seconds: object) -> int | None:
     is_time = isinstance(seconds, int | float) and math.isfinite(seconds)
     return round(seconds * 1e6) if is_time else None  # type: ignore[operator]

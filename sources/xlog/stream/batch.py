@@ -1,6 +1,7 @@
 """Plans a batch: the segments between two offsets, and the byte ranges of each task.
 
-Offsets alone decide what is read; the directory only says where files end and whether any is missing.
+Only the offsets decide what is read. The directories are only listed to find where files end, and whether files are
+missing.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import (
     ReplicasetFiles,
     logs_within,
-    numbered,
-    range_size,
+    range_bytes,
     segments_of,
     share_tasks,
     split_segment,
+    with_segment_numbers,
 )
 from sources.xlog.stream.read_ahead import gap_between
 from sources.xlog.stream.segment import ByteRange, Segment
-from sources.xlog.stream.vinyl import ends_snapshot, run_segments, vinyl_spaces_of
+from sources.xlog.stream.vinyl import is_end_of_snapshot, run_segments, vinyl_spaces_of
 
 
 def _files_up_to_end(files: tuple[LogFile, ...], start: OffsetEntry, end: OffsetEntry) -> tuple[LogFile, ...]:
@@ -53,7 +54,7 @@ def _replicaset_files(
         replicaset_uuid=uuid,
         source=directory.source,
         files=files,
-        ends=tuple(directory.ends.of(file, closed=True) for file in files[:-1]),
+        ends=tuple(directory.ends.end_of(file, closed=True) for file in files[:-1]),
         gaps=(None, *(gap_between(directory, before, after) for before, after in pairs)),
         start=start,
         end=end,
@@ -61,14 +62,14 @@ def _replicaset_files(
 
 
 def _is_same_position(first: OffsetEntry, last: OffsetEntry) -> bool:
-    """Return whether two entries are at the same position; an instant may have become complete in between."""
+    """Return whether two entries are at the same position, although the state of their instant may differ."""
     if replace(first, instant=None) != replace(last, instant=None):
         return False
     return _rows_passed(first) == _rows_passed(last)
 
 
 def _rows_passed(entry: OffsetEntry) -> int:
-    return entry.instant.rows if entry.instant is not None and entry.instant.is_at_point else 0
+    return entry.instant.rows_passed if entry.instant is not None and entry.instant.is_at_point else 0
 
 
 def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:
@@ -76,7 +77,7 @@ def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterato
         first, last = start.get(uuid), end[uuid]
         if first is not None and _is_same_position(first, last):
             continue
-        if first is not None and first.leader == last.leader and not last.restart:
+        if first is not None and first.leader == last.leader and not last.is_restart:
             yield _replicaset_files(log_stream, uuid, first, last)
         elif last.position != 0:
             raise OffsetError(
@@ -89,7 +90,10 @@ def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterato
 
 
 def _within_bounds(segments: list[Segment], options: XlogOptions) -> list[Segment]:
-    """Return the segments that may have rows from `fromVclock` to `toVclock`, without gaps below `fromVclock`."""
+    """Return the segments that may have rows between `fromVclock` and `toVclock`.
+
+    Gaps before `fromVclock` are removed from them. Segments of files that are not logs are all returned.
+    """
     whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
     logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
     first, last = logs_within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
@@ -115,44 +119,44 @@ def _refuse_gaps(segments: list[Segment]) -> None:
             )
 
 
-def _with_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
+def _split_by_origins(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
     for segment in segments:
         directory = log_stream.directory(segment.source)
-        whitelist = directory.source.origins or log_stream.options.origins
+        whitelist = directory.source.origin_uuids or log_stream.options.origin_uuids
         if not whitelist or segment.is_snapshot or not segment.is_log:
             yield segment
             continue
-        origins = log_stream.origins.setdefault(segment.source, Origins(directory))
-        yield from origins.parts(directory.listing(), segment, whitelist)
+        origins = log_stream.origins_by_source.setdefault(segment.source, Origins(directory))
+        yield from origins.split_by_origins(directory.listing(), segment, whitelist)
 
 
-def _with_vinyl(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
-    """Yield the segments, and after the last one of a snapshot those of its vinyl runs."""
+def _with_vinyl_runs(log_stream: LogStream, segments: list[Segment]) -> Iterator[Segment]:
+    """Yield the segments, and after the last segment of a snapshot the segments of its vinyl runs."""
     for segment in segments:
         if not segment.is_snapshot:
             yield segment
             continue
         directory = log_stream.directory(segment.source)
         if directory.is_file:
-            yield replace(segment, vinyl=frozenset())
+            yield replace(segment, vinyl_space_ids=frozenset())
             continue
         # A deployment continues without spaces that cannot be read, as with any refused space.
         is_strict = not log_stream.options.with_replicaset and log_stream.options.mode is Mode.FAILFAST
         vinyl = vinyl_spaces_of(directory, segment.file, is_strict=is_strict)
-        yield replace(segment, vinyl=vinyl.spaces)
-        wanted = log_stream.options.spaces
-        if ends_snapshot(directory, segment):
+        yield replace(segment, vinyl_space_ids=vinyl.space_ids)
+        wanted = log_stream.options.space_ids
+        if is_end_of_snapshot(directory, segment):
             runs = run_segments(directory, segment, vinyl)
             yield from (run for run in runs if wanted is None or run.space_id in wanted)
 
 
 def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple[Segment, ...]:
-    """Return the segments that a batch reads, numbered.
+    """Return the segments that a batch reads, with their numbers.
 
     Parameters
     ----------
     log_stream : LogStream
-        Lists the files and finds their ends.
+        Knows the directories of the sources.
     start, end : Offset
         Start and end of the batch.
 
@@ -171,17 +175,17 @@ def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple
     segments: list[Segment] = []
     for files_read in _files_between(log_stream, start, end):
         found = _within_bounds(list(segments_of(files_read)), log_stream.options)
-        segments += _with_vinyl(log_stream, found)
-    if log_stream.options.gaps == "fail":
+        segments += _with_vinyl_runs(log_stream, found)
+    if log_stream.options.on_gap == "fail":
         _refuse_gaps(segments)
-    return numbered(_with_origins(log_stream, segments))
+    return with_segment_numbers(_split_by_origins(log_stream, segments))
 
 
 def tasks_of(log_stream: LogStream, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
     """Return the byte ranges of each task of a batch: large files are split, small ones share a task."""
     options = log_stream.options
     total = sum(segment.end - segment.begin for segment in segments)
-    size = range_size(total, options.split_bytes, options.min_partitions)
+    size = range_bytes(total, options.split_bytes, options.min_partitions)
     ranges: list[ByteRange] = []
     for segment in segments:
         ends = log_stream.directory(segment.source).ends
@@ -192,5 +196,5 @@ def tasks_of(log_stream: LogStream, segments: Sequence[Segment]) -> list[tuple[B
                 segment, ends.block_starts(segment.file, segment.begin, segment.end, size)
             )
         else:  # walking the headers would take as long as reading the rows
-            ranges += split_segment(segment, range(segment.begin, segment.end, size), exact=False)
+            ranges += split_segment(segment, range(segment.begin, segment.end, size), at_block_starts=False)
     return share_tasks(ranges, size)

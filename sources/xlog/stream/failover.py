@@ -1,10 +1,10 @@
-"""Chooses the leader among the sources of a replicaset, and where it begins: pure functions of listings.
+"""Chooses the leader among the sources of a replicaset, and the position where it begins: pure functions of listings.
 
-A member's log has all rows of its replicaset in the order in which it applied them, so one source of a replicaset
-(the leader) is read and the others are on standby. The offset names the leader. It stays until its source is removed,
-cannot be followed, or is behind. The new leader begins at the newest of its logs whose header VClock is at most that of
-the file in which the old leader stopped. So every row that was not read from the old leader is in this log or a later
-one. Rows that were read from the old leader come twice; readers of the stream drop them by vclock.
+A member of a replicaset writes all rows of the replicaset to its log, in the order in which it applied them. So only
+one source of a replicaset, the leader, is read; the others are on standby. The offset names the leader. It remains the
+leader until its source is removed, cannot be read, or is behind. The new leader begins with the newest of its logs
+whose header VClock is at most that of the file in which the old leader stopped. So every row that was not read from the
+old leader is in this log or a later one. Some rows are read twice; readers of the stream drop them by vclock.
 
 The batch of a failover reads nothing: it ends where the new leader begins. So a batch never depends on two leaders, and
 the offsets are enough to repeat it.
@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from schemas.errors import AggregatorError, SourceError, XlogGapError, XlogHeaderError, XlogMagicError
-from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
+from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_most
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import Vclock, is_at_most, joined, same, shared
+from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, vclock_maximum, without_local
 from sources.xlog.options import XlogOptions
-from sources.xlog.stream.plan import since_of
+from sources.xlog.stream.plan import snapshot_vclock_for_file
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class MemberFiles:
         Name of the source.
     listing : Listing or None
         None if the source cannot be read.
-    snapshot : LogFile or None
-        The snapshot that a new stream begins with; None unless the options want one.
+    initial_snapshot : LogFile or None
+        The snapshot that a new stream begins with; None if it begins with a log.
     error : AggregatorError or None
         Why the source cannot be read.
     complete_snapshots : tuple of LogFile
@@ -48,15 +48,23 @@ class MemberFiles:
 
     name: str
     listing: Listing | None
-    snapshot: LogFile | None = None
+    initial_snapshot: LogFile | None = None
     error: AggregatorError | None = None
     complete_snapshots: tuple[LogFile, ...] = ()
 
 
-def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> OffsetEntry:
-    """Return the entry of a position in a file; a position in the header becomes 0, so a place has one entry only."""
-    canonical = position if position > file.header else 0
-    return OffsetEntry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
+def entry_at(
+    source: str, file: LogFile, position: int = 0, snapshot_vclock: Vclock | None = None
+) -> OffsetEntry:
+    """Return the canonical entry of a position in a file: a position in the text header becomes 0."""
+    canonical = position if position > file.header_bytes else 0
+    return OffsetEntry(
+        source,
+        file.name,
+        canonical,
+        without_local(file.vclock),
+        snapshot_vclock_for_file(file, snapshot_vclock),
+    )
 
 
 def initial_entry_of_file(member: MemberFiles) -> OffsetEntry | None:
@@ -73,7 +81,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     Raises
     ------
     SourceError
-        If there is no file to begin with, or no complete snapshot although `start` wants one.
+        If there is no file to begin with, or if `start` is `snapshot` and there is no complete snapshot.
     XlogGapError
         If all logs begin beyond the vclock that `startVclock` names.
 
@@ -83,7 +91,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
     logs = member.listing.logs
     _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
-        index = newest_at_most(logs, options.start_vclock[uuid], local=False)
+        index = newest_index_at_most(logs, options.start_vclock[uuid], with_local=False)
         if index is None:
             generation = _replacing_snapshot(member, options.start_vclock[uuid])
             if generation is not None:
@@ -95,14 +103,14 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
                 advice="bring older logs back, or take a snapshot of the server: box.snapshot()",
             )
         return entry_at(member.name, logs[index])
-    if options.start == "snapshot":
-        if member.snapshot is None:
+    if options.start_from == "snapshot":
+        if member.initial_snapshot is None:
             raise SourceError(
                 "there is no complete snapshot", source=member.name, advice="wait, or use start=logs"
             )
-        return entry_at(member.name, member.snapshot)
-    if member.snapshot is not None:
-        return entry_at(member.name, member.snapshot)
+        return entry_at(member.name, member.initial_snapshot)
+    if member.initial_snapshot is not None:
+        return entry_at(member.name, member.initial_snapshot)
     files = logs or (member.listing.snapshots if member.listing.is_file else ())
     if not files:
         raise SourceError("there is no log file", source=member.name, advice="check the source's path")
@@ -110,47 +118,53 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
 
 
 def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | None:
-    """Return the start of the member's snapshot that replaces the missing rows after the vclock `applied`, or None.
+    """Return the entry of a member's snapshot with all rows up to the vclock `applied`, or None if it has none.
 
-    It is the oldest snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
-    continue no snapshot, it is the newest one.
+    It is the oldest such snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
+    continue none, it is the newest one.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
     # Rows of local spaces are the instance's own, so component 0 does not count.
-    ahead = [file for file in member.complete_snapshots if is_at_most(shared(applied), shared(file.vclock))]
-    continued = [f for f in ahead if newest_at_most(logs, f.vclock, local=True) is not None]
+    ahead = [
+        file
+        for file in member.complete_snapshots
+        if is_at_most(without_local(applied), without_local(file.vclock))
+    ]
+    continued = [f for f in ahead if newest_index_at_most(logs, f.vclock, with_local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
         return None
-    return replace(entry_at(member.name, found), since=shared(found.vclock))
+    return replace(entry_at(member.name, found), snapshot_vclock=without_local(found.vclock))
 
 
 def entry_after_removed_file(
     entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock
 ) -> OffsetEntry | None:
-    """Return the entry of the log in which the leader continues without loss after the file of `entry` was removed.
+    """Return the entry of the leader's log in which the stream continues after the file of `entry` was removed.
 
-    None if rows after `settled` would be skipped.
+    The result is None if the leader's logs do not have all rows after `settled`.
 
     Parameters
     ----------
     entry : OffsetEntry
+        The entry whose file is gone.
     members : sequence of MemberFiles
+        The sources of the replicaset.
     settled : mapping of int to int
         All rows up to this vclock are applied, or dropped for good, so they need not be read.
 
     """
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
-    index = newest_at_most(logs, settled, local=False)
+    index = newest_index_at_most(logs, settled, with_local=False)
     if index is None or logs[index].name < entry.file:
         return None
-    return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
+    return replace(entry_at(entry.leader, logs[index], 0, entry.snapshot_vclock), is_restart=True)
 
 
 def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
-    """Return whether an error means that no block starts at the entry's position: the log was written again."""
+    """Return whether an error says that no block starts at the entry's position, as in a log that was written again."""
     return (
         isinstance(error, XlogMagicError | XlogHeaderError)
         and error.fields.get("file") == entry.file
@@ -159,17 +173,21 @@ def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
 
 
 def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -> OffsetEntry | None:
-    """Return the entry of the start of a spool's log that was written again or cut; None for logs of servers."""
+    """Return the entry at the start of a spool's log that was truncated or written again; None for a server's log."""
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
-    return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), restart=True)
+    return (
+        None
+        if found is None
+        else replace(entry_at(entry.leader, found, 0, entry.snapshot_vclock), is_restart=True)
+    )
 
 
 def generation_entry(
     entry: OffsetEntry, members: Sequence[MemberFiles], settled: Vclock
 ) -> OffsetEntry | None:
-    """Return the entry of the snapshot from which the stream continues if no member has its next rows, or None.
+    """Return the entry of a snapshot from which the stream continues, because no member has the next rows, or None.
 
     Parameters
     ----------
@@ -182,18 +200,18 @@ def generation_entry(
         used.
 
     """
-    applied = joined(entry.vclock, settled)
+    applied = vclock_maximum(entry.vclock, settled)
     for member in sorted(members, key=lambda member: member.name != entry.leader):
         found = _replacing_snapshot(member, applied)
-        if found is not None and not same(found.vclock, entry.vclock):
-            return replace(found, restart=True)
+        if found is not None and not are_equal(found.vclock, entry.vclock):
+            return replace(found, is_restart=True)
     return None
 
 
 def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
-    """Raise if choosing among a directory's files needs their VClocks, and one file has none."""
+    """Raise an error if a file has no VClock, and the options need VClocks to choose the file to begin with."""
     if member.listing is None or not (
-        options.with_replicaset or options.start != "logs" or options.start_vclock or options.from_vclock
+        options.with_replicaset or options.start_from != "logs" or options.start_vclock or options.from_vclock
     ):
         return
     for file in (*member.listing.logs, *member.listing.snapshots):
@@ -207,68 +225,74 @@ def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
 
 
 def entry_of_successor(
-    entry: OffsetEntry, member: MemberFiles, before_gap: Vclock | None = None
+    entry: OffsetEntry, member: MemberFiles, vclock_before_gap: Vclock | None = None
 ) -> OffsetEntry | None:
-    """Return where a member continues in place of the leader that `entry` names; None if its logs begin later.
+    """Return the entry at which a member continues in place of the leader, or None if its logs begin later.
 
-    If the leader becomes unreadable while the stream reads its snapshot, the member begins with its own snapshot. If
-    the leader's log had a gap, the member begins before the gap if it can.
+    If the stream is in the leader's snapshot, the member begins with its own snapshot. If the leader's log had a gap,
+    the member begins before the gap if it can.
 
     Parameters
     ----------
     entry : OffsetEntry
+        Where the stream is, in the leader's files.
     member : MemberFiles
-    before_gap : mapping of int to int, optional
-        The vclock before the gap.
+        The member that becomes the leader.
+    vclock_before_gap : mapping of int to int, optional
+        The vclock before a gap in the leader's log.
 
     """
     if member.listing is None:
         return None
     if entry.is_snapshot:
-        return None if member.snapshot is None else entry_at(member.name, member.snapshot)
+        return None if member.initial_snapshot is None else entry_at(member.name, member.initial_snapshot)
     logs = member.listing.logs
-    index = newest_at_most(logs, entry.vclock, local=False)
-    if before_gap is not None and index is not None:
-        before = newest_at_most(logs, before_gap, local=False)
+    index = newest_index_at_most(logs, entry.vclock, with_local=False)
+    if vclock_before_gap is not None and index is not None:
+        before = newest_index_at_most(logs, vclock_before_gap, with_local=False)
         index = 0 if before is None else min(index, before)
-    since = (
-        None if entry.since is None else shared(entry.since)
+    snapshot_vclock = (
+        None if entry.snapshot_vclock is None else without_local(entry.snapshot_vclock)
     )  # component 0 counts the old leader's own rows
-    return None if index is None else entry_at(member.name, logs[index], 0, since)
+    return None if index is None else entry_at(member.name, logs[index], 0, snapshot_vclock)
 
 
 def newest_signature(member: MemberFiles) -> int:
     """Return the sum of the lsns of a member's newest log header, without component 0; -1 without logs."""
     logs = member.listing.logs if member.listing is not None else ()
-    return sum(shared(logs[-1].vclock).values()) if logs else -1
+    return sum(without_local(logs[-1].vclock).values()) if logs else -1
 
 
-def successors(
-    entry: OffsetEntry, members: Sequence[MemberFiles], before_gap: Vclock | None = None
+def successor_entries(
+    entry: OffsetEntry, members: Sequence[MemberFiles], vclock_before_gap: Vclock | None = None
 ) -> list[OffsetEntry]:
-    """Return where each other member would continue: the most advanced first, then in the given order."""
+    """Return the entries at which the other members can continue; that of the most advanced member is the first."""
     others = sorted((m for m in members if m.name != entry.leader), key=newest_signature, reverse=True)
     return [
         found
-        for found in (entry_of_successor(entry, member, before_gap) for member in others)
+        for found in (entry_of_successor(entry, member, vclock_before_gap) for member in others)
         if found is not None
     ]
 
 
-def last_write(member: MemberFiles) -> float | None:
-    """Return the time of the last write to a member's newest log, in seconds since 1970, or None."""
+def last_write_time(member: MemberFiles) -> float | None:
+    """Return the time of the last write to a member's newest log, in seconds since 1970; None if it is not known."""
     logs = member.listing.logs if member.listing is not None else ()
-    return logs[-1].modified if logs else None
+    return logs[-1].modified_time if logs else None
 
 
-def members_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
-    """Return the members that were written more than `max_lag` seconds after the leader was.
+def names_of_members_ahead(
+    leader: MemberFiles, members: Sequence[MemberFiles], max_lag_seconds: float
+) -> list[str]:
+    """Return the names of the members whose last write is more than `max_lag_seconds` seconds after the leader's.
 
-    Every row of a replicaset is written by each member, so a healthy leader is not far behind. Whether rows
-    are really missing in it is decided by vclocks later; rows of local spaces change one member's log alone.
+    Each member writes every row of the replicaset, so a healthy leader is not far behind. The caller compares vclocks
+    to find out whether the leader really lacks rows: rows of local spaces are in the log of one member only.
     """
-    own = last_write(leader)
+    own = last_write_time(leader)
     if own is None:
         return []
-    writes: Mapping[str, float | None] = {m.name: last_write(m) for m in members if m.name != leader.name}
-    return [name for name, moment in writes.items() if moment is not None and moment - own > max_lag]
+    writes: Mapping[str, float | None] = {
+        m.name: last_write_time(m) for m in members if m.name != leader.name
+    }
+    return [name for name, moment in writes.items() if moment is not None and moment - own > max_lag_seconds]

@@ -1,16 +1,17 @@
 """Follows sources so that batches end at the instants of a sharded cluster.
 
 An `InstantLogStream` computes the end of a batch as its base class does, and then searches for markers in the rows of
-the batch: a replicaset with a marker ends there, and waits there until all others do, or until its wait cannot succeed
-(`hopeless_waits`). The offset has the instant of each replicaset, so a restart, a replay or a failover needs no other
-state.
+the batch. If a replicaset has a marker, the batch ends there for this replicaset. The replicaset *waits* at this point,
+without being read further, until every other replicaset waits at a marker of the same label. The batch in which the
+last one arrives ends at the instant: together the batches have read all rows up to the point of every replicaset, and
+none after it.
 
-A replicaset that reaches a marker waits there until every other one waits at a marker of the same label. Then the batch
-ends at the instant: it has all rows up to the point of every replicaset, and none after. A replicaset stops waiting if
-the others can no longer reach its point, or have not done so in time. Time means timestamps of rows, so that an old log
-is read in the same way as a new one; for a replicaset without unread rows it is the time of the clock.
+A replicaset stops waiting if the others cannot reach the label any more, or have not done so in time
+(`hopeless_waits`). The time is that of the timestamps of rows, so that old logs are read in the same way as new ones.
+For a replicaset without unread rows it is the time of the clock.
 
-The driver decodes the rows of the marker spaces; it reads each byte of the logs only once.
+The offset has the instant of each replicaset, so a restart, a replay or a failover needs no other state. The driver
+decodes the rows of the marker spaces; it reads each byte of the logs only once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from schemas.names import replicaset_label
-from sources.xlog.directory.directory import FAILURES
+from sources.xlog.directory.directory import SOURCE_ERRORS
 from sources.xlog.directory.listing import files_from, files_up_to
 from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetEntry
 from sources.xlog.format.vclock import Vclock
@@ -31,88 +32,96 @@ from sources.xlog.options import XlogOptions
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.log_stream import LogStream
-from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
+from sources.xlog.stream.markers import Marker, MarkerFinder, end_of_transaction
 from sources.xlog.stream.read_ahead import ReadAhead
 from sources.xlog.stream.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-MICROSECONDS = 1_000_000
+MICROSECONDS_PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
-class ReadState:
+class ReplicasetProgress:
     """How far one replicaset has been read.
 
     Parameters
     ----------
     instant : Instant or None
         The last instant that the replicaset has reached.
-    time : int or None
-        Timestamp of the next row, microseconds since 1970; the time of the clock if there is no row; None if it is
-        unknown, as in a snapshot.
+    next_row_time : int or None
+        Timestamp of the next row, microseconds since 1970. It is the time of the clock if there is no row, and None if
+        it is unknown, as in a snapshot.
 
     """
 
     instant: Instant | None
-    time: int | None
+    next_row_time: int | None
 
 
 def hopeless_waits(
-    reached: Mapping[str, ReadState], wait_seconds: float, now: int, unknown: str | None = None
+    progress: Mapping[str, ReplicasetProgress],
+    wait_seconds: float,
+    now: int,
+    unidentified_source: str | None = None,
 ) -> dict[str, str]:
-    """Return why the wait of a replicaset cannot succeed, by its uuid, for each such replicaset.
+    """Return {replicaset uuid: reason} of the replicasets that wait in vain.
 
     Parameters
     ----------
-    reached : mapping of str to ReadState
+    progress : mapping of str to ReplicasetProgress
         By replicaset uuid, for all followed replicasets.
     wait_seconds : float
         How long after its marker a replicaset waits for the others.
     now : int
         The time of the clock, microseconds since 1970.
-    unknown : str, optional
-        A source that cannot be read and whose replicaset is unknown: no instant is complete without it.
+    unidentified_source : str, optional
+        Name of a source that cannot be read and whose replicaset is unknown. No instant is complete without it.
 
     """
     found: dict[str, str] = {}
-    for uuid, one in reached.items():
+    for uuid, one in progress.items():
         if one.instant is None or one.instant.state is not InstantState.WAITING:
             continue
-        until = one.instant.time + round(wait_seconds * MICROSECONDS)
+        until = one.instant.marker_time + round(wait_seconds * MICROSECONDS_PER_SECOND)
         reasons = [
-            _reason(one.instant, other, name, until) for name, other in reached.items() if name != uuid
+            _why_unreachable(one.instant, other, name, until)
+            for name, other in progress.items()
+            if name != uuid
         ]
-        if unknown is not None and now > until:
-            reasons.append(f"source {unknown} cannot be read")
+        if unidentified_source is not None and now > until:
+            reasons.append(f"source {unidentified_source} cannot be read")
         reason = next((text for text in reasons if text is not None), None)
         if reason is not None:
             found[uuid] = reason
     return found
 
 
-def _reason(own: Instant, other: ReadState, name: str, until: int) -> str | None:
-    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it."""
+def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str, deadline: int) -> str | None:
+    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it.
+
+    The `deadline` is in microseconds since 1970.
+    """
     at = other.instant
-    if at is not None and at.label == own.label:
+    if at is not None and at.label == point.label:
         if at.state is InstantState.WAITING:
             return None
         if at.state is InstantState.MISSED:
-            return f"replicaset {name} has passed it before"
+            return f"replicaset {other_uuid} has passed it before"
     # Markers have one order; points in different order in two replicasets are not instants.
     elif (
         at is not None
         and at.state in (InstantState.WAITING, InstantState.MISSED)
-        and (at.time, at.label) > (own.time, own.label)
+        and (at.marker_time, at.label) > (point.marker_time, point.label)
     ):
-        return f"replicaset {name} has come to a later one, {at.label!r}, without it"
-    if other.time is not None and other.time > until:
-        return f"replicaset {name} has not come to it in time"
+        return f"replicaset {other_uuid} has come to a later one, {at.label!r}, without it"
+    if other.next_row_time is not None and other.next_row_time > deadline:
+        return f"replicaset {other_uuid} has not come to it in time"
     return None
 
 
 def common_label(ends: Mapping[str, OffsetEntry]) -> str | None:
-    """Return the label at which all replicasets have just arrived, if there is one."""
+    """Return the label of the point at which all replicasets wait; None if they do not wait at one label."""
     instants = [entry.instant for entry in ends.values()]
     labels = {one.label for one in instants if one is not None and one.state is InstantState.WAITING}
     is_whole = len(labels) == 1 and all(
@@ -121,34 +130,36 @@ def common_label(ends: Mapping[str, OffsetEntry]) -> str | None:
     return labels.pop() if is_whole else None
 
 
-def at_whole_instant(entry: OffsetEntry) -> OffsetEntry:
-    """Return an entry at a point, marked as an instant that every replicaset has reached."""
+def with_complete_instant(entry: OffsetEntry) -> OffsetEntry:
+    """Return an entry with the state `whole` of its instant: every replicaset has reached it."""
     if entry.instant is None:
         return entry
     return replace(entry, instant=replace(entry.instant, state=InstantState.WHOLE))
 
 
-def after_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
-    """Return an entry with the instant `last`, after the stream has passed it.
+def with_passed_instant(entry: OffsetEntry, last: Instant | None) -> OffsetEntry:
+    """Return an entry after a point, with the instant `last` that the stream has passed.
 
-    The state `whole` becomes `done`, and `waiting` becomes `missed`.
+    The state `whole` of the instant becomes `done`, and `waiting` becomes `missed`.
     """
     if last is None:
         return entry
     following = {InstantState.WAITING: InstantState.MISSED, InstantState.WHOLE: InstantState.DONE}
-    return replace(entry, instant=replace(last, state=following.get(last.state, last.state), rows=0, end=0))
+    return replace(
+        entry, instant=replace(last, state=following.get(last.state, last.state), rows_passed=0, block_end=0)
+    )
 
 
 @dataclass(frozen=True)
 class ReachedInstant:
-    """An instant that the tables have reached: its label, and the uuids of the replicasets that have reached it."""
+    """An instant at which a batch ends: its label, and the uuids of the replicasets that have reached it."""
 
     label: str
-    replicasets: frozenset[str]
+    replicaset_uuids: frozenset[str]
 
 
 def instant_between(start: Offset, end: Offset) -> ReachedInstant | None:
-    """Return the instant at which a batch ends, by its offsets; None if it does not end at one."""
+    """Return the instant at which the batch between two offsets ends; None if it does not end at one."""
     found = {}
     for uuid, entry in end.items():
         now, before = entry.instant, start[uuid].instant if uuid in start else None
@@ -162,33 +173,33 @@ def instant_between(start: Offset, end: Offset) -> ReachedInstant | None:
 class InstantLogStream(LogStream):
     """A log stream whose batches end at instants."""
 
-    _markers: dict[str, Markers] = field(default_factory=dict)
-    _logged: set[tuple[str, str]] = field(default_factory=set)
+    _marker_finders: dict[str, MarkerFinder] = field(default_factory=dict)
+    _logged_changes: set[tuple[str, str]] = field(default_factory=set)
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
-        """Return the offset up to which a batch can read, at most up to the next instant of each replicaset.
+        """Return the offset up to which a batch can read, at most up to the next marker in each replicaset.
 
         The parameters and errors are documented at `LogStream.latest`.
         """
         bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
-        free = super().latest(bare, max_bytes)
-        waiting = self._waiting_replicasets(start, free)
+        end_without_waits = super().latest(bare, max_bytes)
+        waiting = self._waiting_replicasets(start, end_without_waits)
         ends: dict[str, OffsetEntry] = {}
-        for uuid, end in free.items():
+        for uuid, end in end_without_waits.items():
             before = start.get(uuid)
             last = None if before is None else before.instant
             is_idle = before is not None and end == bare[uuid]
             if before is not None and (uuid in waiting or is_idle):
                 ends[uuid] = before
             else:
-                ends[uuid] = self._up_to_marker(uuid, before, after_instant(end, last))
-        taking_part = {uuid: ends[uuid] for uuid in self._with_sources(ends)}
+                ends[uuid] = self._end_at_marker(uuid, before, with_passed_instant(end, last))
+        taking_part = {uuid: ends[uuid] for uuid in self._uuids_with_sources(ends)}
         if taking_part and common_label(taking_part) is not None and self._unidentified_source() is None:
-            ends |= {uuid: at_whole_instant(entry) for uuid, entry in taking_part.items()}
+            ends |= {uuid: with_complete_instant(entry) for uuid, entry in taking_part.items()}
         return ends
 
-    def _with_sources(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
-        """Return the uuids of the replicasets that have sources now; the others keep their entries."""
+    def _uuids_with_sources(self, entries: Mapping[str, OffsetEntry]) -> list[str]:
+        """Return the uuids of the replicasets with a configured source; the entries of all others do not change."""
         own = {
             self._replicaset_uuid_by_source[source.name]
             for source in self.options.sources
@@ -198,32 +209,35 @@ class InstantLogStream(LogStream):
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
     def _unidentified_source(self) -> str | None:
-        """Return a source that cannot be read and whose replicaset is unknown, if there is one."""
+        """Return the name of a source that cannot be read and whose replicaset is unknown, or None."""
         return next(
-            (name for name in sorted(self.unreadable) if name not in self._replicaset_uuid_by_source), None
+            (name for name in sorted(self.unreadable_sources) if name not in self._replicaset_uuid_by_source),
+            None,
         )
 
-    def _waiting_replicasets(self, start: Offset, free: Offset) -> set[str]:
-        """Return the replicasets that must still wait at an instant, because it is not complete.
+    def _waiting_replicasets(self, start: Offset, end_without_waits: Offset) -> set[str]:
+        """Return the uuids of the replicasets that must still wait at a point, because others may reach its label.
 
-        `free` is the offset up to which each replicaset could be read if none waited.
+        `end_without_waits` is the offset up to which each replicaset could be read if none waited.
         """
         waiting = {
             uuid: entry.instant
             for uuid, entry in start.items()
             if entry.instant is not None and entry.instant.state is InstantState.WAITING
         }
-        with_sources = self._with_sources(start)
+        with_sources = self._uuids_with_sources(start)
         if not waiting:
             return set()
-        now = round(time.time() * MICROSECONDS)
-        reached = {
-            uuid: ReadState(start[uuid].instant, self._next_row_time(start, free, uuid, now))
+        now = round(time.time() * MICROSECONDS_PER_SECOND)
+        progress = {
+            uuid: ReplicasetProgress(
+                start[uuid].instant, self._next_row_time(start, end_without_waits, uuid, now)
+            )
             for uuid in with_sources
         }
         # A replicaset that has not begun may have the point in unread rows.
-        reached |= {uuid: ReadState(None, None) for uuid in free if uuid not in start}
-        vain = hopeless_waits(reached, self.options.instant_wait, now, self._unidentified_source())
+        progress |= {uuid: ReplicasetProgress(None, None) for uuid in end_without_waits if uuid not in start}
+        vain = hopeless_waits(progress, self.options.instant_wait_seconds, now, self._unidentified_source())
         for uuid, reason in sorted(vain.items()):
             text = f"is no instant of all replicasets: {reason}"
             self._log_once(logging.WARNING, uuid, start[uuid].leader, waiting[uuid], text)
@@ -233,17 +247,17 @@ class InstantLogStream(LogStream):
             self._log_once(logging.INFO, uuid, start[uuid].leader, waiting[uuid], text)
         return stay
 
-    def _log_once(self, level: int, uuid: str, leader: str, instant: Instant, what: str) -> None:
-        """Log a change of an instant's state in a replicaset, once."""
+    def _log_once(self, level: int, uuid: str, leader: str, instant: Instant, message: str) -> None:
+        """Log a message about the instant of a replicaset, unless it was logged before at this level."""
         key = (f"{uuid} {level}", instant.label)
-        if key not in self._logged:
-            self._logged.add(key)
+        if key not in self._logged_changes:
+            self._logged_changes.add(key)
             label = replicaset_label(uuid, leader)
-            logger.log(level, "replicaset %s at the point %r: %s", label, instant.label, what)
+            logger.log(level, "replicaset %s at the point %r: %s", label, instant.label, message)
 
-    def _next_row_time(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
-        """Return the timestamp of the next row of a replicaset, or the current time if there is no row."""
-        entry, end = start[uuid], free.get(uuid, start[uuid])
+    def _next_row_time(self, start: Offset, end_without_waits: Offset, uuid: str, now: int) -> int | None:
+        """Return the timestamp of the next row of a replicaset, or `now` if there is no row; None if it is unknown."""
+        entry, end = start[uuid], end_without_waits.get(uuid, start[uuid])
         if replace(entry, instant=None) == end:
             return now
         if entry.is_snapshot:
@@ -251,7 +265,7 @@ class InstantLogStream(LogStream):
         try:
             segments = segments_between(self, {uuid: entry}, {uuid: end})
             return None if not segments or segments[0].is_snapshot else self._first_row_time(segments[0])
-        except FAILURES:
+        except SOURCE_ERRORS:
             return None
 
     def _first_row_time(self, segment: Segment) -> int | None:
@@ -264,53 +278,55 @@ class InstantLogStream(LogStream):
                 return int(np.int64(rows[0]))
         return None
 
-    def _up_to_marker(self, uuid: str, before: OffsetEntry | None, end: OffsetEntry) -> OffsetEntry:
-        """Return the end of a batch in one replicaset: its first marker, or `end` if there is none."""
+    def _end_at_marker(self, uuid: str, before: OffsetEntry | None, end: OffsetEntry) -> OffsetEntry:
+        """Return the entry at which a batch ends in one replicaset: after its first marker, or `end` if it has none."""
         start = {} if before is None else {uuid: before}
         try:
             segments = segments_between(self, start, {uuid: end})
             marker = self._first_marker(uuid, segments, before)
-            return end if marker is None else self._entry_at(marker, before or end, end)
-        except FAILURES as error:
-            self._give_up(end.leader, error)
+            return end if marker is None else self._entry_after_marker(marker, before or end, end)
+        except SOURCE_ERRORS as error:
+            self._raise_or_report(end.leader, error)
             return end if before is None else before
 
     def _first_marker(
         self, uuid: str, segments: Sequence[Segment], before: OffsetEntry | None
     ) -> Marker | None:
-        known: Vclock = {} if before is None or before.instant is None else before.instant.lsns
+        known: Vclock = {} if before is None or before.instant is None else before.instant.marker_lsns
         settled = self.options.start_vclock.get(uuid, {})
-        markers = self._markers.setdefault(uuid, Markers(self.options.instants))
+        markers = self._marker_finders.setdefault(uuid, MarkerFinder(self.options.marker_spaces))
         for segment in segments:
             if segment.is_snapshot or not segment.is_log:
                 continue
             directory = self.directory(segment.source)
             for marker in markers.find(directory, directory.listing(), segment):
-                is_read = marker.position == segment.begin and marker.row < segment.skipped_rows
+                is_read = marker.block_position == segment.begin and marker.row_index < segment.skipped_rows
                 seen = max(known.get(marker.replica_id, 0), settled.get(marker.replica_id, 0))
                 if not is_read and marker.lsn > seen:
                     return marker
         return None
 
-    def _entry_at(self, marker: Marker, before: OffsetEntry, end: OffsetEntry) -> OffsetEntry:
-        """Return the entry after a marker's transaction."""
+    def _entry_after_marker(self, marker: Marker, before: OffsetEntry, end: OffsetEntry) -> OffsetEntry:
+        """Return the entry after a marker's transaction, with the marker's instant."""
         directory = self.directory(marker.segment.source)
         rows, block_end = end_of_transaction(directory, marker)
         last = before.instant
-        lsns = {**({} if last is None else last.lsns), marker.replica_id: marker.lsn}
+        lsns = {**({} if last is None else last.marker_lsns), marker.replica_id: marker.lsn}
         at = Instant(marker.label, marker.time, lsns, InstantState.WAITING, rows, block_end if rows else 0)
         files = files_from(directory.listing(), before)
         files = files_up_to(files, end.file) or files
         bare = replace(before, instant=None)
         index = next(i for i, file in enumerate(files) if file.name == marker.segment.file)
         if not rows:
-            read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header))
-            return replace(read_ahead.entry_of(index, block_end), instant=at)
+            read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header_bytes))
+            return replace(read_ahead.canonical_entry(index, block_end), instant=at)
         # The block is read in part, so the stream has passed a gap before its file.
-        found = entry_at(directory.source.name, files[index], marker.position, marker.segment.since)
+        found = entry_at(
+            directory.source.name, files[index], marker.block_position, marker.segment.snapshot_vclock
+        )
         return replace(found, instant=at)
 
 
 def log_stream_of(options: XlogOptions) -> LogStream:
-    """Return the log stream of some sources; one that ends batches at instants if the options name any."""
-    return InstantLogStream(options) if options.instants else LogStream(options)
+    """Return the log stream for the options; its batches end at instants if the options name marker spaces."""
+    return InstantLogStream(options) if options.marker_spaces else LogStream(options)

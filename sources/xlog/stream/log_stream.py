@@ -1,7 +1,8 @@
 """The logs of all sources as one stream: computes the offsets up to which batches can read.
 
-`LogStream` caches facts about files that do not change: headers, ends of closed files, and replicasets. A batch depends
-on its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
+`LogStream` caches facts that do not change: headers of files, ends of closed files, and replicasets of sources. The
+rows of a batch depend only on its offsets. Pure functions of `sources.xlog.stream.failover` and
+`sources.xlog.stream.plan` choose where to read.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import pyarrow as pa
 from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
 from schemas.names import replicaset_label
 from sources.xlog.directory import paths
-from sources.xlog.directory.directory import FAILURES, Directory
+from sources.xlog.directory.directory import SOURCE_ERRORS, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Offset, OffsetEntry
-from sources.xlog.format.vclock import distance, is_at_most, joined, shared
+from sources.xlog.format.vclock import is_at_most, rows_ahead, vclock_maximum, without_local
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.stream import failover
 from sources.xlog.stream.failover import MemberFiles
-from sources.xlog.stream.identity import ForeignFiles, identity_of
+from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
 from sources.xlog.stream.origins import Origins
-from sources.xlog.stream.plan import shares
+from sources.xlog.stream.plan import fair_shares
 from sources.xlog.stream.read_ahead import ReadAhead, newest_entry, read_ahead_of
 
 logger = logging.getLogger(__name__)
@@ -38,24 +39,26 @@ class LogStream:
     Parameters
     ----------
     options : XlogOptions
-    is_final : bool
+        The options of the reader.
+    ignores_growth : bool
         Whether the files are read once and their growth is ignored.
 
     """
 
     options: XlogOptions
-    is_final: bool = False
-    unreadable: dict[str, str] = field(default_factory=dict)
-    """Why each source that cannot be read is not read, by its name, as of the last call of `latest`."""
-    newest: dict[str, OffsetEntry] = field(default_factory=dict)
-    """What the last call of `latest` would have returned without `max_bytes`."""
-    origins: dict[str, Origins] = field(default_factory=dict)
-    """The instances of replica ids, by name of the source."""
-    _directories: dict[str, Directory] = field(default_factory=dict)
+    ignores_growth: bool = False
+    unreadable_sources: dict[str, str] = field(default_factory=dict)
+    """By name of a source that the last call of `latest` could not read: the reason."""
+    newest_offset: dict[str, OffsetEntry] = field(default_factory=dict)
+    """The end of the logs: what the last call of `latest` would have returned without `max_bytes`."""
+    origins_by_source: dict[str, Origins] = field(default_factory=dict)
+    """By name of the source: the object that finds the instances of its replica ids."""
+    _directory_by_source: dict[str, Directory] = field(default_factory=dict)
     _replicaset_uuid_by_source: dict[str, str] = field(default_factory=dict)
-    _foreign_files: dict[str, ForeignFiles] = field(default_factory=dict)
+    _foreign_files_by_source: dict[str, ForeignFiles] = field(default_factory=dict)
     _previously_unreadable: dict[str, str] = field(default_factory=dict)
-    _fixed_ends: dict[str, OffsetEntry] | None = None
+    _fixed_end_by_source: dict[str, OffsetEntry] | None = None
+    """By name of the source: where the stream ends (`fix_end`); None if the end is not fixed."""
     _glob_matches: set[str] = field(default_factory=set)
 
     def directory(self, name: str) -> Directory:
@@ -64,10 +67,10 @@ class LogStream:
         Raises
         ------
         SourceError
-            If no source has this name (any more).
+            If no configured source has this name.
 
         """
-        if name not in self._directories:
+        if name not in self._directory_by_source:
             source = next((s for s in self.options.sources if s.name == name), None)
             if source is None and self._is_glob_match(name):
                 source = Source(name, name)
@@ -78,29 +81,29 @@ class LogStream:
                     advice="configure it until that batch is done, then remove it",
                 )
             options = self.options
-            self._directories[name] = Directory(
-                source, options.mode, options.gaps == "report", options.max_block_bytes, self.is_final
+            self._directory_by_source[name] = Directory(
+                source, options.mode, options.on_gap == "report", options.max_block_bytes, self.ignores_growth
             )
-        return self._directories[name]
+        return self._directory_by_source[name]
 
     def initial(self) -> dict[str, OffsetEntry]:
-        """Return where a new stream begins, in each replicaset that has a readable source."""
+        """Return the offset at which a new stream begins; it has each replicaset with a readable source."""
         return self.latest({})
 
     def fix_end(self) -> None:
-        """Fix the end of the stream: rows written later are not read (`Trigger.AvailableNow`)."""
+        """Fix the end of the stream for `Trigger.AvailableNow`: rows that are written later are not read."""
         fixed_ends = {}
-        for source in self._sources({}):
+        for source in self._sources_to_read({}):
             member = self._list_member(source)
             if member.listing is not None:
                 try:
                     end = newest_entry(self.directory(source.name), member.listing)
-                except FAILURES as error:
-                    self._give_up(source.name, error)
+                except SOURCE_ERRORS as error:
+                    self._raise_or_report(source.name, error)
                     continue
                 if end is not None:
                     fixed_ends[source.name] = end
-        self._fixed_ends = fixed_ends
+        self._fixed_end_by_source = fixed_ends
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
         """Return the offset up to which a batch can read.
@@ -111,7 +114,8 @@ class LogStream:
             The offset that the stream has reached. If a replicaset is missing in it, the batch has no rows of this
             replicaset: it ends where the replicaset begins.
         max_bytes : int, optional
-            Approximate number of bytes to read, divided fairly among the replicasets; each reads at least a block.
+            About how many bytes to read. They are divided fairly among the replicasets, and at least a block is read of
+            each.
 
         Raises
         ------
@@ -119,7 +123,7 @@ class LogStream:
             If a replicaset cannot be followed and `on_source_error` is `fail`.
 
         """
-        self._previously_unreadable, self.unreadable = self.unreadable, {}
+        self._previously_unreadable, self.unreadable_sources = self.unreadable_sources, {}
         self._glob_matches.clear()
         ends = dict(start)
         read_aheads: dict[str, ReadAhead] = {}
@@ -129,15 +133,15 @@ class LogStream:
                 read_aheads[uuid] = found
             elif found is not None:
                 ends[uuid] = found
-        for uuid in self._removed_replicasets(start):
+        for uuid in self._uuids_of_removed_files(start):
             del ends[uuid]
-        self.newest = ends | {
+        self.newest_offset = ends | {
             uuid: self._advance(read_ahead, None) for uuid, read_ahead in read_aheads.items()
         }
         if max_bytes is None:
-            return dict(self.newest)
-        budgets = shares(
-            {uuid: sum(read_ahead.lengths) for uuid, read_ahead in read_aheads.items()}, max_bytes
+            return dict(self.newest_offset)
+        budgets = fair_shares(
+            {uuid: sum(read_ahead.unread_bytes) for uuid, read_ahead in read_aheads.items()}, max_bytes
         )
         return ends | {
             uuid: self._advance(read_ahead, budgets[uuid]) for uuid, read_ahead in read_aheads.items()
@@ -145,11 +149,11 @@ class LogStream:
 
     def _advance(self, read_ahead: ReadAhead, budget: int | None) -> OffsetEntry:
         try:
-            end = read_ahead.advance(budget)
-            read_ahead.remember(end)
-            return self._with_end_of_file(read_ahead, end)
-        except FAILURES as error:
-            self._give_up(read_ahead.entry.leader, error)
+            end = read_ahead.entry_after(budget)
+            read_ahead.remember_end(end)
+            return self._with_done_flag(read_ahead, end)
+        except SOURCE_ERRORS as error:
+            self._raise_or_report(read_ahead.entry.leader, error)
             return read_ahead.entry
 
     def _list_member(self, source: Source) -> MemberFiles:
@@ -158,29 +162,31 @@ class LogStream:
             listing = directory.listing()
             snapshot = self._initial_snapshot(directory, listing)
             complete = directory.complete_snapshots(listing.snapshots) if directory.with_generations else ()
-        except FAILURES as error:
-            named = _with_source(error, source.name)
-            self._report(source.name, named)
+        except SOURCE_ERRORS as error:
+            named = _error_with_source(error, source.name)
+            self._report_unreadable(source.name, named)
             return MemberFiles(source.name, None, None, named)
         return MemberFiles(source.name, listing, snapshot, complete_snapshots=complete)
 
     def _initial_snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
-        """Return the snapshot that a new stream begins with, if any."""
+        """Return the snapshot that a new stream begins with, or None."""
         only_snapshots = not listing.logs and not self.options.with_replicaset
-        if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
+        if self.options.start_from == "snapshot" or (only_snapshots and self.options.start_from == "logs"):
             return directory.newest_complete(listing.snapshots)
-        return directory.oldest_snapshot_before_logs(listing) if self.options.start == "history" else None
+        return (
+            directory.oldest_snapshot_before_logs(listing) if self.options.start_from == "history" else None
+        )
 
     def _members_by_replicaset(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
-        """Return the members of each replicaset by its uuid; the members are in the order of the option `sources`."""
+        """Return {replicaset uuid: its sources}; the sources are in the order of the options."""
         members: dict[str, list[MemberFiles]] = {}
-        for source in self._sources(start):
+        for source in self._sources_to_read(start):
             member = self._list_member(source)
             try:
                 uuid = self._replicaset_uuid(source, member, start)
                 self._refuse_foreign_files(member, uuid)
-            except FAILURES as error:
-                self._give_up(source.name, error)
+            except SOURCE_ERRORS as error:
+                self._raise_or_report(source.name, error)
                 continue
             members.setdefault(uuid, []).append(member)
         return {uuid: members[uuid] for uuid in sorted(members)}
@@ -190,19 +196,19 @@ class LogStream:
         if member.listing is None or not self.options.with_replicaset:
             return
         name = member.name
-        if name not in self._foreign_files:
+        if name not in self._foreign_files_by_source:
             directory = self.directory(name)
-            self._foreign_files[name] = ForeignFiles(
-                directory, self.origins.setdefault(name, Origins(directory))
+            self._foreign_files_by_source[name] = ForeignFiles(
+                directory, self.origins_by_source.setdefault(name, Origins(directory))
             )
-        self._foreign_files[name].refuse(member.listing, uuid)
+        self._foreign_files_by_source[name].refuse(member.listing, uuid)
 
     def _replicaset_uuid(self, source: Source, member: MemberFiles, start: Offset) -> str:
         if source.name in self._replicaset_uuid_by_source:
             return self._replicaset_uuid_by_source[source.name]
         if member.listing is not None:
             path_uuid = None if self.options.with_replicaset else self._uuid_of_path(source.name)
-            self._replicaset_uuid_by_source[source.name] = identity_of(
+            self._replicaset_uuid_by_source[source.name] = replicaset_uuid_of(
                 self.directory(source.name), member.listing, path_uuid
             )
             return self._replicaset_uuid_by_source[source.name]
@@ -216,47 +222,48 @@ class LogStream:
     def _files_or_entry(
         self, uuid: str, entry: OffsetEntry | None, members: Sequence[MemberFiles]
     ) -> ReadAhead | OffsetEntry | None:
-        """Return the files to read next, or the entry where the stream begins, restarts or fails over.
+        """Return the files to read next, or the entry at which the stream begins, restarts or changes its leader.
 
-        None if the replicaset cannot be followed now, and if it is one file without rows.
+        The result is None if no source of the replicaset can be read now, or if its source is one file without rows.
         """
         if entry is None:
             return self._initial_entry(uuid, members)
         leader = next((member for member in members if member.name == entry.leader), None)
-        vclock_before_gap = self.options.held_vclock.get(uuid)
+        vclock_before_gap = self.options.vclock_before_gap.get(uuid)
         try:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
             read_ahead = self._read_ahead(leader, entry)
-            is_idle = read_ahead.advance() == entry
+            is_idle = read_ahead.entry_after() == entry
             ahead = self._members_ahead_of(leader, members) if is_idle else []
-            successors = failover.successors(entry, ahead, vclock_before_gap)
+            successors = failover.successor_entries(entry, ahead, vclock_before_gap)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
                 if is_idle:
                     self._report_missing_logs(leader, entry)
                 return read_ahead
-        except FAILURES as error:
-            restart = self._restart(uuid, entry, members, error)
+        except SOURCE_ERRORS as error:
+            restart = self._restart_entry(uuid, entry, members, error)
             if restart is not None:
                 return restart
-            successors, reason = failover.successors(entry, members, vclock_before_gap), error
+            successors, reason = failover.successor_entries(entry, members, vclock_before_gap), error
         if not successors:
-            self._give_up(entry.leader, reason)
+            self._raise_or_report(entry.leader, reason)
             return None
         label = replicaset_label(uuid, entry.leader)
         logger.warning("replicaset %s: %s takes over: %s", label, successors[0].leader, reason)
         return successors[0]
 
-    def _restart(
+    def _restart_entry(
         self, uuid: str, entry: OffsetEntry, members: Sequence[MemberFiles], error: Exception
     ) -> OffsetEntry | None:
-        """Return where the stream continues after its file was removed or became shorter; None if it cannot.
+        """Return the entry at which the stream continues after its file was removed or became shorter, or None.
 
-        A server removes old files. A spool's log becomes shorter when a disk fails, and its rows come again, in the
-        same log or in the next one: the file is read from its beginning, and settled rows are dropped as always.
+        A server removes old files. A spool's log may become shorter when a disk fails; then the daemon gets the lost
+        rows again, and writes them to the same log or to the next one. So the log is read again from its beginning, and
+        rows that were applied before are dropped.
         """
-        if self.options.gaps != "report":
+        if self.options.on_gap != "report":
             return None
         if isinstance(error, XlogTruncatedError) or failover.is_inside_a_block(entry, error):
             found = failover.start_of_shortened_log(entry, members)
@@ -270,7 +277,9 @@ class LogStream:
             return None
         settled = self.options.start_vclock.get(uuid, {})
         found = failover.entry_after_removed_file(entry, members, settled) if settled else None
-        if found is None and not failover.successors(entry, members, self.options.held_vclock.get(uuid)):
+        if found is None and not failover.successor_entries(
+            entry, members, self.options.vclock_before_gap.get(uuid)
+        ):
             found = failover.generation_entry(entry, members, settled)
         if found is not None:
             label = replicaset_label(uuid, found.leader)
@@ -285,34 +294,36 @@ class LogStream:
                     return failover.initial_entry(member, uuid, self.options)
                 found = failover.initial_entry_of_file(member)
                 return None if found is None or self._is_empty_match(found) else found
-            except FAILURES as error:
+            except SOURCE_ERRORS as error:
                 reasons.append((member.name, error))
         for name, reason in reasons:
-            self._give_up(name, reason)
+            self._raise_or_report(name, reason)
         return None
 
     def _read_ahead(self, leader: MemberFiles, entry: OffsetEntry) -> ReadAhead:
         if leader.listing is None:
             raise leader.error or SourceError("the source cannot be read", source=leader.name)
         directory = self.directory(leader.name)
-        if self._fixed_ends is None:
+        if self._fixed_end_by_source is None:
             return read_ahead_of(directory, leader.listing, entry)
         # A source that could not be read when the end was fixed has no rows before that end.
-        return read_ahead_of(directory, leader.listing, entry, self._fixed_ends.get(leader.name, entry))
+        return read_ahead_of(
+            directory, leader.listing, entry, self._fixed_end_by_source.get(leader.name, entry)
+        )
 
     def _members_ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
-        """Return the members with rows that the leader should have by now but does not have."""
-        names = failover.members_ahead(leader, members, self.options.max_lag)
-        if not names or self._fixed_ends is not None:
+        """Return the members with rows that the leader should have by now, but does not have."""
+        names = failover.names_of_members_ahead(leader, members, self.options.max_lag_seconds)
+        if not names or self._fixed_end_by_source is not None:
             return []
         own = self._end_vclock(leader)
-        return [m for m in members if m.name in names and distance(self._end_vclock(m), own) > 0]
+        return [m for m in members if m.name in names and rows_ahead(self._end_vclock(m), own) > 0]
 
     def _report_missing_logs(self, leader: MemberFiles, entry: OffsetEntry) -> None:
-        """Report a source whose newest snapshot is newer than its logs: rows of the snapshot are in no log.
+        """Report a source whose newest snapshot has rows that are in none of its logs.
 
-        A server writes a row to a log before it takes a snapshot with the row. So the missing logs were removed or are
-        elsewhere, and waiting does not help.
+        A server writes a row to a log before it takes a snapshot with the row. So the logs with these rows were
+        removed, or are in another directory, and waiting does not help.
         """
         listing = leader.listing
         if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
@@ -320,28 +331,32 @@ class LogStream:
         newest, directory = listing.snapshots[-1], self.directory(leader.name)
         if listing.logs and newest.name[:20] <= listing.logs[-1].name[:20]:
             return
-        reached = joined(entry.vclock, self._end_vclock(leader))
-        if is_at_most(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
+        reached = vclock_maximum(entry.vclock, self._end_vclock(leader))
+        if is_at_most(without_local(newest.vclock), reached) or not directory.ends.is_complete(newest):
             return
-        reason = f"its snapshot is at {shared(newest.vclock)}, its logs end at {shared(reached)}"
+        reason = (
+            f"its snapshot is at {without_local(newest.vclock)}, its logs end at {without_local(reached)}"
+        )
         advice = "are there no logs (wal_mode = none), or do they lie elsewhere (wal_dir)? The tables stay as they are"
-        self._report(leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice))
+        self._report_unreadable(
+            leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice)
+        )
 
     def _end_vclock(self, member: MemberFiles) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()
         return self.directory(member.name).ends.end_vclock(logs[-1]) if logs else {}
 
     def _is_glob_match(self, name: str) -> bool:
-        """Return whether a source's name is a path that a glob of the options may have matched."""
+        """Return whether the name of a source is a path that a glob of the options matches."""
         if self.options.with_replicaset:
             return False
         patterns = (source.path for source in self.options.sources if source.name != name)
-        return any(paths.matches(pattern, name) for pattern in patterns)
+        return any(paths.glob_matches(pattern, name) for pattern in patterns)
 
-    def _sources(self, start: Offset) -> tuple[Source, ...]:
-        """Return the sources of the options, each glob replaced by its matches.
+    def _sources_to_read(self, start: Offset) -> tuple[Source, ...]:
+        """Return the sources of the options, and for each glob the files and directories that it matches.
 
-        A match that was read to its end marker is left out.
+        Files that were read to their end marker are left out.
         """
         done = {entry.leader for entry in start.values() if entry.is_done}
         found: dict[str, Source] = {}
@@ -350,49 +365,51 @@ class LogStream:
                 found[source.name] = source
                 continue
             try:
-                matched = paths.expand(source.path)
+                matched = paths.expand_glob(source.path)
             except (OSError, pa.ArrowException) as error:
-                self._give_up(source.name, _with_source(error, source.name))
+                self._raise_or_report(source.name, _error_with_source(error, source.name))
                 self._glob_matches.update(entry.leader for entry in start.values())
                 continue
             if not matched:
                 nothing = SourceError("nothing matches the path", source=source.name, advice="check the path")
-                (self._give_up if self.is_final else self._report)(source.name, nothing)
+                (self._raise_or_report if self.ignores_growth else self._report_unreadable)(
+                    source.name, nothing
+                )
             self._glob_matches.update(matched)
             found |= {path: Source(path, path) for path in matched if path not in done}
         return tuple(found.values())
 
     def _uuid_of_path(self, name: str) -> str:
-        """Return the uuid that stands for a path in offsets, in the place of a replicaset's uuid.
+        """Return the uuid that identifies a path in offsets, in place of a replicaset's uuid.
 
-        It is zero if the path is the only one, and otherwise derived from the path. The files are not searched.
+        It is zero if the path is the only one, and otherwise derived from the path.
         """
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
     def _is_empty_match(self, entry: OffsetEntry) -> bool:
-        """Return whether an entry is in a file that a glob matched and that has no rows so far.
+        """Return whether the file of an entry was matched by a glob and has no rows so far.
 
-        Such an entry is left out of the offset, so Tarantool may remove the file without loss.
+        Such an entry is left out of the offset, so the stream continues if Tarantool removes the file.
         """
         directory = self.directory(entry.leader)
         if not (directory.is_file and self._is_glob_match(entry.leader)):
             return False
         (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
-        return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
+        return directory.ends.end_of(file, closed=file.is_snapshot).position <= file.header_bytes
 
-    def _with_end_of_file(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
-        """Return the entry, with `is_done` if it is the end of a closed file that a glob matched."""
+    def _with_done_flag(self, read_ahead: ReadAhead, entry: OffsetEntry) -> OffsetEntry:
+        """Return the entry, with `is_done` if it is at the end of a closed file that a glob matched."""
         directory, file = read_ahead.directory, read_ahead.files[-1]
         if not (directory.is_file and self._is_glob_match(entry.leader)):
             return entry
-        end = directory.ends.of(file, closed=file.is_snapshot)
-        return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header)
+        end = directory.ends.end_of(file, closed=file.is_snapshot)
+        return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header_bytes)
 
-    def _removed_replicasets(self, start: Offset) -> list[str]:
-        """Return the uuids that stand for files of a glob that were read to their end marker, and are gone.
+    def _uuids_of_removed_files(self, start: Offset) -> list[str]:
+        """Return the uuids (`_uuid_of_path`) of files of a glob that were removed after they were read to their end.
 
-        A file that is gone but was not read to its end marker is reported.
+        If a file was removed before, an error is raised or reported.
         """
         gone = []
         for uuid, entry in start.items():
@@ -408,25 +425,25 @@ class LogStream:
                     source=entry.leader,
                     advice="bring it back; to follow a server, load its directory instead of a glob of its files",
                 )
-                self._give_up(entry.leader, error)
+                self._raise_or_report(entry.leader, error)
         return gone
 
-    def _give_up(self, source: str, error: Exception) -> None:
-        """Report a source that cannot be followed, or raise if `on_source_error` is `fail`."""
+    def _raise_or_report(self, source: str, error: Exception) -> None:
+        """Raise the error of a source that cannot be read if `on_source_error` is `fail`; otherwise report it."""
         if self.options.on_source_error == "fail":
             raise error
-        self._report(source, error)
+        self._report_unreadable(source, error)
 
-    def _report(self, source: str, error: Exception) -> None:
-        """Store why a source is not followed, and log each new reason once."""
-        known = self.unreadable.get(source, self._previously_unreadable.get(source))
-        self.unreadable[source] = str(error)
+    def _report_unreadable(self, source: str, error: Exception) -> None:
+        """Store the reason why a source is not read, and log it if it is new."""
+        known = self.unreadable_sources.get(source, self._previously_unreadable.get(source))
+        self.unreadable_sources[source] = str(error)
         if known != str(error):
             logger.warning("source %s is not followed: %s", source, error)
 
 
-def _with_source(error: Exception, source: str) -> AggregatorError:
-    """Return the error with the name of the source."""
+def _error_with_source(error: Exception, source: str) -> AggregatorError:
+    """Return an error with the name of the source, as an `AggregatorError`."""
     if isinstance(error, AggregatorError):
         if "source" in error.fields:
             return error

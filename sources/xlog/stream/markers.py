@@ -1,15 +1,15 @@
 """Finds the rows of a log that mark an instant of a sharded cluster, and their positions.
 
-A coordinator writes a marker with one label to every replicaset while nothing is in flight between them. There are two
-kinds:
+A coordinator writes a marker with the same label to every replicaset, at a moment when no change that concerns several
+replicasets is in progress. There are two kinds of markers:
 
 - Tarantool's recovery points (3.8 and later). `box.backup.recovery_point.create{label = L}` logs an UPDATE of
-  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
-  its position in the log *is* the point, so the UPDATE is the marker. Later the server inserts a row that describes the
-  point; other rows may come between the two (seen with 3.9).
+  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. This UPDATE changes
+  nothing, but its position in the log is the point, so it is the marker. Later the server inserts a row that describes
+  the point; other rows may come between the two (seen with 3.9).
 - Rows of a user's space: an INSERT or REPLACE whose tuple has the label in a field.
 
-A marker without a label, or one that cannot be read, is skipped. `sources.xlog.stream.instants` acts on markers.
+A marker without a label, or with a malformed row, is skipped. `sources.xlog.stream.instants` uses the markers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from sources.xlog.stream.origins import files_before
 from sources.xlog.stream.segment import Segment
 
 RECOVERY_POINT = "_recovery_point"
-_POINT_KEY = [0, 0, 0]
+_RECOVERY_POINT_KEY = [0, 0, 0]
 _OPTS, _OPTS_INDEX = "opts", 3
-_LABEL_BYTES = 255
+_MAX_LABEL_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,17 @@ class Marker:
     Parameters
     ----------
     label : str
+        The label of the instant.
     time : int
-        Microseconds since 1970.
+        Timestamp of the row, microseconds since 1970.
     replica_id, lsn : int
-        Those of the row, which identify it.
+        Replica id and lsn of the row, which identify it.
     segment : Segment
-        The segment of the row.
-    position : int
-        Start of its block, in bytes.
-    row : int
-        Its index in the block.
+        The segment that has the row.
+    block_position : int
+        Start of the row's block, in bytes.
+    row_index : int
+        Index of the row in its block.
 
     """
 
@@ -63,17 +64,18 @@ class Marker:
     replica_id: int
     lsn: int
     segment: Segment
-    position: int
-    row: int
+    block_position: int
+    row_index: int
 
 
 @dataclass
-class Markers:
+class MarkerFinder:
     """Finds the markers of one replicaset, segment by segment.
 
     Parameters
     ----------
     spaces : sequence of MarkerSpace
+        The spaces whose rows are markers.
 
     """
 
@@ -81,7 +83,7 @@ class Markers:
 
     def __post_init__(self) -> None:
         self._label_field_by_space = {
-            one.space: one.label for one in self.spaces if one.space != RECOVERY_POINT
+            one.space: one.label_field for one in self.spaces if one.space != RECOVERY_POINT
         }
         self._has_points = any(one.space == RECOVERY_POINT for one in self.spaces)
         self._label_index_by_space_id: dict[int, int] = {}
@@ -95,6 +97,7 @@ class Markers:
         directory, listing
             Of the source.
         segment : Segment
+            A segment of one of its logs.
 
         """
         if self._label_field_by_space and self._searched_up_to != (
@@ -107,41 +110,41 @@ class Markers:
         last = (-1, -1)
         wanted: set[int] | None = None
         # A marker space that the segment defines is searched from its definition on.
-        while wanted is None or not self._searched_spaces() <= wanted:
-            wanted = self._searched_spaces()
-            for row in _rows(directory, segment, wanted):
+        while wanted is None or not self._searched_space_ids() <= wanted:
+            wanted = self._searched_space_ids()
+            for row in _rows_of_spaces(directory, segment, wanted):
                 if (row["position"], row["row"]) <= last:
                     continue
                 last = (row["position"], row["row"])
                 if row["space_id"] == SystemSpace.SPACE:
                     self._apply_definition(row)
-                    if not self._searched_spaces() <= wanted:
+                    if not self._searched_space_ids() <= wanted:
                         break
                     continue
-                label = self._label(row)
+                label = self._label_of_row(row)
                 if label is not None:
-                    yield _marker(label, row, segment)
+                    yield _marker_of_row(label, row, segment)
         self._searched_up_to = (segment.source, segment.file, segment.end)
 
-    def _searched_spaces(self) -> set[int]:
+    def _searched_space_ids(self) -> set[int]:
         points = {int(SystemSpace.RECOVERY_POINT)} if self._has_points else set()
         return points | (
             {int(SystemSpace.SPACE), *self._label_index_by_space_id} if self._label_field_by_space else set()
         )
 
     def _label_indexes_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
-        """Return the index of the label's field by space id, from the definitions of marker spaces before a segment."""
+        """Return {id of a marker space: index of the label's field}, as `_space` defines them before a segment."""
         self._label_index_by_space_id = {}
-        file = listing.log(segment.file)
+        file = listing.log_named(segment.file)
         parts = [
-            (one, directory.ends.of(one, closed=True).position)
+            (one, directory.ends.end_of(one, closed=True).position)
             for one in files_before(directory, listing, file)
         ]
-        wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
+        wanted = Selection(space_ids=frozenset({int(SystemSpace.SPACE)}))
         for one, end in [*parts, (file, segment.begin)]:
-            if end <= one.header:
+            if end <= one.header_bytes:
                 continue
-            for batch in directory.read_rows(one.name, one.header, end, wanted):
+            for batch in directory.read_rows(one.name, one.header_bytes, end, wanted):
                 for row in batch.to_pylist():
                     self._apply_definition(row)
         return self._label_index_by_space_id
@@ -154,7 +157,7 @@ class Markers:
             elif row["type"] in ("INSERT", "REPLACE"):
                 space = space_of(fields_of(row["tuple"], "a row of _space"), None)
                 index = (
-                    label_index(space, self._label_field_by_space[space.name])
+                    label_field_index(space, self._label_field_by_space[space.name])
                     if space.name in self._label_field_by_space
                     else None
                 )
@@ -165,26 +168,30 @@ class Markers:
         except TupleError:
             return
 
-    def _label(self, row: Mapping[str, Any]) -> str | None:
+    def _label_of_row(self, row: Mapping[str, Any]) -> str | None:
         try:
             if row["space_id"] == SystemSpace.RECOVERY_POINT:
                 return point_label(row)
             if row["type"] in ("INSERT", "REPLACE") and row["space_id"] in self._label_index_by_space_id:
                 fields = fields_of(row["tuple"], "a marker")
-                return _text(field_at(fields, self._label_index_by_space_id[row["space_id"]], "the label"))
+                return _valid_label(
+                    field_at(fields, self._label_index_by_space_id[row["space_id"]], "the label")
+                )
         except TupleError:
             return None
         return None
 
 
-def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Yield a segment's rows of the given spaces; rows without an lsn are left out."""
-    wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
+def _rows_of_spaces(
+    directory: Directory, segment: Segment, spaces: Iterable[int]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a segment that belong to the spaces with the ids `spaces` and have an lsn."""
+    wanted = Selection(space_ids=frozenset(spaces), from_vclock=segment.snapshot_vclock)
     for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
 
 
-def label_index(space: Space, label: str | int | None) -> int | None:
+def label_field_index(space: Space, label: str | int | None) -> int | None:
     """Return the index, from 0, of the field that `label` names or numbers from 1; None if no field has the name."""
     if isinstance(label, int):
         return label - 1
@@ -193,15 +200,15 @@ def label_index(space: Space, label: str | int | None) -> int | None:
 
 
 def point_label(row: Mapping[str, Any]) -> str | None:
-    """Return the label of the point that a row of `_recovery_point` makes; None if it makes none, or has no label.
+    """Return the label of a row of `_recovery_point`; None if the row is not a marker, or has no valid label.
 
     Raises
     ------
     TupleError
-        The row is malformed.
+        If the row is malformed.
 
     """
-    if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _POINT_KEY:
+    if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _RECOVERY_POINT_KEY:
         return None
     base = row["index_base"] or 0
     for operation in fields_of(row["operations"], "operations on _recovery_point"):
@@ -209,19 +216,19 @@ def point_label(row: Mapping[str, Any]) -> str | None:
             continue
         name, index, value = operation
         if name == "=" and index in (_OPTS, _OPTS_INDEX + base) and isinstance(value, dict):
-            return _text(value.get("label"))
+            return _valid_label(value.get("label"))
     return None
 
 
-def _text(label: object) -> str | None:
+def _valid_label(label: object) -> str | None:
     if isinstance(label, int) and not isinstance(label, bool):
         return str(label)
-    if not isinstance(label, str) or not label or len(label.encode("utf-8", "replace")) > _LABEL_BYTES:
+    if not isinstance(label, str) or not label or len(label.encode("utf-8", "replace")) > _MAX_LABEL_BYTES:
         return None
     return label if label.isprintable() else None
 
 
-def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
+def _marker_of_row(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
     moment = row["timestamp"]
     return Marker(
         label,
@@ -235,18 +242,18 @@ def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
 
 
 def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
-    """Return the end of a marker's transaction: the number of rows of its block up to there, and the block's end.
+    """Return (number of rows, end of the block in bytes) for the block of a marker.
 
-    The number is 0 if the block ends there too.
+    The rows are those up to the end of the marker's transaction; their number is 0 if the block ends there too.
     """
-    file, begin = marker.segment.file, marker.position
-    end = reader.block_boundary(
-        *directory.locate(file), begin + 1, begin, marker.segment.end, directory.block
+    file, begin = marker.segment.file, marker.block_position
+    end = reader.first_block_start(
+        *directory.locate(file), begin + 1, begin, marker.segment.end, directory.max_block_bytes
     )
     parts = directory.read_headers(file, begin, end, closed=True)
     rows, commits = (
         np.concatenate(columns) for columns in zip(*((p.row, p.is_commit) for p in parts), strict=True)
     )
-    ends = rows[commits & (rows >= marker.row)]
+    ends = rows[commits & (rows >= marker.row_index)]
     last = int(ends[0] if ends.size else rows[-1])
     return (0 if last == rows[-1] else last + 1), end

@@ -1,21 +1,22 @@
-"""Translates a whitelist of instances into the replica ids of one log, for each part of the log.
+"""Converts a whitelist of instances to the replica ids of one log, for each part of the log.
 
-Rows name their origin by replica id; `_cluster` (320) maps it to an instance. The ids at the beginning of a file are
-those in the newest complete snapshot whose vclock is at most the file's, changed by the `_cluster` rows of the logs
-between this snapshot and the file; without such a snapshot, those in the logs from the first one on. An id may get a
-new instance
-(`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old instance is valid up to the
-block of that row. A deleted id keeps its last instance until another instance gets the id.
+The *origin* of a row is the instance that first wrote it. Rows name it by replica id, and `_cluster` (320) maps the id
+to an instance. The instances of the ids at the beginning of a log are those in the newest complete snapshot whose
+vclock is at most the log's, changed by the `_cluster` rows of the logs between the two. If there is no such snapshot,
+all logs before are read. An id may get a new instance (`box_register_replica` in `src/box/box.cc` inserts a row, or
+updates the uuid in it), which is valid from the block of that row on. A deleted id keeps its last instance until
+another instance gets the id.
 
-A malformed row of `_cluster`, which no Tarantool server would write, registers nothing.
+A malformed row of `_cluster`, which no Tarantool server would write, is ignored.
 
-A row of `_cluster` that an unwanted instance wrote is left out like all rows of this instance. But the registration in
-the row must be known: the segment is split there, and its second part names the registration (`Segment.registered`).
+A row of `_cluster` by an instance that is not on the whitelist is left out, like all rows of this instance. But readers
+must know which instance it registers: the segment is split there, and the second part has the registration
+(`Segment.left_out_registrations`).
 
 Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance that wrote the file.
 
-`members_at` reads `_cluster` where a segment begins, without deleted members, as a server sends it to a new subscriber
-before any row.
+`members_at` returns `_cluster` where a segment begins, without deleted members. A server sends it like this to a new
+subscriber before any row.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from sources.xlog.format.vclock import is_at_most
 from sources.xlog.stream.segment import OriginSpan, Segment
 
 _ID_FIELD, _UUID_FIELD = 0, 1
-_CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
+_CLUSTER_ROWS = Selection(space_ids=frozenset({int(SystemSpace.CLUSTER)}))
 
 
 @dataclass(frozen=True)
 class IdAssignment:
     """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on.
 
-    `origin` and `lsn` are those of the row itself; `origin` is 0 in a snapshot.
+    `origin_id` and `lsn` are the replica id and lsn in the row's own header; both are 0 in a snapshot.
     """
 
     position: int
-    origin: int
+    origin_id: int
     lsn: int
     replica_id: int
     instance_uuid: str
@@ -61,7 +62,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
     return None
 
 
-def registration(row: Mapping[str, Any]) -> IdAssignment | None:
+def id_assignment_of(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the replica id that a row of `_cluster` assigns to an instance; None for a DELETE and a malformed row."""
     origin = (row["position"], row.get("replica_id") or 0, row.get("lsn") or 0)
     try:
@@ -79,7 +80,7 @@ def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     return None
 
 
-def expelled(row: Mapping[str, Any]) -> int | None:
+def expelled_replica_id(row: Mapping[str, Any]) -> int | None:
     """Return the replica id that a DELETE of `_cluster` removes, or None."""
     try:
         return _replica_id(fields_of(row["key"], "a key of _cluster"))
@@ -88,26 +89,26 @@ def expelled(row: Mapping[str, Any]) -> int | None:
 
 
 def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
-    """Return which instance a replica id means before the rows of `_cluster` that follow.
+    """Return the instances of replica ids in a log before the given rows of `_cluster`.
 
-    An INSERT names the instance also of rows before it, since the id was free until then. Before any other row, the id
-    had an instance that the rows do not name.
+    If the first row of an id is an INSERT, the id was free before, and earlier rows with this id are taken for rows of
+    the inserted instance too. If it is any other row, the id had an instance that the rows do not name.
 
     Parameters
     ----------
     rows : iterable of mapping
-        Rows of `_cluster`, in order.
+        Rows of `_cluster`, in the order of the log.
 
     Returns
     -------
     dict of int to str or None
-        For each id in the rows its instance; None if it is not known.
+        {replica id: instance uuid} for each id in the rows; None if the instance is not known.
 
     """
     owners: dict[int, str | None] = {}
     for row in rows:
-        found = registration(row)
-        id_ = expelled(row) if found is None else found.replica_id
+        found = id_assignment_of(row)
+        id_ = expelled_replica_id(row) if found is None else found.replica_id
         if id_ is not None:
             owners.setdefault(
                 id_, found.instance_uuid if found is not None and row["type"] == "INSERT" else None
@@ -115,8 +116,8 @@ def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
     return owners
 
 
-def unknown_instance(replica_id: int, **where: Any) -> UnknownInstanceError:
-    """Return the error for a row whose instance no row of `_cluster` names; `where` are the fields of the error."""
+def unknown_instance_error(replica_id: int, **where: Any) -> UnknownInstanceError:
+    """Return the error for a row with a replica id that is not in `_cluster`; `where` are the fields of the error."""
     return UnknownInstanceError(f"no row of _cluster names the instance of replica id {replica_id}", **where)
 
 
@@ -124,17 +125,17 @@ def _replica_id(fields: Sequence[Any]) -> int:
     return replica_id_of(field_at(fields, _ID_FIELD, "the replica id"))
 
 
-def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
-    """Yield the rows of `_cluster` in a byte range that assign a replica id, in order."""
-    for batch in directory.read_rows(file.name, begin, end, _CLUSTER):
+def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
+    """Yield the assignments of replica ids in the `_cluster` rows between two block starts, in order."""
+    for batch in directory.read_rows(file.name, begin, end, _CLUSTER_ROWS):
         for row in batch.to_pylist():
-            found = registration(row) if row["type"] is not None else None
+            found = id_assignment_of(row) if row["type"] is not None else None
             if found is not None:
                 yield found
 
 
 def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
-    """Return the files whose `_cluster` rows define the replica ids where a log begins, in order.
+    """Return the files whose rows of system spaces, in this order, give the state of these spaces where a log begins.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
 @dataclass
 class Origins:
-    """Finds the instances of replica ids in one source's files; reads each byte of a log at most once.
+    """Finds the instances of replica ids in the files of one source; each byte of a log is read at most once.
 
     Parameters
     ----------
@@ -166,10 +167,12 @@ class Origins:
 
     directory: Directory
     _read_assignments: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
-    """By file: the position up to which it was read, and the assignments found before it."""
+    """By file: the position up to which it was read, and the assignments before this position."""
 
-    def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
-        """Return the wanted replica ids of a segment: a new span begins where an id gets another instance.
+    def origin_spans(
+        self, listing: Listing, segment: Segment, whitelist: frozenset[str]
+    ) -> tuple[OriginSpan, ...]:
+        """Return the wanted replica ids of a segment, as spans; a new span begins where an id gets another instance.
 
         Parameters
         ----------
@@ -181,34 +184,37 @@ class Origins:
             Uuids of the instances whose rows are read.
 
         """
-        file = listing.log(segment.file)
+        file = listing.log_named(segment.file)
         instances = self._instances_at_start(listing, file)
-        spans = [_span(segment.begin, instances, whitelist, segment.instance_uuid)]
+        spans = [_origin_span(segment.begin, instances, whitelist, segment.instance_uuid)]
         for found in self._assignments(file, segment.end):
             instances[found.replica_id] = found.instance_uuid
             position = max(found.position, segment.begin)
-            if position == spans[-1].position:
+            if position == spans[-1].begin:
                 spans.pop()
-            spans.append(_span(position, instances, whitelist, segment.instance_uuid))
+            spans.append(_origin_span(position, instances, whitelist, segment.instance_uuid))
         return tuple(spans)
 
-    def parts(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> Iterator[Segment]:
-        """Yield the parts of a segment, each with the replica ids whose rows are read (`Segment.origins`).
+    def split_by_origins(
+        self, listing: Listing, segment: Segment, whitelist: frozenset[str]
+    ) -> Iterator[Segment]:
+        """Split a segment at each row of `_cluster` that the whitelist leaves out; yield the parts as segments.
 
-        A part begins at each row of `_cluster` that the whitelist leaves out: readers of the segment do not see the
-        row, but the replica id that it assigns has another instance from there on (`Segment.registered`).
+        The parts have the replica ids whose rows are read (`Segment.origin_spans`). A part that begins with such a row
+        names the instance that the row registers, because readers do not get the row
+        (`Segment.left_out_registrations`).
 
         Parameters
         ----------
         listing, segment, whitelist
-            As for `spans`.
+            As for `origin_spans`.
 
         """
-        spans = self.spans(listing, segment, whitelist)
+        spans = self.origin_spans(listing, segment, whitelist)
         left_out: dict[int, dict[int, str]] = {}
-        for found in self._assignments(listing.log(segment.file), segment.end):
-            span = [one for one in spans if one.position <= found.position][-1:]
-            if span and found.origin not in span[0].wanted | span[0].unknown:
+        for found in self._assignments(listing.log_named(segment.file), segment.end):
+            span = [one for one in spans if one.begin <= found.position][-1:]
+            if span and found.origin_id not in span[0].wanted_ids | span[0].unknown_ids:
                 left_out.setdefault(found.position, {})[found.replica_id] = found.instance_uuid
         bounds = sorted({segment.begin, *left_out, segment.end})
         for begin, end in pairwise(bounds):
@@ -220,54 +226,54 @@ class Origins:
                 is_closed=segment.is_closed or not is_last,
                 gap=segment.gap if is_first else None,
                 skipped_rows=segment.skipped_rows if is_first else 0,
-                last_block=segment.last_block if is_last else None,
-                origins=_spans_from(spans, begin, end),
-                registered=left_out.get(begin, {}),
+                partial_last_block=segment.partial_last_block if is_last else None,
+                origin_spans=_spans_between(spans, begin, end),
+                left_out_registrations=left_out.get(begin, {}),
             )
 
-    def registered(self, file: LogFile, end: int) -> frozenset[str]:
-        """Return the uuids of the instances that a file's blocks before `end` register, also if expelled later."""
+    def registered_instances(self, file: LogFile, end: int) -> frozenset[str]:
+        """Return the uuids of the instances that a file registers before `end`, including those expelled later."""
         return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
     def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
-        """Return the uuid of each replica id's instance where a log begins."""
+        """Return {replica id: instance uuid} where a log begins."""
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
-            end = self.directory.ends.of(before, closed=True).position
+            end = self.directory.ends.end_of(before, closed=True).position
             instances |= {found.replica_id: found.instance_uuid for found in self._assignments(before, end)}
         return instances
 
     def _assignments(self, file: LogFile, end: int) -> tuple[IdAssignment, ...]:
         """Return the assignments in a file's blocks that start before `end`."""
-        upto, known = self._read_assignments.get(file.name, (file.header, ()))
+        upto, known = self._read_assignments.get(file.name, (file.header_bytes, ()))
         if end > upto:
-            known += tuple(registrations(self.directory, file, upto, end))
+            known += tuple(id_assignments(self.directory, file, upto, end))
             self._read_assignments[file.name] = (end, known)
         return tuple(found for found in known if found.position < end)
 
 
-def _spans_from(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
-    """Return the spans that apply from `begin` to `end`; the first one begins at `begin`."""
-    first = max(i for i, span in enumerate(spans) if span.position <= begin)
+def _spans_between(spans: Sequence[OriginSpan], begin: int, end: int) -> tuple[OriginSpan, ...]:
+    """Return the spans that apply between `begin` and `end`; the first one is cut, so that it begins at `begin`."""
+    first = max(i for i, span in enumerate(spans) if span.begin <= begin)
     return (
-        replace(spans[first], position=begin),
-        *(span for span in spans[first + 1 :] if span.position < end),
+        replace(spans[first], begin=begin),
+        *(span for span in spans[first + 1 :] if span.begin < end),
     )
 
 
-def _span(
-    position: int, instances: Mapping[int, str], whitelist: frozenset[str], own: str | None
+def _origin_span(
+    begin: int, instances: Mapping[int, str], whitelist: frozenset[str], file_instance: str | None
 ) -> OriginSpan:
     wanted = {id_ for id_, uuid in instances.items() if uuid in whitelist}
-    if own in whitelist:
+    if file_instance in whitelist:
         wanted.add(0)
     unknown = frozenset(range(1, VCLOCK_MAX)) - set(instances)
-    return OriginSpan(position, frozenset(wanted), unknown)
+    return OriginSpan(begin, frozenset(wanted), unknown)
 
 
 def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:
-    """Return a source's `_cluster` as it is before the first row of a segment.
+    """Return the members of a replicaset in `_cluster`, as they are before the first row of a segment.
 
     Parameters
     ----------
@@ -279,26 +285,26 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
     Returns
     -------
     dict of int to str
-        Instance uuids by replica id; empty if there is neither a snapshot nor an older log.
+        {replica id: instance uuid}; empty if there is neither a snapshot nor an older log.
 
     """
-    file = listing.log(segment.file)
+    file = listing.log_named(segment.file)
     members: dict[int, str] = {}
     for before in files_before(directory, listing, file):
-        _update_members(members, directory, before, directory.ends.of(before, closed=True).position)
+        _update_members(members, directory, before, directory.ends.end_of(before, closed=True).position)
     _update_members(members, directory, file, segment.begin)
     return members
 
 
 def _update_members(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
-    """Apply the `_cluster` rows of a file up to `end`."""
-    if end <= file.header:
+    """Apply the `_cluster` rows of a file up to the position `end` to `members`."""
+    if end <= file.header_bytes:
         return
-    for batch in directory.read_rows(file.name, file.header, end, _CLUSTER):
+    for batch in directory.read_rows(file.name, file.header_bytes, end, _CLUSTER_ROWS):
         for row in batch.to_pylist():
             if row["type"] == "DELETE":
-                members.pop(expelled(row) or 0, None)
+                members.pop(expelled_replica_id(row) or 0, None)
                 continue
-            found = registration(row) if row["type"] is not None else None
+            found = id_assignment_of(row) if row["type"] is not None else None
             if found is not None:
                 members[found.replica_id] = found.instance_uuid

@@ -2,9 +2,8 @@
 
 For each replicaset, a batch reads the files from the start entry to the end entry. If the start is in a snapshot, the
 batch reads the snapshot first, then the logs, beginning with the newest log whose header VClock is at most the
-snapshot's vclock. Each file is one `Segment`; a task
-gets byte ranges of segments. A range has the blocks that *start* in it, so however a segment is split, every block
-belongs to exactly one task.
+snapshot's vclock. The part of each file that is read is one `Segment`, and a task gets byte ranges of segments. A range
+has the blocks that *start* in it, so every block belongs to exactly one task, however a segment is split.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sources.xlog.format.vclock import Vclock, is_at_most
 from sources.xlog.options import Source
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
-RANGE_MIN = 1 << 20
+MIN_RANGE_BYTES = 1 << 20
 """`minPartitions` makes no task smaller than this, in bytes."""
 
 
@@ -31,14 +30,15 @@ class ReplicasetFiles:
     Parameters
     ----------
     replicaset_uuid : str
+        The replicaset.
     source : Source
-        The leader.
+        The leader of the replicaset.
     files : tuple of LogFile
         From the file of `start` to the file of `end`.
     ends : tuple of FileEnd
-        Ends of all files but the last one.
+        The end of each file but the last one.
     gaps : tuple of (LogGap or None)
-        The gap before each file.
+        For each file the gap before it, or None.
     start, end : OffsetEntry
         Start and end of the batch.
 
@@ -53,20 +53,29 @@ class ReplicasetFiles:
     end: OffsetEntry
 
 
-def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
-    """Return the vclock `since`, or None if it excludes no row of the file."""
-    return None if since is None or file.is_snapshot or is_at_most(since, file.vclock) else since
+def snapshot_vclock_for_file(file: LogFile, snapshot_vclock: Vclock | None) -> Vclock | None:
+    """Return the vclock `snapshot_vclock`, or None if no row of the file is at or below it."""
+    return (
+        None
+        if snapshot_vclock is None or file.is_snapshot or is_at_most(snapshot_vclock, file.vclock)
+        else snapshot_vclock
+    )
 
 
-def since_from(entry: OffsetEntry, first: LogFile) -> Vclock | None:
-    """Return the vclock of the snapshot that was read: rows at or below it are left out of the logs after `entry`."""
-    return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
+def snapshot_vclock_after(entry: OffsetEntry, first: LogFile) -> Vclock | None:
+    """Return the vclock up to which rows of logs are left out, because a snapshot has them.
+
+    It is that of the first file to read, if this is a snapshot, otherwise `OffsetEntry.snapshot_vclock`.
+    """
+    return (
+        {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.snapshot_vclock
+    )
 
 
 def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
-    """Yield the segments of one replicaset in the order of its log; a file without bytes to read has none.
+    """Yield the segments of one replicaset in the order of its log, one for each file that has bytes to read.
 
-    The gap before a file without a segment is added to the next segment (`Segment.gap`).
+    The gap before a file without a segment is a part of the next segment's gap (`Segment.gap`).
 
     Raises
     ------
@@ -74,24 +83,24 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
         If a file is shorter than the position already read.
 
     """
-    since = since_from(files_read.start, files_read.files[0])
+    snapshot_vclock = snapshot_vclock_after(files_read.start, files_read.files[0])
     at, until = files_read.start.instant, files_read.end.instant
-    skipped = at.rows if at is not None and at.is_at_point else 0
-    is_cut = until is not None and until.is_at_point and until.rows > 0
-    last = until.end if until is not None and is_cut else files_read.end.position
+    skipped = at.rows_passed if at is not None and at.is_at_point else 0
+    is_cut = until is not None and until.is_at_point and until.rows_passed > 0
+    last = until.block_end if until is not None and is_cut else files_read.end.position
     ends = (*(end.position for end in files_read.ends), last)
     missing: LogGap | None = None
     for index, (file, end, gap) in enumerate(zip(files_read.files, ends, files_read.gaps, strict=True)):
-        begin = max(file.header, files_read.start.position if index == 0 else 0)
+        begin = max(file.header_bytes, files_read.start.position if index == 0 else 0)
         if gap is not None:
             missing = gap if missing is None else LogGap(missing.end_of_previous, gap.start_of_next)
-        if index == 0 and files_read.start.position > max(end, file.header):
+        if index == 0 and files_read.start.position > max(end, file.header_bytes):
             raise shorter_file_error(file, files_read.start, files_read.source.name)
         is_last = index == len(files_read.ends)
-        last_block = None
+        partial_last_block = None
         if is_last and until is not None and is_cut:
-            last_block = (max(file.header, files_read.end.position), until.rows)
-        if end > begin and last_block != (begin, skipped if index == 0 else 0):
+            partial_last_block = (max(file.header_bytes, files_read.end.position), until.rows_passed)
+        if end > begin and partial_last_block != (begin, skipped if index == 0 else 0):
             yield Segment(
                 replicaset_uuid=files_read.replicaset_uuid,
                 source=files_read.source.name,
@@ -105,11 +114,12 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
                 vclock=file.vclock,
                 instance_uuid=file.instance_uuid,
                 gap=missing,
-                since=since_of(file, since),
-                is_generation=file.is_snapshot and (index > 0 or files_read.start.since is not None),
+                snapshot_vclock=snapshot_vclock_for_file(file, snapshot_vclock),
+                is_generation=file.is_snapshot
+                and (index > 0 or files_read.start.snapshot_vclock is not None),
                 is_log=file.is_log,
                 skipped_rows=skipped if index == 0 else 0,
-                last_block=last_block,
+                partial_last_block=partial_last_block,
             )
             missing = None
 
@@ -125,105 +135,109 @@ def shorter_file_error(file: LogFile, entry: OffsetEntry, source: str) -> XlogTr
     )
 
 
-def numbered(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Return the segments with their numbers in the batch."""
+def with_segment_numbers(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Return the segments numbered by their order in the batch, from 0 on."""
     return tuple(replace(segment, number=index) for index, segment in enumerate(segments))
 
 
-def logs_within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
-    """Return the slice (first, last + 1) of the logs that may have rows above `after` and not above `upto`.
+def logs_within(
+    header_vclocks: Sequence[Vclock], after: Vclock | None, upto: Vclock | None
+) -> tuple[int, int]:
+    """Return the slice (begin, end) of the logs that may have rows above `after` and at most at `upto`.
 
     Parameters
     ----------
-    headers : sequence of Vclock
-        The header VClocks of consecutive logs. A log has no row at or below its own VClock, or above the next log's.
+    header_vclocks : sequence of Vclock
+        The header VClocks of consecutive logs. The rows of a log are above its own VClock, and at most at that of the
+        next log.
     after, upto : Vclock or None
-        The bounds.
+        The bounds of the rows; None means no bound.
 
     """
-    first, last = 0, len(headers)
-    while after is not None and first + 1 < last and is_at_most(headers[first + 1], after):
+    first, last = 0, len(header_vclocks)
+    while after is not None and first + 1 < last and is_at_most(header_vclocks[first + 1], after):
         first += 1
-    while upto is not None and last > first and is_at_most(upto, headers[last - 1]):
+    while upto is not None and last > first and is_at_most(upto, header_vclocks[last - 1]):
         last -= 1
     return first, last
 
 
-def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
-    """Return about how many bytes one task reads."""
-    return min(split_bytes, max(RANGE_MIN, -(-total // min_partitions)))
+def range_bytes(total_bytes: int, split_bytes: int, min_partitions: int) -> int:
+    """Return about how many bytes one task reads: `split_bytes`, or less to get `min_partitions` tasks."""
+    return min(split_bytes, max(MIN_RANGE_BYTES, -(-total_bytes // min_partitions)))
 
 
-def split_segment(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
-    """Return a segment as byte ranges, split at `cuts`; `exact` means that the cuts are starts of blocks.
+def split_segment(segment: Segment, cuts: Iterable[int], at_block_starts: bool = True) -> list[ByteRange]:
+    """Split a segment into byte ranges at the positions `cuts`; `at_block_starts` says whether blocks start there.
 
     The ranges of a vinyl run are in reverse order, because a run has the newest statement of a key first
     (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
     """
     bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
-    found = [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
+    found = [ByteRange(segment, begin, end, at_block_starts) for begin, end in pairwise(bounds)]
     return found if segment.space_id is None else found[::-1]
 
 
-def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange, ...]]:
-    """Return the byte ranges of each task: consecutive ranges share a task up to `size` bytes."""
+def share_tasks(ranges: Iterable[ByteRange], max_bytes: int) -> list[tuple[ByteRange, ...]]:
+    """Return the byte ranges of each task: consecutive ranges are combined up to `max_bytes` bytes."""
     tasks: list[list[ByteRange]] = []
     filled = 0
-    for piece in ranges:
-        length = piece.end - piece.begin
-        if not tasks or filled + length > size:
+    for byte_range in ranges:
+        length = byte_range.end - byte_range.begin
+        if not tasks or filled + length > max_bytes:
             tasks.append([])
             filled = 0
-        tasks[-1].append(piece)
+        tasks[-1].append(byte_range)
         filled += length
     return [tuple(task) for task in tasks]
 
 
-def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Divide a limit fairly: no replicaset gets more than it can read; the others share the rest.
+def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, int]:
+    """Divide a limit of bytes fairly: no replicaset gets more than it can read, and the others share the rest.
 
     Parameters
     ----------
-    wants : mapping of str to int
-        Number of bytes that each replicaset could read.
-    limit : int
-        Number of bytes that all may read together.
+    wanted_bytes : mapping of str to int
+        {replicaset uuid: number of bytes that can be read of it}.
+    limit_bytes : int
+        Number of bytes that may be read of all replicasets together.
 
     Returns
     -------
     dict of str to int
-        At least 1 for a replicaset that can read anything, so that each advances by a block.
+        {replicaset uuid: number of bytes to read}. It is at least 1 if any can be read, so that each replicaset
+        advances by a block.
 
     """
     given = {}
-    left = limit
-    for rank, name in enumerate(sorted(wants, key=lambda name: (wants[name], name))):
-        fair = left // (len(wants) - rank)
-        given[name] = min(wants[name], max(fair, 1))
-        left = max(0, left - given[name])
+    left_bytes = limit_bytes
+    for rank, name in enumerate(sorted(wanted_bytes, key=lambda name: (wanted_bytes[name], name))):
+        fair = left_bytes // (len(wanted_bytes) - rank)
+        given[name] = min(wanted_bytes[name], max(fair, 1))
+        left_bytes = max(0, left_bytes - given[name])
     return given
 
 
-def budget_end(lengths: Sequence[int], budget: int) -> tuple[int, int]:
+def budget_end(file_bytes: Sequence[int], budget_bytes: int) -> tuple[int, int]:
     """Return the file and position at which a budget of bytes ends.
 
     Parameters
     ----------
-    lengths : sequence of int
+    file_bytes : sequence of int
         Number of bytes left to read in each file, in order.
-    budget : int
+    budget_bytes : int
         Number of bytes to read; less than 1 counts as 1.
 
     Returns
     -------
     tuple of int
-        Index of the file in which the budget ends, and how many of its bytes fit; if all files fit, the last one and
-        its whole length.
+        Index of the file in which the budget ends, and the number of bytes to read of this file. If the budget is
+        enough for all files, it ends at the end of the last one.
 
     """
-    left = max(budget, 1)
-    for index, length in enumerate(lengths):
+    left = max(budget_bytes, 1)
+    for index, length in enumerate(file_bytes):
         if length >= left:
             return index, left
         left -= length
-    return len(lengths) - 1, lengths[-1]
+    return len(file_bytes) - 1, file_bytes[-1]

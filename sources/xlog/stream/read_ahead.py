@@ -1,12 +1,11 @@
 """Computes how far a batch can read in one source's files, and how far it reads within a budget of bytes.
 
-A `ReadAhead` is computed only from the list of files, their headers and their ends. Its end, and every position within
-a budget, is the end of a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read
-only to find out whether any are missing between two files: if the first file has no EOF marker, or the second one has
-no PrevVClock.
+A `ReadAhead` is computed from the list of files, their headers and their ends. Rows are read only to find out whether
+any are missing between two files, if the first file has no EOF marker or the second one has no PrevVClock. A batch
+always ends at the end of a complete block; this position is in the canonical form of offsets
+(`sources.xlog.directory.offset`).
 
-A generation (a spool's snapshot after a gap) begins a batch of its own and is read whole: the rows that it replaces are
-in no log.
+A generation (a spool's snapshot after a gap) is read in one batch, which begins with it.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from dataclasses import dataclass, replace
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile, files_from, files_up_to, may_miss_rows
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import is_at_most, shared
+from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.stream.failover import entry_at
-from sources.xlog.stream.plan import budget_end, shorter_file_error, since_from
+from sources.xlog.stream.plan import budget_end, shorter_file_error, snapshot_vclock_after
 from sources.xlog.stream.segment import LogGap
 
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """The files that the stream can read next, from an entry on.
+    """The files of one source that the stream can read next.
 
     Parameters
     ----------
@@ -35,104 +34,109 @@ class ReadAhead:
         Where the stream is.
     files : tuple of LogFile
         From the entry's file to the last one that may be read.
-    position : int
-        End of the whole blocks of the last file, in bytes.
+    end_position : int
+        Where the complete blocks of the last file end, in bytes.
 
     """
 
     directory: Directory
     entry: OffsetEntry
     files: tuple[LogFile, ...]
-    position: int
+    end_position: int
 
-    def first_byte(self, index: int) -> int:
-        """Return the position of the first byte to read of a file."""
-        return max(self.files[index].header, self.entry.position if index == 0 else 0)
+    def first_unread_byte(self, file_index: int) -> int:
+        """Return the position of the first byte to read of the file with this index."""
+        return max(self.files[file_index].header_bytes, self.entry.position if file_index == 0 else 0)
 
     @property
-    def lengths(self) -> list[int]:
-        """Number of bytes left to read in each file; for a closed file they include the EOF marker."""
+    def unread_bytes(self) -> list[int]:
+        """Number of bytes left to read in each file; the EOF marker counts, except in the last file."""
         last = len(self.files) - 1
-        ends = [self.position if index == last else file.size for index, file in enumerate(self.files)]
-        return [max(0, end - self.first_byte(index)) for index, end in enumerate(ends)]
+        ends = [self.end_position if index == last else file.size for index, file in enumerate(self.files)]
+        return [max(0, end - self.first_unread_byte(index)) for index, end in enumerate(ends)]
 
-    def advance(self, budget: int | None = None) -> OffsetEntry:
-        """Return where the stream is after reading about `budget` bytes, but at least a block; None reads all."""
-        lengths = self.lengths
-        if budget is not None and self.files[0].is_snapshot and self.entry.since is not None:
-            budget = max(budget, lengths[0])
-        while budget is not None and budget < sum(lengths):
-            found = self._within_budget(lengths, budget)
+    def entry_after(self, budget_bytes: int | None = None) -> OffsetEntry:
+        """Return the entry after about `budget_bytes` more bytes, but at least one block; None means all bytes."""
+        unread_bytes = self.unread_bytes
+        if budget_bytes is not None and self.files[0].is_snapshot and self.entry.snapshot_vclock is not None:
+            budget_bytes = max(budget_bytes, unread_bytes[0])
+        while budget_bytes is not None and budget_bytes < sum(unread_bytes):
+            found = self._within_budget(unread_bytes, budget_bytes)
             if found != self.entry:
                 return found
-            budget *= 2  # the budget ended in a marker or an unfinished block
-        return self.entry_of(len(self.files) - 1, self.position)
+            budget_bytes *= 2  # the budget ended in a marker or an unfinished block
+        return self.canonical_entry(len(self.files) - 1, self.end_position)
 
-    def remember(self, end: OffsetEntry) -> None:
-        """Remember the end of a batch in a spool's log, so that the next call notices if the log is rewritten."""
+    def remember_end(self, end: OffsetEntry) -> None:
+        """Remember the bytes before the end of a batch in a spool's log, to notice if the log is rewritten."""
         file = next(file for file in self.files if file.name == end.file)
         if file.replicaset_uuid is not None and not file.is_snapshot and end.position:
             self.directory.ends.remember_position(file.name, end.position)
 
-    def _within_budget(self, lengths: Sequence[int], budget: int) -> OffsetEntry:
-        index, taken = budget_end(lengths, budget)
-        file, target = self.files[index], self.first_byte(index) + taken
+    def _within_budget(self, unread_bytes: Sequence[int], budget_bytes: int) -> OffsetEntry:
+        index, taken = budget_end(unread_bytes, budget_bytes)
+        file, target = self.files[index], self.first_unread_byte(index) + taken
         is_last = index == len(self.files) - 1
-        end = self.position if is_last else self.directory.ends.of(file, closed=True).position
+        end = self.end_position if is_last else self.directory.ends.end_of(file, closed=True).position
         position = (
             end
             if target >= end
-            else self.directory.ends.block_start_from(file, self.first_byte(index), target, end)
+            else self.directory.ends.block_start_from(file, self.first_unread_byte(index), target, end)
         )
-        return self.entry_of(index, position)
+        return self.canonical_entry(index, position)
 
-    def entry_of(self, index: int, position: int) -> OffsetEntry:
-        """Return the canonical entry of a position: without a gap, the end of a file is the start of the next one.
+    def canonical_entry(self, file_index: int, position: int) -> OffsetEntry:
+        """Return the canonical entry of a position in the file with this index.
 
-        Before a gap the entry stays at the end of the file, until rows of the file after the gap are read. So one batch
-        has the gap and a row after it.
+        The end of a file becomes the start of the next file, unless there is a gap between the two. Before a gap the
+        entry remains at the end of the file, so the batch with the first rows after the gap also has the gap.
         """
-        since = since_from(self.entry, self.files[0])
-        while index > 0 and position <= self.files[index].header:
-            index, position = index - 1, self.directory.ends.of(self.files[index - 1], closed=True).position
-        while index + 1 < len(self.files) and self._continues_in_next(index, position):
-            index, position = index + 1, 0
-        file = self.files[index]
-        found = entry_at(self.directory.source.name, file, position, since)
+        snapshot_vclock = snapshot_vclock_after(self.entry, self.files[0])
+        while file_index > 0 and position <= self.files[file_index].header_bytes:
+            file_index, position = (
+                file_index - 1,
+                self.directory.ends.end_of(self.files[file_index - 1], closed=True).position,
+            )
+        while file_index + 1 < len(self.files) and self._continues_in_next(file_index, position):
+            file_index, position = file_index + 1, 0
+        file = self.files[file_index]
+        found = entry_at(self.directory.source.name, file, position, snapshot_vclock)
         if not file.is_snapshot:
             return found
-        return replace(found, since=shared(file.vclock) if index else self.entry.since)
+        return replace(
+            found, snapshot_vclock=without_local(file.vclock) if file_index else self.entry.snapshot_vclock
+        )
 
-    def _continues_in_next(self, index: int, position: int) -> bool:
-        """Return whether a file is read to its end, and the next one follows it without a gap."""
-        file = self.files[index]
-        if max(position, file.header) < self.directory.ends.of(file, closed=True).position:
+    def _continues_in_next(self, file_index: int, position: int) -> bool:
+        """Return whether a position is the end of a file that the next file follows without a gap."""
+        file = self.files[file_index]
+        if max(position, file.header_bytes) < self.directory.ends.end_of(file, closed=True).position:
             return False
-        if self.files[index + 1].is_snapshot:
+        if self.files[file_index + 1].is_snapshot:
             return True
-        return gap_between(self.directory, file, self.files[index + 1]) is None
+        return gap_between(self.directory, file, self.files[file_index + 1]) is None
 
 
 def read_ahead_of(
     directory: Directory, listing: Listing, entry: OffsetEntry, fixed_end: OffsetEntry | None = None
 ) -> ReadAhead:
-    """Return what the stream can read from an entry on.
+    """Return the files that the stream can read from an entry on.
 
     Parameters
     ----------
     directory, listing
-        Of the leader.
+        The leader's directory, and its files.
     entry : OffsetEntry
         Where the stream is.
     fixed_end : OffsetEntry, optional
-        Where reading stops, in the same source.
+        Where reading ends in this source, if its end is fixed.
 
     Raises
     ------
     XlogMissingError
         If the entry's file is gone.
     XlogTruncatedError
-        If a file is shorter than the part already read, or was shorter at some time and has grown again.
+        If the entry's file is shorter than the part already read, or was shorter at some time and has grown again.
     XlogError
         If the last file is damaged, or no block of a spool's file starts at the entry.
 
@@ -140,45 +144,49 @@ def read_ahead_of(
     files = files_from(listing, entry)
     if entry.position > files[0].size:
         raise shorter_file_error(files[0], entry, directory.source.name)
-    if files[0].replicaset_uuid is not None and files[0].header < entry.position:
+    if files[0].replicaset_uuid is not None and files[0].header_bytes < entry.position:
         directory.ends.refuse_rewritten(files[0], entry.position)
     within_end = files_up_to(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.
-        end = directory.ends.of(files[0], closed=True).position if files[0].is_snapshot else entry.position
+        end = (
+            directory.ends.end_of(files[0], closed=True).position if files[0].is_snapshot else entry.position
+        )
         return ReadAhead(directory, entry, files[:1], end)
     ahead = _up_to_generation(within_end or files)
     if len(ahead) > 1 and ahead[-1].is_snapshot:
         return ReadAhead(directory, entry, ahead, 0)
     if fixed_end is not None and within_end is not None:
         passed = entry.position if len(within_end) == 1 else 0
-        return ReadAhead(directory, entry, within_end, max(fixed_end.position, within_end[-1].header, passed))
+        return ReadAhead(
+            directory, entry, within_end, max(fixed_end.position, within_end[-1].header_bytes, passed)
+        )
     last = files[-1]
     begin = entry.position if len(files) == 1 else 0
-    position = directory.ends.of(last, closed=last.is_snapshot, begin=begin).position
+    position = directory.ends.end_of(last, closed=last.is_snapshot, begin=begin).position
     return ReadAhead(directory, entry, files, position)
 
 
 def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
-    """Return the files up to and including the next generation: the batch ends where the generation begins."""
+    """Return the files up to and including the next generation, at whose start the batch ends."""
     stop = next((index for index, file in enumerate(files) if index and file.is_snapshot), len(files))
     return files[: stop + 1]
 
 
 def newest_entry(directory: Directory, listing: Listing) -> OffsetEntry | None:
-    """Return the current end of a source: rows that are written later come after it."""
+    """Return the entry at the current end of a source's files; None if it has none."""
     snapshot = directory.newest_complete(listing.snapshots)
     files = listing.ordered_files or (listing.snapshots if listing.is_file else (snapshot,))
     newest = files[-1] if files else None
     if newest is None:
         return None
-    end = directory.ends.of(newest, closed=newest.is_snapshot)
+    end = directory.ends.end_of(newest, closed=newest.is_snapshot)
     return entry_at(directory.source.name, newest, end.position)
 
 
 def gap_between(directory: Directory, before: LogFile, after: LogFile) -> LogGap | None:
-    """Return the gap between two consecutive files, or None."""
-    if not may_miss_rows(before, directory.ends.of(before, closed=True), after):
+    """Return the gap between two consecutive files, or None if no rows are missing."""
+    if not may_miss_rows(before, directory.ends.end_of(before, closed=True), after):
         return None
     reached = before.vclock if before.is_snapshot else directory.ends.end_vclock(before)
     return None if is_at_most(after.vclock, reached) else LogGap(reached, after.vclock)

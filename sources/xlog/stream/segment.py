@@ -13,14 +13,14 @@ from sources.xlog.format.vclock import Vclock
 
 @dataclass(frozen=True)
 class LogGap:
-    """A gap: rows that are missing before a segment.
+    """A gap in the logs: rows that are missing before a segment.
 
     Parameters
     ----------
     end_of_previous : Vclock
         The vclock at the end of the file before the gap.
     start_of_next : Vclock
-        The header VClock of the segment's file: rows above `end_of_previous` up to here are in no file.
+        The header VClock of the segment's file. Rows above `end_of_previous` and at most at this vclock are in no file.
 
     """
 
@@ -30,22 +30,23 @@ class LogGap:
 
 @dataclass(frozen=True)
 class OriginSpan:
-    """The replica ids that a whitelist of instances means, from a position in a file on.
+    """The replica ids whose rows a whitelist of instances selects, from a position in a file on.
 
     Parameters
     ----------
-    position : int
-        Bytes: the span applies to blocks from here to the next span.
-    wanted : frozenset of int
-        Replica ids of whitelisted instances; 0 means rows of local spaces of the file's own instance.
-    unknown : frozenset of int
-        Replica ids without a `_cluster` row so far: whether their rows are wanted is unknown, so they are an error.
+    begin : int
+        Position in bytes. The span applies to the blocks from here to the next span.
+    wanted_ids : frozenset of int
+        Replica ids of whitelisted instances; 0 means rows of local spaces, which the file's own instance wrote.
+    unknown_ids : frozenset of int
+        Replica ids that are not in `_cluster` so far. It is unknown whether their rows are wanted, so such rows are an
+        error.
 
     """
 
-    position: int
-    wanted: frozenset[int]
-    unknown: frozenset[int]
+    begin: int
+    wanted_ids: frozenset[int]
+    unknown_ids: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -55,43 +56,42 @@ class Segment:
     Parameters
     ----------
     replicaset_uuid, source : str
-        The replicaset and the source of the file.
+        Uuid of the replicaset, and name of the source.
     path : str
         Path or URI of the file.
     file : str
-        Base name.
+        Base name of the file.
     number : int
-        Within the batch, over all replicasets; in the order of the log within one.
+        Number of the segment in its batch, over all replicasets. Those of one replicaset are in the order of its log.
     begin, end : int
-        Bytes: blocks that start in [begin, end).
+        Positions in bytes: the segment has the blocks that start in [begin, end).
     is_snapshot : bool
         Whether the file is a `.snap`.
     is_closed : bool
         Whether the file cannot grow: it is a snapshot, or another file follows it.
     vclock : Vclock
-        The header's VClock.
+        The VClock of the file's header.
     instance_uuid : str or None
         The instance that the header names.
     gap : LogGap or None
         The gap before this file.
-    since : Vclock or None
-        Rows at or below it are left out: the snapshot that was read has them.
-    origins : tuple of OriginSpan or None
-        The whitelist as replica ids; None means rows of every instance.
-    registered : mapping of int to str
-        {replica id: instance uuid} from the rows of `_cluster` in the first block of the segment that the whitelist
-        leaves out.
+    snapshot_vclock : Vclock or None
+        The vclock of the snapshot that was read before. Rows at or below it are left out.
+    origin_spans : tuple of OriginSpan or None
+        The whitelist as replica ids; None means that there is no whitelist.
+    left_out_registrations : mapping of int to str
+        {replica id: instance uuid} of the rows of `_cluster` in the first block that the whitelist leaves out.
     space_id : int or None
-        For a `.run` file of a vinyl space, whose rows do not name the space.
-    vinyl : frozenset of int or None
-        For a `.snap`: ids of the vinyl spaces whose rows are read with it, from separate segments.
+        For a `.run` file of a vinyl space: the id of the space, which is not in the rows. None for other files.
+    vinyl_space_ids : frozenset of int or None
+        For a `.snap`: ids of the vinyl spaces whose rows are read together with it, from separate segments.
     is_generation : bool
-        For a `.snap`: whether it follows a gap, so that it replaces all earlier rows of the replicaset.
+        For a `.snap`: whether it replaces all earlier rows of the replicaset, because it follows a gap.
     is_log : bool
-        Whether the rows have an lsn and a timestamp, which can bound a batch read.
+        Whether the rows have an lsn and a timestamp, so that the bounds of a batch read apply to them.
     skipped_rows : int
-        Number of rows of the block at `begin` that the previous batch has read.
-    last_block : (int, int) or None
+        Number of rows at the beginning of the first block that an earlier batch has read.
+    partial_last_block : (int, int) or None
         For a segment that ends within a block: the start of that block, and the number of its rows to read.
 
     """
@@ -108,15 +108,15 @@ class Segment:
     vclock: Vclock
     instance_uuid: str | None
     gap: LogGap | None = None
-    since: Vclock | None = None
-    origins: tuple[OriginSpan, ...] | None = None
-    registered: Mapping[int, str] = field(default_factory=dict)
+    snapshot_vclock: Vclock | None = None
+    origin_spans: tuple[OriginSpan, ...] | None = None
+    left_out_registrations: Mapping[int, str] = field(default_factory=dict)
     space_id: int | None = None
-    vinyl: frozenset[int] | None = None
+    vinyl_space_ids: frozenset[int] | None = None
     is_generation: bool = False
     is_log: bool = True
     skipped_rows: int = 0
-    last_block: tuple[int, int] | None = None
+    partial_last_block: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class ByteRange:
     segment : Segment
         The segment that the range is a part of.
     begin, end : int
-        Bytes.
-    exact : bool
-        Whether blocks start at both positions; otherwise the reader searches for the first one.
+        Positions in bytes.
+    at_block_starts : bool
+        Whether blocks start at both positions; otherwise the reader searches for the first block.
 
     """
 
     segment: Segment
     begin: int
     end: int
-    exact: bool = True
+    at_block_starts: bool = True

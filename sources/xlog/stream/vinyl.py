@@ -1,17 +1,18 @@
-"""Reads vinyl rows from before a checkpoint: the `.run` files that belong to a `.snap`.
+"""Finds the vinyl rows from before a checkpoint: the `.run` files that belong to a `.snap`.
 
-The segments of these files are in the batch that reads the end of the snapshot.
+The segments of these files are read by the batch that reads the end of the snapshot.
 
 A `.snap` has only memtx rows. The `.vylog` of the same signature names the runs of each vinyl space
-(`sources.xlog.format.vylog`); they are in `<space id>/<index id>/<run id>.run` in the same directory, and have the
-blocks of every log file. A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one for each key and read
-view, without space id or origin; rows of type 102 describe the block. Keys are in ascending order, and of one key the
-newest statement is first, so a run is read backwards. Of two runs of one range the older one has the lower lsns, so
+(`sources.xlog.format.vylog`). They are the files `<space id>/<index id>/<run id>.run` in the same directory, which have
+blocks like every log file. A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one for each key and read
+view, without space id and origin; rows of type 102 describe the block. Keys are in ascending order, and the newest
+statement of a key is first, so a run is read backwards. Of two runs of one range the older one has the lower lsns, so
 runs are read in the order of their greatest lsn (`.index`, type 100, key 4). Their rows become rows of the snapshot,
 without lsn or time.
 
-Limit: a space is refused, and logged, if only a part of one of its runs belongs to it, because a range was split
-(Tarantool does so for indexes of more than 1 GiB).
+A space is *refused* if its rows cannot be read: this is logged, and everything else is read. Spaces with a split range
+are always refused, because then only a part of a run belongs to the range (Tarantool splits ranges of indexes of more
+than 1 GiB).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from sources.xlog.stream.segment import Segment
 
 logger = logging.getLogger(__name__)
 
-STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
-_RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
+STATEMENT_TYPES = ("INSERT", "REPLACE", "DELETE", "UPSERT")
+_RUN_INFO_TYPE, _MAX_LSN_KEY = RequestType.RUNINFO.name, 4
 
 
 @dataclass(frozen=True)
@@ -48,41 +49,41 @@ class VinylSpaces:
     Parameters
     ----------
     trees : tuple of Tree
-        Those whose rows can be read; their runs are in the order of reading.
-    refused : frozenset of int
-        Ids of spaces whose ranges were split, or that have a damaged file.
+        The primary indexes of the spaces whose rows can be read, with their runs in the order of reading.
+    refused_ids : frozenset of int
+        Ids of the refused spaces: they have a split range or a damaged file.
 
     """
 
     trees: tuple[Tree, ...] = ()
-    refused: frozenset[int] = frozenset()
+    refused_ids: frozenset[int] = frozenset()
 
     @property
-    def spaces(self) -> frozenset[int]:
+    def space_ids(self) -> frozenset[int]:
         """Ids of the spaces whose rows can be read."""
         return frozenset(tree.space_id for tree in self.trees)
 
 
 def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = False) -> VinylSpaces:
-    """Return the vinyl spaces of a snapshot; none if the directory has no `.vylog` of the same signature.
+    """Return the vinyl spaces of a snapshot; there are none if the directory has no `.vylog` of the same signature.
 
-    If the `.vylog` is damaged or has an invalid record, all its spaces are refused. If the `.index` of a run is
-    damaged, or its `.run` is incomplete or no log file, that space is refused. Each refusal is logged, and everything
-    else of the snapshot is read. `mode` decides about damaged blocks inside a `.run`, when they are read.
+    If the `.vylog` is damaged or has an invalid record, all vinyl spaces are refused, and the result names none. A
+    space is refused if the `.index` of a run is damaged, or if its `.run` is incomplete or no log file. Damaged blocks
+    inside a `.run` are handled later, when they are read, according to `mode`.
 
     Parameters
     ----------
     directory, snapshot
         The source's directory, and the base name of a `.snap` in it.
     is_strict : bool
-        Whether damage is raised instead: for a source of the option `path` or `paths` in mode FAILFAST.
+        Whether damage is an error instead, as for a source of the option `path` or `paths` in mode FAILFAST.
 
     Raises
     ------
     XlogMissingError
-        A file that the `.vylog` names is missing.
+        If a file that the `.vylog` names is missing.
     XlogError
-        A file is damaged, and `is_strict`.
+        If a file is damaged, and `is_strict`.
 
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
@@ -119,11 +120,11 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
 
 
 def _with_sorted_runs(directory: Directory, tree: Tree) -> Tree:
-    """Return a tree with its runs in the order of reading, after a check of both ends of their files."""
+    """Check that the files of a tree's runs are complete; return the tree with its runs in the order of reading."""
     folder = f"{tree.space_id}/0"
     lsns = {run: _max_lsn(directory, folder, run) for run in tree.runs}
     for run in tree.runs:
-        _check_ends(directory, _run_file(tree, run))
+        _check_is_complete(directory, _run_file(tree, run))
     return replace(tree, runs=tuple(sorted(tree.runs, key=lambda run: (lsns[run], run.id))))
 
 
@@ -131,13 +132,13 @@ def _run_file(tree: Tree, run: Run) -> str:
     return f"{tree.space_id}/0/{run.id:020}.run"
 
 
-def _check_ends(directory: Directory, file: str) -> None:
-    """Raise an error unless a run has a header and an end marker; a server writes both before the `.vylog` names it."""
+def _check_is_complete(directory: Directory, file: str) -> None:
+    """Raise an error if a run has no header or no end marker: its file is an incomplete copy."""
     fs, path = directory.locate(file)
     try:
         begin = reader.read_meta(fs, path).length
     except XlogMissingError as error:
-        raise _missing(directory, file) from error
+        raise _missing_file_error(directory, file) from error
     with fs.open_input_file(path) as stream:
         size = stream.size()
         is_whole = size >= begin + len(EOF_MARKER)
@@ -151,19 +152,19 @@ def _check_ends(directory: Directory, file: str) -> None:
         )
 
 
-def ends_snapshot(directory: Directory, segment: Segment) -> bool:
-    """Return whether a segment reaches the end of its snapshot."""
+def is_end_of_snapshot(directory: Directory, segment: Segment) -> bool:
+    """Return whether a segment of a snapshot includes the end of the file."""
     fs, path = directory.locate(segment.file)
     return bool(segment.end >= fs.get_file_info(path).size - len(EOF_MARKER))
 
 
 def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) -> Iterator[Segment]:
-    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows apply.
+    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows are applied.
 
     Raises
     ------
     XlogMissingError
-        A file is gone.
+        If a file is gone.
 
     """
     for tree in vinyl.trees:
@@ -180,7 +181,7 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) ->
                     begin=begin,
                     end=end,
                     gap=None,
-                    vinyl=None,
+                    vinyl_space_ids=None,
                     space_id=tree.space_id,
                 )
 
@@ -191,24 +192,24 @@ def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
     try:
         for batch in reader.read_rows(fs, path, limits=directory.limits):
             for row in batch.select(["type", "body"]).to_pylist():
-                if row["type"] == _RUN_INFO:
-                    return _lsn_of(row["body"], file)
+                if row["type"] == _RUN_INFO_TYPE:
+                    return _max_lsn_in_body(row["body"], file)
     except XlogMissingError as error:
-        raise _missing(directory, file) from error
+        raise _missing_file_error(directory, file) from error
     raise XlogRowError("the file does not describe its run", file=file, offset=0)
 
 
-def _lsn_of(body: bytes, file: str) -> int:
+def _max_lsn_in_body(body: bytes, file: str) -> int:
     try:
         info: Any = unpacked(body)
-        return integer_of(info.get(_MAX_LSN) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
+        return integer_of(info.get(_MAX_LSN_KEY) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
     except TupleError:
         raise XlogRowError(
             "the file does not name the greatest lsn of its run", file=file, offset=0
         ) from None
 
 
-def _missing(directory: Directory, file: str) -> XlogMissingError:
+def _missing_file_error(directory: Directory, file: str) -> XlogMissingError:
     return XlogMissingError(
         "a file that the .vylog names is missing",
         file=file,
@@ -218,9 +219,10 @@ def _missing(directory: Directory, file: str) -> XlogMissingError:
 
 
 def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
-    """Yield the statements, and corrupt records, of a part of a run as rows of a snapshot, the last one first.
+    """Yield the statements and corrupt records of a part of a run as rows of a snapshot, in reverse order.
 
-    A run that was written during a read transaction has several statements of one key, the newest first.
+    In a run that was written during a read transaction, a key has several statements, and the newest is first. So rows
+    in reverse order end with the newest.
     """
     for batch in reversed(list(batches)):
         backwards = pa.array(np.arange(batch.num_rows - 1, -1, -1))
@@ -228,7 +230,7 @@ def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterat
 
 
 def _as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
-    wanted = pc.is_in(batch["type"], value_set=pa.array(STATEMENTS))
+    wanted = pc.is_in(batch["type"], value_set=pa.array(STATEMENT_TYPES))
     if CORRUPT_COLUMN in batch.schema.names:
         wanted = pc.or_(wanted, pc.is_valid(batch[CORRUPT_COLUMN]))
     rows = batch.filter(wanted)

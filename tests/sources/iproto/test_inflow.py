@@ -325,8 +325,8 @@ def test_a_log_reader_accepts_every_row_that_passes(
         rows.feed(np.frombuffer(bytes(wire) or b"\0", np.uint8), 0, len(wire))
     for chunk in chunks:
         at = 0
-        numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+        numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
         while at < chunk.rows.size:
-            at, _ = walk_row(chunk.rows.ctypes.data, at, chunk.rows.size, numbers, spans)
+            at, _ = walk_row(chunk.rows.ctypes.data, at, chunk.rows.size, numbers, field_bounds)
             assert at > 0
         assert at == chunk.ends[-1]

@@ -283,7 +283,7 @@ def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Pat
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         for again in (log_stream, LogStream(log_stream.options)):
             found = again.latest(read)[REPLICASET]
-            assert (found.file, found.position, found.restart) == ("00000000000000000000.xlog", 0, True)
+            assert (found.file, found.position, found.is_restart) == ("00000000000000000000.xlog", 0, True)
         spool.append(rows(1, 11, 20), {1: 30})
         begun = log_stream.latest(read)
         end = log_stream.latest(begun)

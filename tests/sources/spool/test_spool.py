@@ -240,7 +240,7 @@ def test_a_log_without_rows_is_replaced_for_another_version(
     directory, known = Directory(Source("a1", str(tmp_path))), dict[Path, Meta]()
     before = [file.meta.length for file in spool_state.spool_files(tmp_path, ".xlog", known)]
     assert [
-        file.header for file in directory.listing().logs
+        file.header_bytes for file in directory.listing().logs
     ] == before  # what subscribers and relays remember
     with open_spool(tmp_path) as spool:
         if spool.vclock is None:
@@ -250,7 +250,7 @@ def test_a_log_without_rows_is_replaced_for_another_version(
     assert read_all(tmp_path) == rows(1, 1, 10 if at_first else 20).tobytes()
     assert list(tmp_path.glob("*.inprogress")) == []
     metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog", known)]
-    assert [file.header for file in directory.listing().logs] == [meta.length for meta in metas]
+    assert [file.header_bytes for file in directory.listing().logs] == [meta.length for meta in metas]
     assert metas[-1].prev_vclock == (None if at_first else {})
 
 
@@ -306,7 +306,7 @@ def test_writing_and_reading_have_the_same_block_limit(tmp_path: Path, compress:
     (path,) = (tmp_path / name for name in names(tmp_path))
     with BlockReader(path, row.size) as reader:
         assert [block.tobytes() for block in reader.read()] == [row.tobytes()]
-    found = read_rows(LocalFileSystem(), str(path), limits=Limits(block=row.size))
+    found = read_rows(LocalFileSystem(), str(path), limits=Limits(max_block_bytes=row.size))
     assert sum(batch.num_rows for batch in found) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.format.damage import Mode
-from sources.xlog.options import OPTION_NAMES, Source, microseconds_of, parse_options, size_of
+from sources.xlog.options import OPTION_NAMES, Source, bytes_of, microseconds_of, parse_options
 
 A = "aaaaaaaa-0000-4000-8000-0000000000aa"
 
@@ -19,7 +19,7 @@ def test_a_path_alone_has_sparks_defaults() -> None:
     options = parse_options({"path": "/logs/a1"})
     assert options.sources == (Source("/logs/a1", "/logs/a1"),)
     assert not options.with_replicaset
-    assert (options.start, options.mode, options.gaps) == ("logs", Mode.FAILFAST, "fail")
+    assert (options.start_from, options.mode, options.on_gap) == ("logs", Mode.FAILFAST, "fail")
     assert options.split_bytes == 32 << 20
 
 
@@ -48,17 +48,17 @@ def test_every_option_is_read_without_regard_to_case() -> None:
     }
     options = parse_options(given)
     assert options.sources == (Source("/x", "/x", A),)
-    assert options.start == "snapshot"
+    assert options.start_from == "snapshot"
     assert options.start_vclock == {A: {1: 5}}
     assert options.start_offset == options.end_offset == offset
     assert (options.from_vclock, options.to_vclock) == ({1: 5}, {1: 9})
     assert options.from_timestamp == 1704063600_000000
     assert options.to_timestamp == 1704067200_500000
-    assert options.spaces == frozenset({512, 513})
-    assert options.origins == {A}
+    assert options.space_ids == frozenset({512, 513})
+    assert options.origin_uuids == {A}
     assert (options.max_bytes_per_trigger, options.split_bytes, options.min_partitions) == (64 << 20, 1024, 4)
-    assert (options.mode, options.gaps, options.on_source_error) == (Mode.PERMISSIVE, "report", "skip")
-    assert options.max_lag == 0.5
+    assert (options.mode, options.on_gap, options.on_source_error) == (Mode.PERMISSIVE, "report", "skip")
+    assert options.max_lag_seconds == 0.5
     assert len(options.batch_only_options) == 6
 
 
@@ -143,7 +143,7 @@ def test_the_error_for_an_unknown_option_lists_the_known_ones() -> None:
     [("1", 1), ("10b", 10), ("2K", 2048), ("3 mb", 3 << 20), ("1g", 1 << 30), ("1t", 1 << 40)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert size_of(text) == size
+    assert bytes_of(text) == size
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Walks from block to block over a buffer: numba kernels that find and check blocks and zstd frames, and decode no row.
 
 Positions are offsets in the buffer; the caller knows where in the file the buffer is. `block` describes a block's
-format. Every kernel reads only `buffer[begin:end]`, whatever the bytes are.
+format. No kernel reads outside of `buffer[begin:end]`, even if the bytes are damaged.
 
-A zstd frame that is incomplete decompresses without an error to fewer rows, and Tarantool writes neither a size nor a
-checksum into it, so `frame_bound` walks the parts of a frame before it is decompressed (RFC 8878, section 3.1.1).
+An incomplete zstd frame decompresses without an error to fewer rows, and Tarantool writes neither a size nor a checksum
+into a frame. So `decompressed_bound` walks over the parts of a frame, before it is decompressed, to find out whether it
+is complete (RFC 8878, section 3.1.1).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from schemas.compiled import kernel
 from sources.xlog.format.arrays import Blocks, Bytes, Int
 from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_EOF, MAGIC_PLAIN, MAGIC_SIZE, MAGIC_ZSTD
-from sources.xlog.format.damage import Status
+from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels.native import (
     HAS_CRC32C,
     address_of,
@@ -26,30 +27,39 @@ from sources.xlog.format.kernels.native import (
 )
 from sources.xlog.format.kernels.skip import load_uint
 
-POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
+CRC32C_POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 
 BLOCK_START, BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD = 0, 1, 2, 3
 """Rows of the matrix that `walk_blocks` fills: start of the block, of its data, its end, whether zstd."""
 
-_GROUP, _PART, _EOF, _ZEROS = int(Status.GROUP), int(Status.PART), int(Status.EOF), int(Status.ZEROS)
-_MAGIC, _LENGTH, _CHECKSUM_FIELD = int(Status.MAGIC), int(Status.LENGTH), int(Status.CHECKSUM_FIELD)
-_PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(Status.CHECKSUM)
+_GROUP, _PART, _EOF, _ZEROS = (
+    int(WalkStatus.GROUP),
+    int(WalkStatus.PART),
+    int(WalkStatus.EOF),
+    int(WalkStatus.ZEROS),
+)
+_MAGIC, _LENGTH, _CHECKSUM_FIELD = (
+    int(WalkStatus.MAGIC),
+    int(WalkStatus.LENGTH),
+    int(WalkStatus.CHECKSUM_FIELD),
+)
+_PADDING, _TOO_LONG, _CHECKSUM = int(WalkStatus.PADDING), int(WalkStatus.TOO_LONG), int(WalkStatus.CHECKSUM)
 
 
-def _tables() -> npt.NDArray[np.uint32]:
-    """Return the 8 tables of slicing-by-8: tables[k, b] is byte b followed by k zero bytes."""
+def _crc_tables() -> npt.NDArray[np.uint32]:
+    """Return the tables of the algorithm slicing-by-8: tables[k, b] is the CRC of byte b and k zero bytes after it."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         crc = byte
         for _ in range(8):
-            crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
+            crc = (crc >> 1) ^ (CRC32C_POLYNOMIAL if crc & 1 else 0)
         tables[0, byte] = crc
     for k in range(1, 8):
         tables[k] = tables[0, tables[k - 1] & 0xFF] ^ (tables[k - 1] >> 8)
     return tables
 
 
-_TABLES = _tables()
+_CRC_TABLES = _crc_tables()
 
 
 @kernel
@@ -67,17 +77,19 @@ def crc_by_instruction(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
-    """Return the checksum of the bytes from `begin` to `end`, 8 bytes a step by tables (any processor)."""
+    """Return the checksum of the bytes from `begin` to `end`, by tables, 8 bytes a step, on any processor."""
     crc, p = np.int64(0), begin
     while p + 8 <= end:
         low = crc ^ np.int64(word_at(data, p) & np.uint64(0xFFFFFFFF))
         high = np.int64(word_at(data, p) >> np.uint64(32))
         crc = np.int64(0)
         for k in range(4):
-            crc ^= np.int64(_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _TABLES[3 - k, (high >> 8 * k) & 0xFF])
+            crc ^= np.int64(
+                _CRC_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _CRC_TABLES[3 - k, (high >> 8 * k) & 0xFF]
+            )
         p += 8
     while p < end:
-        crc = np.int64(_TABLES[0, (crc ^ byte_at(data, p)) & 0xFF]) ^ (crc >> 8)
+        crc = np.int64(_CRC_TABLES[0, (crc ^ byte_at(data, p)) & 0xFF]) ^ (crc >> 8)
         p += 1
     return crc
 
@@ -94,8 +106,11 @@ def _magic_at(data: Int, p: Int) -> Int:
 
 
 @kernel
-def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
-    """Return (status, length of the data) of the block at `p`; the buffer has at least `MAGIC_SIZE` bytes there."""
+def _block_header(data: Int, p: Int, end: Int, limit: Int, with_checksums: bool) -> tuple[Int, Int]:
+    """Return (status, length of the data) of the block at `p`.
+
+    At least `MAGIC_SIZE` bytes of the block are in the buffer.
+    """
     magic = _magic_at(data, p)
     if magic == MAGIC_EOF:
         return _EOF, 0
@@ -115,18 +130,18 @@ def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple
         return _PADDING, 0
     if not 0 <= length <= limit:
         return _TOO_LONG, 0
-    if check and begin + length > end:
+    if with_checksums and begin + length > end:
         return _PART, length
-    if check and crc != crc_of(data, begin, begin + length):
+    if with_checksums and crc != crc_of(data, begin, begin + length):
         return _CHECKSUM, length
     return _GROUP, length
 
 
 @kernel
 def walk_blocks(
-    buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, check: bool, blocks: Blocks
+    buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, with_checksums: bool, blocks: Blocks
 ) -> tuple[Int, Int, Int]:
-    """Walk over whole blocks.
+    """Walk over complete blocks.
 
     Parameters
     ----------
@@ -138,23 +153,23 @@ def walk_blocks(
         Blocks that start here or later are not walked.
     limit : int
         The longest data of a block, in bytes.
-    check : bool
-        Whether a block must be complete and match its checksum; otherwise only headers are read, and the last
-        block may end after `end`.
+    with_checksums : bool
+        Whether a block must be complete and match its checksum. Otherwise only headers are read, and the last block may
+        end after `end`.
     blocks : int64[4, n]
-        Filled by `BLOCK_START` ... `BLOCK_ZSTD`; the walk ends when it is full.
+        Filled with a column for each block (rows `BLOCK_START` to `BLOCK_ZSTD`). The walk ends when it is full.
 
     Returns
     -------
     count, position, status : int
-        Number of blocks; where the walk stopped; why (`damage.Status`).
+        Number of blocks, where the walk stopped, and why it stopped (`damage.WalkStatus`).
 
     """
     count, p, data = 0, begin, address_of(buffer)
     while p < stop and count < blocks.shape[1]:
         if p + MAGIC_SIZE > end:
             return count, p, _PART
-        status, length = _fixed_header(data, p, end, limit, check)
+        status, length = _block_header(data, p, end, limit, with_checksums)
         if status != _GROUP:
             return count, p, status
         blocks[BLOCK_START, count] = p
@@ -170,7 +185,7 @@ def walk_blocks(
 
 @kernel
 def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return the first position of a whole block magic in `begin..end`, or -1."""
+    """Return the first position between `begin` and `end` at which a block's magic is, or -1."""
     data = address_of(buffer)
     for p in range(begin, end - MAGIC_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:
@@ -181,12 +196,12 @@ def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
 
 
 @kernel
-def claims_end(buffer: Bytes, begin: Int, end: Int, limit: Int) -> bool:
-    """Return whether the header of some block in `begin..end` says that the block ends at `end`."""
+def header_claims_end(buffer: Bytes, begin: Int, end: Int, limit: Int) -> bool:
+    """Return whether bytes between `begin` and `end` are a block header that says that its block ends at `end`."""
     data = address_of(buffer)
     for p in range(begin, end - FIXED_HEADER_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:
-            status, length = _fixed_header(data, p, end, limit, False)
+            status, length = _block_header(data, p, end, limit, False)
             if status == _GROUP and p + FIXED_HEADER_SIZE + length == end:
                 return True
     return False
@@ -206,8 +221,8 @@ def _little_endian(data: Int, p: Int, size: Int) -> Int:
 
 
 @kernel
-def _first_block(data: Int, begin: Int, end: Int) -> Int:
-    """Return the position of the first block of the frame at `begin`, or -1."""
+def _first_zstd_block(data: Int, begin: Int, end: Int) -> Int:
+    """Return the position of the first zstd block of the frame at `begin`, or -1 if no frame begins there."""
     if begin + 5 > end or _little_endian(data, begin, 4) != ZSTD_MAGIC:
         return -1
     descriptor: Int = byte_at(data, begin + 4)
@@ -218,13 +233,14 @@ def _first_block(data: Int, begin: Int, end: Int) -> Int:
 
 
 @kernel
-def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return how many bytes a frame can decompress to at most, or -1 if `buffer[begin:end]` is not one whole frame.
+def decompressed_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
+    """Return how many bytes a zstd frame has at most when decompressed.
 
-    The bound is tight but for the last 128 KiB.
+    The result is at most 128 KiB too large for each block of the frame that is not full. It is -1 if
+    `buffer[begin:end]` is not one complete frame.
     """
     data = address_of(buffer)
-    p = _first_block(data, begin, end)
+    p = _first_zstd_block(data, begin, end)
     if p < 0:
         return -1
     total, last = 0, 0

@@ -1,4 +1,4 @@
-"""Copies the rows of whole blocks into Arrow's buffers: the decoder's main loop, in numba."""
+"""Copies the rows of complete blocks into Arrow's buffers: the decoder's main loop, in numba."""
 
 from __future__ import annotations
 
@@ -31,120 +31,133 @@ from sources.xlog.format.kernels.row import (
     row_end,
     walk_row,
 )
-from sources.xlog.format.selection import Filter, selected
+from sources.xlog.format.selection import RowFilter, is_selected
 
 
 @kernel
-def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
-    replica = numbers[REPLICA_ID] if (marks >> REPLICA_ID) & 1 else 0
-    space = numbers[SPACE_ID] if (marks >> SPACE_ID) & 1 else -1
-    has_lsn, has_time = (marks >> LSN) & 1, (marks >> TIMESTAMP) & 1
+def _is_wanted(row_filter: RowFilter, numbers: Ints, row_bits: Int) -> bool:
+    replica_id = numbers[REPLICA_ID] if (row_bits >> REPLICA_ID) & 1 else 0
+    space_id = numbers[SPACE_ID] if (row_bits >> SPACE_ID) & 1 else -1
+    has_lsn, has_time = (row_bits >> LSN) & 1, (row_bits >> TIMESTAMP) & 1
     return bool(
-        selected(wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time)
+        is_selected(
+            row_filter,
+            numbers[TYPE],
+            replica_id,
+            numbers[LSN],
+            numbers[TIMESTAMP],
+            space_id,
+            has_lsn,
+            has_time,
+        )
     )
 
 
 @kernel
 def _store_numbers(
-    columns: RowColumns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int
+    columns: RowColumns, i: Int, position: Int, row_number: Int, numbers: Ints, row_bits: Int
 ) -> None:
-    columns.wide[0, i] = position
-    columns.wide[1, i] = numbers[LSN]
-    columns.wide[2, i] = numbers[TSN]
-    columns.wide[3, i] = numbers[TIMESTAMP]
-    columns.narrow[0, i] = number
-    columns.narrow[1, i] = numbers[TYPE]
-    columns.narrow[2, i] = numbers[REPLICA_ID]
-    columns.narrow[3, i] = numbers[GROUP_ID]
-    columns.narrow[4, i] = numbers[SPACE_ID]
-    columns.narrow[5, i] = numbers[INDEX_BASE]
-    columns.marks[i] = marks
+    columns.int64s[0, i] = position
+    columns.int64s[1, i] = numbers[LSN]
+    columns.int64s[2, i] = numbers[TSN]
+    columns.int64s[3, i] = numbers[TIMESTAMP]
+    columns.int32s[0, i] = row_number
+    columns.int32s[1, i] = numbers[TYPE]
+    columns.int32s[2, i] = numbers[REPLICA_ID]
+    columns.int32s[3, i] = numbers[GROUP_ID]
+    columns.int32s[4, i] = numbers[SPACE_ID]
+    columns.int32s[5, i] = numbers[INDEX_BASE]
+    columns.row_bits[i] = row_bits
 
 
 @kernel
-def _room(columns: RowColumns, i: Int, spans: Ints, marks: Int) -> Int:
-    """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
-    lacking, size = 0, columns.data.shape[1]
+def _needed_binary_bytes(columns: RowColumns, i: Int, field_bounds: Ints, row_bits: Int) -> Int:
+    """Return 0 if the row's binary values fit into the buffers, otherwise how many bytes each buffer must have."""
+    lacking, size = 0, columns.binary_data.shape[1]
     for c in range(4):
-        if (marks >> (KEY + c)) & 1:
-            used = columns.ends[c, i] + spans[2 * c + 1] - spans[2 * c]
+        if (row_bits >> (KEY + c)) & 1:
+            used = columns.binary_ends[c, i] + field_bounds[2 * c + 1] - field_bounds[2 * c]
             if used > size:
                 lacking = max(lacking, used)
     return lacking
 
 
 @kernel
-def _store_binary(columns: RowColumns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
-    to, size = address_of(columns.data), columns.data.shape[1]
+def _store_binary_values(columns: RowColumns, i: Int, data: Int, field_bounds: Ints, row_bits: Int) -> None:
+    to, size = address_of(columns.binary_data), columns.binary_data.shape[1]
     for c in range(4):
-        used = np.int64(columns.ends[c, i])
-        if (marks >> (KEY + c)) & 1:
-            length = spans[2 * c + 1] - spans[2 * c]
-            copy_bytes(to + c * size + used, data + spans[2 * c], length)
+        used = np.int64(columns.binary_ends[c, i])
+        if (row_bits >> (KEY + c)) & 1:
+            length = field_bounds[2 * c + 1] - field_bounds[2 * c]
+            copy_bytes(to + c * size + used, data + field_bounds[2 * c], length)
             used += length
-        columns.ends[c, i + 1] = used
+        columns.binary_ends[c, i + 1] = used
 
 
 @kernel
 def walk_rows(
     buffer: Bytes,
     blocks: Blocks,
-    count: Int,
-    base: Int,
-    wanted: Filter,
-    binary: bool,
+    block_count: Int,
+    file_position: Int,
+    row_filter: RowFilter,
+    with_binary: bool,
     columns: RowColumns,
     state: Ints,
 ) -> Int:
-    """Fill columns with the rows of blocks, from the position in `state` on.
+    """Fill columns with the rows of blocks, from the position that `state` says.
 
     Parameters
     ----------
     buffer : uint8[]
-        Rows, decompressed.
+        The decompressed rows.
     blocks : int64[4, n]
-        As `chain.walk_blocks` fills them; begin and end are offsets in `buffer`.
-    count : int
+        As `chain.walk_blocks` fills them; `BLOCK_BEGIN` and `BLOCK_END` are offsets in `buffer`.
+    block_count : int
         Number of blocks to walk.
-    base : int
-        Added to a block's start: its position in the file.
-    wanted : Filter
-        The rows that are filled in; the others only count for the row numbers.
-    binary : bool
+    file_position : int
+        Added to a block's `BLOCK_START`, which gives its position in the file.
+    row_filter : Filter
+        Selects the rows that are copied; the others only count for the row numbers.
+    with_binary : bool
         Whether the binary columns are filled.
     columns : RowColumns
         Filled from row `state[COUNT]` on.
     state : int64[5]
-        Read and written: the position of the walk. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
-        and `NUMBER` say which row.
+        The position of the walk, read and updated. `AT` is -1 at the start of a block. After an error, `BLOCK`, `AT`
+        and `NUMBER` are those of the bad row.
 
     Returns
     -------
     int
-        `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer),
-        or a negative `damage.Status`.
+        `FILLED`: all blocks are done. `FULL`: the columns have no room for the next row; `state[ROOM]` is 0, or how
+        many bytes a binary column must have. Otherwise a negative `damage.WalkStatus`.
 
     """
-    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
     i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED
-    capacity, data = columns.marks.size, address_of(buffer)
-    while b < count and result == FILLED:
+    capacity, data = columns.row_bits.size, address_of(buffer)
+    while b < block_count and result == FILLED:
         end = blocks[BLOCK_END, b]
         p = blocks[BLOCK_BEGIN, b] if p < 0 else p
         while p < end:
-            behind, marks = walk_row(data, p, end, numbers, spans)
+            behind, row_bits = walk_row(data, p, end, numbers, field_bounds)
             if behind < 0:
                 result = behind
                 break
-            if not wanted.active or _wanted(wanted, numbers, marks):
-                lacking = _room(columns, i, spans, marks) if binary and i < capacity else 0
+            if not row_filter.has_conditions or _is_wanted(row_filter, numbers, row_bits):
+                lacking = (
+                    _needed_binary_bytes(columns, i, field_bounds, row_bits)
+                    if with_binary and i < capacity
+                    else 0
+                )
                 if i == capacity or lacking:
                     state[ROOM] = lacking
                     result = FULL
                     break
-                _store_numbers(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
-                if binary:
-                    _store_binary(columns, i, data, spans, marks)
+                _store_numbers(columns, i, file_position + blocks[BLOCK_START, b], number, numbers, row_bits)
+                if with_binary:
+                    _store_binary_values(columns, i, data, field_bounds, row_bits)
                 i += 1
             p = behind
             number += 1

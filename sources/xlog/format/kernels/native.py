@@ -1,8 +1,9 @@
 """Machine operations that numba does not offer: memory access by address, byte order, one step of CRC-32C.
 
-A kernel that walks bytes gets the *address* of its buffer, an int64, since passing arrays from function to function
-costs a locked counter each time. None of these operations checks bounds: the kernels that call them do, and their
-callers keep the arrays alive. They need a little-endian machine, as all machines of Spark and pyarrow are.
+A kernel that walks bytes gets the *address* of its buffer, an int64: passing an array from function to function changes
+an atomic reference counter each time, which is slow. None of these operations checks bounds: the kernels that call them
+do, and their callers keep the arrays alive. They need a little-endian machine, as all machines of Spark and pyarrow
+are.
 
 `HAS_CRC32C` says whether this processor has the instruction; if not, `chain` computes the checksum from tables.
 """
@@ -88,7 +89,7 @@ def copy_bytes(_context: Any, _to: Any, _source: Any, _size: Any) -> Lowering:
 
 @intrinsic
 def swap_bytes(_context: Any, _word: Any) -> Lowering:
-    """Return a uint64 with its bytes in the other order, as an int64."""
+    """Return a uint64 with its bytes in reverse order, as an int64."""
 
     def lower(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.bswap(args[0])

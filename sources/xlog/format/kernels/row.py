@@ -5,8 +5,8 @@ A row is a header map, then a body map (none for NOP):
     header  0 type, 2 replica id, 3 lsn, 4 timestamp (double, s), 7 group id, 8 lsn - tsn, 9 flags
     body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (UPDATE: operations), 0x28 UPSERT's operations
 
-Keys come in any order, unknown ones are skipped. The kernels read only inside their block, whatever its bytes are, and
-refuse what Tarantool refuses: anything but a map, and a value whose type does not fit its key.
+The keys of a map are in any order, and unknown keys are skipped. The kernels read only inside their block, even if its
+bytes are damaged. They refuse what Tarantool refuses: anything but a map, and a value whose type does not fit its key.
 
 For changes other than INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later servers)
 only the space is read, and the column `body` has the whole body. The column also has the body of an UPDATE or UPSERT
@@ -25,38 +25,45 @@ import numpy.typing as npt
 from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
 from sources.xlog.format.arrays import Int, Ints
-from sources.xlog.format.damage import Status
+from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels.native import address_of, byte_at, double_of, put_word
-from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map, load_uint, skip
+from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map_size, load_uint, skip
 
 TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
 KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
-COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW = 17, 18, 19, 20
-"""Numbers of bits in `RowColumns.marks`; up to `INDEX_BASE` also indexes of the array `numbers`. Those up to 9 are the
-header's keys."""
+COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW_TUPLE = 17, 18, 19, 20
+"""Numbers of bits in `RowColumns.row_bits`. Those up to `INDEX_BASE` are also indexes of the array `numbers`, and those
+up to 9 equal the keys of the header."""
 
-WIDE = ("position", "lsn", "tsn", "timestamp")
-NARROW = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
-BINARY = ("key", "tuple", "operations", "body")
+INT64_COLUMNS = ("position", "lsn", "tsn", "timestamp")
+INT32_COLUMNS = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
+BINARY_COLUMNS = ("key", "tuple", "operations", "body")
 
 FILLED, FULL = 0, 1
 COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
-"""Indices in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
+"""Indexes in the state of `walk_rows`: number of filled rows; number of the block; position in it; number of the row in
+it; bytes that each binary column must have for the next row."""
 
-_UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
-_INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
+_UINT_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
+_INT32_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
 _UPDATE, _UPSERT = int(RequestType.UPDATE), int(RequestType.UPSERT)
 _NOP, _FIRST_RAFT = int(RequestType.NOP), int(RequestType.RAFT)
-_BY_FIELDS = 1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
-_BY_FIELDS |= 1 << _UPDATE | 1 << _UPSERT
-_K_SPACE, _K_BASE, _K_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
-_K_NEW = int(BodyKey.NEW_TUPLE)
-_K_TUPLE, _K_OPERATIONS, _LAST_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
-_BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
-_REPLICAS = int(VCLOCK_MAX)
+_TYPES_READ_BY_FIELD = (
+    1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
+)
+_TYPES_READ_BY_FIELD |= 1 << _UPDATE | 1 << _UPSERT
+_SPACE_KEY, _INDEX_BASE_KEY, _KEY_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
+_NEW_TUPLE_KEY = int(BodyKey.NEW_TUPLE)
+_TUPLE_KEY, _OPERATIONS_KEY, _LAST_HEADER_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
+_BAD_HEADER, _BAD_BODY, _BAD_RANGE = (
+    int(WalkStatus.ROW_HEADER),
+    int(WalkStatus.ROW_BODY),
+    int(WalkStatus.ROW_RANGE),
+)
+_REPLICA_ID_LIMIT = int(VCLOCK_MAX)
 _INT32_MAX = 2**31 - 1
-_TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds
+_MAX_SECONDS = 9.2e12  # seconds: the range of 63 bits of microseconds
 
 
 class RowColumns(NamedTuple):
@@ -64,32 +71,33 @@ class RowColumns(NamedTuple):
 
     Parameters
     ----------
-    wide : int64[4, n]
-        `WIDE`: position of the block in the file (bytes), lsn, tsn, timestamp (microseconds since 1970 UTC).
-    narrow : int32[6, n]
-        `NARROW`: number in the block, type, replica id, group id, space id, index base.
-    marks : uint32[n]
-        One bit for each column that the row has, and bits for its flags. If the bit of a column is not set, its value
-        in `wide` or `narrow` is undefined.
-    ends : int32[4, n + 1]
-        `ends[k]` has Arrow's offsets of the binary column `data[k]`; `ends[k, 0]` is 0.
-    data : uint8[4, size]
-        The bytes of the columns `BINARY`.
+    int64s : int64[4, n]
+        The columns `INT64_COLUMNS`: position of the row's block in the file (bytes), lsn, tsn, timestamp (microseconds
+        since 1970 UTC).
+    int32s : int32[6, n]
+        The columns `INT32_COLUMNS`: the row's number in its block, type, replica id, group id, space id, index base.
+    row_bits : uint32[n]
+        For each row, one bit for each column in which it has a value, and bits for its flags. If the bit of a column is
+        not set, the value in `int64s` or `int32s` is undefined.
+    binary_ends : int32[4, n + 1]
+        `binary_ends[k]` has Arrow's offsets of the values in `binary_data[k]`; `binary_ends[k, 0]` is 0.
+    binary_data : uint8[4, size]
+        The bytes of each of the columns `BINARY_COLUMNS`, one value after another.
 
     """
 
-    wide: Ints
-    narrow: npt.NDArray[np.int32]
-    marks: npt.NDArray[np.uint32]
-    ends: npt.NDArray[np.int32]
-    data: npt.NDArray[np.uint8]
+    int64s: Ints
+    int32s: npt.NDArray[np.int32]
+    row_bits: npt.NDArray[np.uint32]
+    binary_ends: npt.NDArray[np.int32]
+    binary_data: npt.NDArray[np.uint8]
 
 
 @kernel
 def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
-    """Store the header's values by key; return (position after it or status, bits of the keys seen)."""
-    pairs, p = load_map(data, begin, end)
-    seen = 0
+    """Store the header's values in `numbers`, by key; return (position after it or status, bits of its keys)."""
+    pairs, p = load_map_size(data, begin, end)
+    key_bits = 0
     if p < 0:
         return _BAD_HEADER, 0
     for _ in range(pairs):
@@ -100,89 +108,91 @@ def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, In
             if p + 9 > end or byte_at(data, p) != DOUBLE:
                 return _BAD_HEADER, 0
             put_word(numbers, 8 * TIMESTAMP, big_endian(data, p + 1, 8))
-            seen |= 1 << TIMESTAMP
+            key_bits |= 1 << TIMESTAMP
             p += 9
-        elif 0 <= key <= _LAST_KEY and (_UINTS >> key) & 1:
+        elif 0 <= key <= _LAST_HEADER_KEY and (_UINT_KEYS >> key) & 1:
             value, p = load_uint(data, p, end)
-            if (_INT32S >> key) & 1 and not 0 <= value <= _INT32_MAX:
+            if (_INT32_KEYS >> key) & 1 and not 0 <= value <= _INT32_MAX:
                 return (_BAD_RANGE if p >= 0 else _BAD_HEADER), 0
             put_word(numbers, 8 * key, value)
-            seen |= 1 << key
+            key_bits |= 1 << key
         else:
             p = skip(data, p, end)
         if p < 0:
             return _BAD_HEADER, 0
-    return p, seen
+    return p, key_bits
 
 
 @kernel
-def _finish_header(numbers: Ints, seen: Int) -> Int:
-    """Turn the header's raw values into columns; return the row's marks, or a status."""
-    if (seen >> TIMESTAMP) & 1:
+def _convert_header(numbers: Ints, key_bits: Int) -> Int:
+    """Convert the header's values in `numbers` to values of columns; return the row's bits, or a status."""
+    if (key_bits >> TIMESTAMP) & 1:
         seconds = double_of(numbers[TIMESTAMP])
-        if not -_TIME_MAX < seconds < _TIME_MAX:
+        if not -_MAX_SECONDS < seconds < _MAX_SECONDS:
             return _BAD_RANGE
         numbers[TIMESTAMP] = np.int64(np.rint(seconds * 1e6))
-    if (seen >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICAS:
+    if (key_bits >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICA_ID_LIMIT:
         return _BAD_RANGE
-    if (seen >> LSN) & 1 and numbers[LSN] < 0:
+    if (key_bits >> LSN) & 1 and numbers[LSN] < 0:
         return _BAD_RANGE
-    flags = numbers[FLAGS] if (seen >> FLAGS) & 1 else 0
-    marks = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
-    marks |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
+    flags = numbers[FLAGS] if (key_bits >> FLAGS) & 1 else 0
+    row_bits = key_bits & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
+    row_bits |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
     # A local row inside a global transaction wraps around 2^64, as int64 arithmetic does.
-    if (seen >> TSN) & 1:
+    if (key_bits >> TSN) & 1:
         numbers[TSN] = numbers[LSN] - numbers[TSN]
     else:
         numbers[TSN] = numbers[LSN]
-        marks |= 1 << COMMIT
-    return marks
+        row_bits |= 1 << COMMIT
+    return row_bits
 
 
 @kernel
-def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
-    """Store the body's numbers and the positions of its fields; return (position after it or status, marks)."""
-    pairs, p = load_map(data, begin, end)
-    marks, update, by_fields = 0, kind == _UPDATE, (_BY_FIELDS >> kind) & 1 == 1
+def _walk_body(
+    data: Int, begin: Int, end: Int, kind: Int, numbers: Int, field_bounds: Int
+) -> tuple[Int, Int]:
+    """Store the body's numbers and the bounds of its fields; return (position after the body or status, row bits)."""
+    pairs, p = load_map_size(data, begin, end)
+    row_bits, update, is_read_by_field = 0, kind == _UPDATE, (_TYPES_READ_BY_FIELD >> kind) & 1 == 1
     if p < 0:
-        p = skip(data, begin, end) if not by_fields else -1
+        p = skip(data, begin, end) if not is_read_by_field else -1
         return p if p >= 0 else _BAD_BODY, 0
     for _ in range(pairs):
         key, p = load_uint(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-        if by_fields and key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
-            index = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
+        if is_read_by_field and key in (_TUPLE_KEY, _KEY_KEY, _OPERATIONS_KEY):
+            index = KEY if key == _KEY_KEY else (TUPLE if key == _TUPLE_KEY and not update else OPERATIONS)
             begin = p
             p = skip(data, p, end) if is_array(data, p, end) else -1
             # An UPDATE's operations are its tuple, as in `memtx_space_execute_update`: no server writes both.
-            if not (key == _K_OPERATIONS and update and (marks >> OPERATIONS) & 1):
-                put_word(spans, 16 * (index - KEY), begin)
-                put_word(spans, 16 * (index - KEY) + 8, p)
-            marks |= 1 << index
-        elif key in (_K_SPACE, _K_BASE):
-            index = SPACE_ID if key == _K_SPACE else INDEX_BASE
+            if not (key == _OPERATIONS_KEY and update and (row_bits >> OPERATIONS) & 1):
+                put_word(field_bounds, 16 * (index - KEY), begin)
+                put_word(field_bounds, 16 * (index - KEY) + 8, p)
+            row_bits |= 1 << index
+        elif key in (_SPACE_KEY, _INDEX_BASE_KEY):
+            index = SPACE_ID if key == _SPACE_KEY else INDEX_BASE
             value, p = load_uint(data, p, end)
             if not 0 <= value <= _INT32_MAX:
                 return (_BAD_RANGE if p >= 0 else _BAD_BODY), 0
             put_word(numbers, 8 * index, value)
-            marks |= 1 << index
+            row_bits |= 1 << index
         else:
-            if key == _K_NEW and (update or kind == _UPSERT):
-                marks |= 1 << _HAS_NEW
+            if key == _NEW_TUPLE_KEY and (update or kind == _UPSERT):
+                row_bits |= 1 << _HAS_NEW_TUPLE
             p = skip(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-    return p, marks
+    return p, row_bits
 
 
 @kernel
 def row_end(data: Int, begin: Int, end: Int) -> Any:
-    """Return the position after a row that `walk_row` refused, or a negative number if that is unknown.
+    """Return the position after a row that `walk_row` refused, or a negative number if its end is unknown.
 
     Only the type in the header says whether a body follows, so without a readable type the end is unknown.
     """
-    pairs, p = load_map(data, begin, end)
+    pairs, p = load_map_size(data, begin, end)
     kind = -1
     for _ in range(max(pairs, 0)):
         if p < 0:
@@ -202,7 +212,7 @@ def row_end(data: Int, begin: Int, end: Int) -> Any:
 
 
 @kernel
-def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
+def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, field_bounds: Ints) -> tuple[Int, Int]:
     """Walk one row.
 
     Parameters
@@ -210,37 +220,37 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
     data : int
         Address of the rows.
     begin, end : int
-        Where the row begins, and the block ends.
+        Where the row begins, and where its block ends.
     numbers : int64[16]
-        Filled with the header's and body's numbers, by their bit of `RowColumns.marks`.
-    spans : int64[8]
-        Filled with begin and end of key, tuple, operations, body.
+        Filled with the numbers of the header and the body, at the indexes `TYPE` to `INDEX_BASE`.
+    field_bounds : int64[8]
+        Filled with the begin and the end of key, tuple, operations and body, in this order.
 
     Returns
     -------
-    position, marks : int
-        Position after the row, or a negative `damage.Status`; `RowColumns.marks`.
+    position, row_bits : int
+        The position after the row, or a negative `damage.WalkStatus`; and the row's value of `RowColumns.row_bits`.
 
     """
     numbers[TYPE] = 0
     numbers[LSN] = 0
-    p, seen = _walk_header(data, begin, end, address_of(numbers))
+    p, key_bits = _walk_header(data, begin, end, address_of(numbers))
     if p < 0:
         return p, 0
-    marks = _finish_header(numbers, seen)
+    row_bits = _convert_header(numbers, key_bits)
     kind = numbers[TYPE]
-    if marks < 0:
-        return marks, 0
+    if row_bits < 0:
+        return row_bits, 0
     if kind == _NOP or p == end:
-        return p, marks
+        return p, row_bits
     begin_body = p
     if kind < _FIRST_RAFT:
-        p, fields = _walk_body(data, p, end, kind, address_of(numbers), address_of(spans))
-        marks |= fields
+        p, fields = _walk_body(data, p, end, kind, address_of(numbers), address_of(field_bounds))
+        row_bits |= fields
     else:
         p = skip(data, p, end)
         p = p if p >= 0 else _BAD_BODY
-    if marks & 1 << _HAS_NEW or not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
-        spans[6], spans[7] = begin_body, p
-        marks |= 1 << BODY
-    return p, marks & ~(1 << _HAS_NEW)
+    if row_bits & 1 << _HAS_NEW_TUPLE or not row_bits & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
+        field_bounds[6], field_bounds[7] = begin_body, p
+        row_bits |= 1 << BODY
+    return p, row_bits & ~(1 << _HAS_NEW_TUPLE)

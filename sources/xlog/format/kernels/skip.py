@@ -1,8 +1,8 @@
 """Walks MessagePack without decoding values: numba kernels that find where an object ends, and read unsigned numbers.
 
-They read no byte from `end` on, whatever the bytes are; a position of -1 means an object that is incomplete or not
-MessagePack. Nesting uses no stack: remaining objects are counted. Positions are offsets from `data`, the address of the
-bytes.
+They read no byte from `end` on, even if the bytes are damaged. The result -1 instead of a position means that an object
+is incomplete or not MessagePack. Nested objects need no stack, because only the number of remaining objects is counted.
+Positions are offsets from `data`, the address of the bytes.
 
 Source: the MessagePack specification; `mp_check` in Tarantool's `src/lib/msgpuck/msgpuck.h`.
 """
@@ -24,7 +24,7 @@ ARRAY16, ARRAY32, MAP16, MAP32 = 0xDC, 0xDD, 0xDE, 0xDF
 
 @kernel
 def big_endian(data: Int, p: Int, size: Int) -> Int:
-    """Return the `size` bytes at `p` (1, 2, 4 or 8) as an unsigned number in the bits of an int64."""
+    """Return the `size` (1, 2, 4 or 8) bytes at `p` as a big-endian unsigned number, in the bits of an int64."""
     if size == 8:
         return np.int64(swap_bytes(word_at(data, p)))
     value = np.int64(0)
@@ -34,8 +34,8 @@ def big_endian(data: Int, p: Int, size: Int) -> Int:
 
 
 @kernel
-def _fixed(head: Int) -> Int:
-    """Return the size of an object whose first byte determines it, 0 for all others."""
+def _size_by_first_byte(head: Int) -> Int:
+    """Return the size of an object whose first byte, `head`, determines it; 0 for all other objects."""
     if head < 0x80 or head >= 0xE0 or head in (NIL, FALSE, TRUE):
         return 1
     if head in (DOUBLE, UINT64, INT64):
@@ -52,8 +52,12 @@ def _fixed(head: Int) -> Int:
 
 
 @kernel
-def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
-    """Return (position after the head, objects that follow) of an object with a length field, or (-1, 0)."""
+def _skip_length_field(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
+    """Skip an object with a length field at `p`, but not its elements; return (position, number of elements).
+
+    An array of n elements has n, and a map of n pairs has 2 n, which begin at the position. The result is (-1, 0) if
+    the object is incomplete or not MessagePack.
+    """
     if BIN8 <= head <= BIN32 or STR8 <= head <= STR32 or EXT8 <= head <= EXT32:
         size = 1 << ((head - STR8) if head >= STR8 else (head - BIN8) % 3)
         extra = 1 if EXT8 <= head <= EXT32 else 0
@@ -72,8 +76,8 @@ def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
 def skip(data: Int, begin: Int, end: Int) -> Int:
     """Return the position after the object at `begin`, or -1.
 
-    The kinds are distinguished by branches, the common ones first: in similar rows the processor predicts them,
-    and does not wait for one length to find the next.
+    Branches distinguish the kinds of objects, the common kinds first. Rows are similar to each other, so the processor
+    predicts the branches, and need not wait for the length of one object to begin with the next.
     """
     p, left = begin, 1
     while left > 0:
@@ -96,11 +100,11 @@ def skip(data: Int, begin: Int, end: Int) -> Int:
             left += 2 * (head & 15)
             p += 1
         else:
-            size = _fixed(head)
+            size = _size_by_first_byte(head)
             if size > 0:
                 p += size
             else:
-                p, more = _counted(data, p, end, head)
+                p, more = _skip_length_field(data, p, end, head)
                 if p < 0:
                     return -1
                 left += more
@@ -109,7 +113,7 @@ def skip(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return (number, position after it) of the mp_uint at `p`; the position is -1 if there is none.
+    """Return (number, position after it) of the unsigned number at `p`; the position is -1 if there is none.
 
     A 64-bit number is returned as the int64 of the same bits: from 2^63 on it is negative.
     """
@@ -127,8 +131,8 @@ def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 
 
 @kernel
-def load_map(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return (pairs, position of the first key) of the map at `p`; the position is -1 if there is none."""
+def load_map_size(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
+    """Return (number of pairs, position of the first key) of the map at `p`; the position is -1 if there is none."""
     head = byte_at(data, p) if p < end else NEVER_USED
     if head & 0xF0 == 0x80:
         return head & 0x0F, p + 1

@@ -20,7 +20,7 @@ from sources.xlog.directory.listing import FileEnd
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import Source
-from sources.xlog.stream.identity import identity_of
+from sources.xlog.stream.identity import replicaset_uuid_of
 from tests.sources.xlog.logs import A, B, Server, uuid_of
 from tests.truth import recordings
 
@@ -44,7 +44,7 @@ def test_files_are_listed_in_the_order_of_the_log(tmp_path: Path) -> None:
     assert [log.prev_vclock for log in listing.logs][:3] == [None, {}, {1: 1}]
     assert listing.snapshots == ()
     assert {log.instance_uuid for log in listing.logs} == {uuid_of("a1")}
-    assert all(log.modified is not None and log.header > 50 for log in listing.logs)
+    assert all(log.modified_time is not None and log.header_bytes > 50 for log in listing.logs)
 
 
 def test_a_newest_file_without_its_header_is_not_there_yet(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_uri_is_listed(tmp_path: Path) -> None:
     Server(tmp_path).write()
     listing = Directory(Source("a1", tmp_path.as_uri())).listing()
     assert listing.logs[0].path == f"{tmp_path.as_uri()}/00000000000000000000.xlog"
-    assert Directory(Source("a1", tmp_path.as_uri())).ends.of(listing.logs[0], closed=False).position > 0
+    assert Directory(Source("a1", tmp_path.as_uri())).ends.end_of(listing.logs[0], closed=False).position > 0
 
 
 def test_the_query_of_a_uri_stays_behind_the_path() -> None:
@@ -121,11 +121,11 @@ def test_the_end_of_a_growing_file_follows_whole_blocks(tmp_path: Path) -> None:
     for size in range(len(whole), len(longer)):
         path.write_bytes(longer[:size])
         listing = seen.listing()
-        assert seen.ends.of(listing.logs[0], closed=False) == FileEnd(len(whole), has_marker=False), size
+        assert seen.ends.end_of(listing.logs[0], closed=False) == FileEnd(len(whole), has_marker=False), size
     path.write_bytes(longer)
-    assert seen.ends.of(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=False)
+    assert seen.ends.end_of(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=False)
     server.rotate()
-    assert seen.ends.of(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=True)
+    assert seen.ends.end_of(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=True)
 
 
 def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
     data[data.index(b"\n\n") + 2] ^= 0xFF
     path.write_bytes(data)
     file = directory(tmp_path).listing().logs[0]
-    assert directory(tmp_path).ends.of(file, closed=True) == FileEnd(len(data) - 4, has_marker=True)
-    assert directory(tmp_path).ends.of(file, closed=False) == FileEnd(len(data) - 4, has_marker=True)
+    assert directory(tmp_path).ends.end_of(file, closed=True) == FileEnd(len(data) - 4, has_marker=True)
+    assert directory(tmp_path).ends.end_of(file, closed=False) == FileEnd(len(data) - 4, has_marker=True)
     path.write_bytes(data[:-4])
     file = directory(tmp_path).listing().logs[0]
     with pytest.raises(XlogMagicError):
-        directory(tmp_path).ends.of(file, closed=False)
+        directory(tmp_path).ends.end_of(file, closed=False)
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -161,11 +161,11 @@ def test_a_tuple_that_ends_like_the_end_marker_closes_no_log(
     size = path.stat().st_size
     assert path.read_bytes().endswith(EOF_MARKER)
     seen = directory(tmp_path)
-    assert seen.ends.of(seen.listing().logs[0], closed=closed) == FileEnd(size, has_marker=False)
+    assert seen.ends.end_of(seen.listing().logs[0], closed=closed) == FileEnd(size, has_marker=False)
     server.rotate()
-    assert seen.ends.of(seen.listing().logs[0], closed=closed) == FileEnd(size, has_marker=True)
+    assert seen.ends.end_of(seen.listing().logs[0], closed=closed) == FileEnd(size, has_marker=True)
     again = directory(tmp_path)
-    assert again.ends.of(again.listing().logs[0], closed=closed) == FileEnd(size, has_marker=True)
+    assert again.ends.end_of(again.listing().logs[0], closed=closed) == FileEnd(size, has_marker=True)
 
 
 def test_a_tuple_that_looks_like_a_block_around_the_end_marker_opens_no_log(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_tuple_that_looks_like_a_block_around_the_end_marker_opens_no_log(tmp_
     server.append(encode_block(server.row(1, fields=[1, encode_block(EOF_MARKER)[:-4]]), compress=False))
     server.rotate()
     file = directory(tmp_path).listing().logs[0]
-    assert directory(tmp_path).ends.of(file, closed=True) == FileEnd(file.size - 4, has_marker=True)
+    assert directory(tmp_path).ends.end_of(file, closed=True) == FileEnd(file.size - 4, has_marker=True)
 
 
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
@@ -186,9 +186,9 @@ def test_a_lenient_mode_finds_the_end_behind_damage(tmp_path: Path, mode: Mode) 
     data[len(data) - 3 * block] ^= 0xFF
     path.write_bytes(data)
     seen = directory(tmp_path, mode)
-    assert seen.ends.of(seen.listing().logs[0], closed=False).position == len(data)
+    assert seen.ends.end_of(seen.listing().logs[0], closed=False).position == len(data)
     path.write_bytes(data + b"garbage")
-    assert seen.ends.of(seen.listing().logs[0], closed=False).position == len(data), (
+    assert seen.ends.end_of(seen.listing().logs[0], closed=False).position == len(data), (
         "garbage may be half a block"
     )
 
@@ -225,44 +225,44 @@ def test_only_a_complete_snapshot_counts(tmp_path: Path) -> None:
 def test_every_recorded_snapshot_names_its_replicaset(recording) -> None:  # type: ignore[no-untyped-def]
     for node in recording.nodes:
         seen = directory(recording.directory(node))
-        assert identity_of(seen, seen.listing(), None) == recording.info(node).replicaset_uuid
+        assert replicaset_uuid_of(seen, seen.listing(), None) == recording.info(node).replicaset_uuid
 
 
 def test_the_replicaset_comes_from_a_log_that_began_before_any_snapshot(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.system(272, ["replicaset_uuid", A])
     seen = directory(tmp_path)
-    assert identity_of(seen, seen.listing(), None) == A
+    assert replicaset_uuid_of(seen, seen.listing(), None) == A
 
 
 def test_the_error_for_a_source_without_replicaset_names_the_key(tmp_path: Path) -> None:
     Server(tmp_path).write()
     seen = directory(tmp_path)
     with pytest.raises(SourceError, match="replicaset"):
-        identity_of(seen, seen.listing(), None)
+        replicaset_uuid_of(seen, seen.listing(), None)
     named = directory(tmp_path, replicaset=B)
-    assert identity_of(named, named.listing(), None) == B
+    assert replicaset_uuid_of(named, named.listing(), None) == B
 
 
 def test_a_wrong_replicaset_is_refused(tmp_path: Path) -> None:
     Server(tmp_path).snapshot()
     seen = directory(tmp_path, replicaset=B)
     with pytest.raises(SourceError, match=f"{A}, not {B}"):
-        identity_of(seen, seen.listing(), None)
+        replicaset_uuid_of(seen, seen.listing(), None)
 
 
 def test_one_path_needs_no_replicaset(tmp_path: Path) -> None:
     Server(tmp_path).write()
     seen = directory(tmp_path)
-    assert identity_of(seen, seen.listing(), A) == A
+    assert replicaset_uuid_of(seen, seen.listing(), A) == A
 
 
 def test_the_longest_block_is_that_of_the_options_wherever_a_file_is_read(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.snapshot()
-    seen = Directory(Source("a1", str(tmp_path)), block=10)
+    seen = Directory(Source("a1", str(tmp_path)), max_block_bytes=10)
     with pytest.raises(XlogHeaderError, match="raise the option maxBlockBytes"):
-        identity_of(seen, seen.listing())
+        replicaset_uuid_of(seen, seen.listing())
 
 
 @pytest.mark.parametrize(("kind", "name"), [("SNAP", "xlog"), ("XLOG", "snap"), ("VYLOG", "xlog")])

@@ -30,9 +30,9 @@ entries = st.builds(
     file=st.builds("{:020d}.{}".format, st.integers(0, 10**12), st.sampled_from(["xlog", "snap"])),
     position=st.integers(0, 2**63 - 1),
     vclock=st.dictionaries(st.integers(1, 31), lsns, max_size=4),
-    since=st.none() | st.dictionaries(st.integers(0, 31), lsns, max_size=4),
+    snapshot_vclock=st.none() | st.dictionaries(st.integers(0, 31), lsns, max_size=4),
 )
-restarts = st.builds(replace, entries, position=st.just(0), restart=st.just(True))
+restarts = st.builds(replace, entries, position=st.just(0), is_restart=st.just(True))
 offsets = st.dictionaries(st.uuids().map(str), entries | restarts, max_size=4)
 
 

@@ -45,14 +45,14 @@ def tree(tmp_path: Path) -> Path:
     ],
 )
 def test_a_glob_matches(tree: Path, pattern: str, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert paths.expand(f"{tree}/{pattern}") == [f"{tree}/{name}" for name in found]
-    assert paths.expand(f"file://{tree}/{pattern}") == [
+    assert paths.expand_glob(f"{tree}/{pattern}") == [f"{tree}/{name}" for name in found]
+    assert paths.expand_glob(f"file://{tree}/{pattern}") == [
         f"file://{tree}/{name}" for name in found if "?" not in pattern
     ]
-    assert all(paths.matches(f"{tree}/{pattern}", f"{tree}/{name}") for name in found)
-    assert not paths.matches(f"{tree}/{pattern}", f"{tree}/a/b/c/d/e")
+    assert all(paths.glob_matches(f"{tree}/{pattern}", f"{tree}/{name}") for name in found)
+    assert not paths.glob_matches(f"{tree}/{pattern}", f"{tree}/a/b/c/d/e")
     monkeypatch.chdir(tree)
-    assert paths.expand(pattern) == found, "a relative one"
+    assert paths.expand_glob(pattern) == found, "a relative one"
 
 
 def test_a_name_that_exists_is_no_glob(tree: Path) -> None:

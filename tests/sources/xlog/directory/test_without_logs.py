@@ -48,13 +48,13 @@ def test_a_snapshot_ahead_of_the_logs_is_named_once(
         node.close()
     asked = log_stream(node)
     at = at_the_end(asked)
-    assert asked.unreadable == {}
+    assert asked.unreadable_sources == {}
     newer(node)
     with caplog.at_level(logging.WARNING):
         assert asked.latest(at) == at
         assert asked.latest(at) == at
-    assert "00000000000000000005.snap" in asked.unreadable["a1"]
-    assert "wal_mode" in asked.unreadable["a1"]
+    assert "00000000000000000005.snap" in asked.unreadable_sources["a1"]
+    assert "wal_mode" in asked.unreadable_sources["a1"]
     (record,) = [record for record in caplog.records if "wal_mode" in record.getMessage()]
     assert record.levelno == logging.WARNING
 
@@ -66,13 +66,15 @@ def test_it_is_over_when_the_logs_come(tmp_path: Path) -> None:
     at = at_the_end(asked)
     newer(node)
     asked.latest(at)
-    assert "a1" in asked.unreadable
+    assert "a1" in asked.unreadable_sources
     node.close()
     assert asked.latest(at) != at
-    assert asked.unreadable == {}
+    assert asked.unreadable_sources == {}
     at = at_the_end(asked)
     assert asked.latest(at) == at
-    assert asked.unreadable == {}, "an idle server whose snapshot is newer than its last log is no fault"
+    assert asked.unreadable_sources == {}, (
+        "an idle server whose snapshot is newer than its last log is no fault"
+    )
 
 
 def test_a_snapshot_that_is_still_written_says_nothing(tmp_path: Path) -> None:
@@ -83,4 +85,4 @@ def test_a_snapshot_that_is_still_written_says_nothing(tmp_path: Path) -> None:
     newest = node.path / "00000000000000000005.snap"
     newest.write_bytes(newest.read_bytes()[:-8])
     asked.latest(at)
-    assert asked.unreadable == {}
+    assert asked.unreadable_sources == {}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemas import errors
 from sources.xlog.format import block
 from sources.xlog.format.block import checksum, decompress, encode_block
-from sources.xlog.format.damage import Status, damage
+from sources.xlog.format.damage import WalkStatus, damage_error
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
 from tests.sources.xlog import plain
 
@@ -44,7 +44,7 @@ def test_every_length_of_a_block_reads_back(size: int, compress: bool) -> None:
     rows = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
     data = encode_block(rows, compress)
     count, position, status, blocks = walked(data)
-    assert (count, position, status) == (1, len(data), Status.GROUP)
+    assert (count, position, status) == (1, len(data), WalkStatus.GROUP)
     found = data[blocks[BLOCK_BEGIN, 0] : blocks[BLOCK_END, 0]]
     assert bool(blocks[BLOCK_ZSTD, 0]) == compress
     if compress:
@@ -71,9 +71,9 @@ def test_decompression_writes_nothing_behind_its_room() -> None:
     assert (size, bytes(out)) == (100, bytes(100) + b"\xff" * 100)
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status < 0])
-def test_every_damage_has_an_error_that_travels(status: Status) -> None:
-    error = damage(status, "f.xlog", 42, 3)
+@pytest.mark.parametrize("status", [status for status in WalkStatus if status < 0])
+def test_every_damage_has_an_error_that_travels(status: WalkStatus) -> None:
+    error = damage_error(status, "f.xlog", 42, 3)
     assert isinstance(error, errors.XlogError)
     assert error.fields["file"] == "f.xlog"
     assert error.fields["offset"] == 42
@@ -84,21 +84,21 @@ def test_every_damage_has_an_error_that_travels(status: Status) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (Status.MAGIC, errors.XlogMagicError),
-        (Status.AFTER_EOF, errors.XlogMagicError),
-        (Status.LENGTH, errors.XlogHeaderError),
-        (Status.TOO_LONG, errors.XlogHeaderError),
-        (Status.CHECKSUM, errors.XlogChecksumError),
-        (Status.FRAME, errors.XlogCompressionError),
-        (Status.TOO_BIG, errors.XlogCompressionError),
-        (Status.ROW_BODY, errors.XlogRowError),
-        (Status.TRUNCATED, errors.XlogTruncatedError),
+        (WalkStatus.MAGIC, errors.XlogMagicError),
+        (WalkStatus.AFTER_EOF, errors.XlogMagicError),
+        (WalkStatus.LENGTH, errors.XlogHeaderError),
+        (WalkStatus.TOO_LONG, errors.XlogHeaderError),
+        (WalkStatus.CHECKSUM, errors.XlogChecksumError),
+        (WalkStatus.FRAME, errors.XlogCompressionError),
+        (WalkStatus.TOO_BIG, errors.XlogCompressionError),
+        (WalkStatus.ROW_BODY, errors.XlogRowError),
+        (WalkStatus.TRUNCATED, errors.XlogTruncatedError),
     ],
 )
-def test_the_class_of_an_error_says_what_is_wrong(status: Status, kind: type[errors.XlogError]) -> None:
-    assert type(damage(status, "f", 0)) is kind
+def test_the_class_of_an_error_says_what_is_wrong(status: WalkStatus, kind: type[errors.XlogError]) -> None:
+    assert type(damage_error(status, "f", 0)) is kind
 
 
 def test_a_block_that_no_header_can_say_is_refused() -> None:
     with pytest.raises(errors.XlogHeaderError):
-        block._mp_uint(2**32)
+        block._packed_uint(2**32)

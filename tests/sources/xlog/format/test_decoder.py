@@ -14,7 +14,7 @@ import zstandard
 from schemas.errors import XlogCompressionError, XlogError, XlogRowError
 from sources.xlog.format.block import FIXED_HEADER_SIZE, checksum, encode_block
 from sources.xlog.reader import reader
-from sources.xlog.reader.reader import Limits, Mode, Skipped
+from sources.xlog.reader.reader import Limits, Mode, SkippedDamage
 from tests.sources.xlog import samples
 
 
@@ -90,7 +90,7 @@ UNSOUND = {
     "cut body": (frame_block(samples.insert(9)[:-1], zstd=False), XlogRowError, "body"),
     "replica 40": (frame_block(samples.insert(8, replica_id=40), zstd=False), XlogRowError, "range"),
 }
-LIMITS = Limits(block=1 << 20)
+LIMITS = Limits(max_block_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("name", UNSOUND)
@@ -113,7 +113,7 @@ def test_a_lenient_mode_leaves_an_unsound_block_out(
     block, kind, _ = UNSOUND[name]
     parts = [block_of(range(6, 8), compress=compress), block, block_of(range(20, 23), compress=compress)]
     path = samples.put(tmp_path, samples.log(*parts))
-    skipped = Skipped()
+    skipped = SkippedDamage()
     found = samples.table(path, mode=mode, limits=LIMITS, skipped=skipped)
     lsns = found["lsn"].to_pylist()
     assert lsns == ([6, 7, None, 20, 21, 22] if mode is Mode.PERMISSIVE else [6, 7, 20, 21, 22])
@@ -170,7 +170,7 @@ def test_a_bad_row_costs_itself_and_no_other_row_of_its_block(
     path = samples.put(
         tmp_path, samples.log(first, encode_block(b"".join(rows), compress), block_of(range(400, 402)))
     )
-    skipped = Skipped()
+    skipped = SkippedDamage()
     found = samples.table(path, mode=mode, skipped=skipped, limits=Limits(batch_rows=50)).to_pylist()
     read = [row for row in found if row["lsn"] is not None]
     assert [row["lsn"] for row in read] == [*range(3, 395), 400, 401]
@@ -194,7 +194,7 @@ def test_several_bad_rows_of_a_block_cost_as_many(tmp_path: Path) -> None:
     path = samples.put(
         tmp_path, samples.log(encode_block(bad + samples.insert(6) + bad + bad + samples.insert(7)))
     )
-    skipped = Skipped()
+    skipped = SkippedDamage()
     assert samples.lsns(path, mode=Mode.PERMISSIVE, skipped=skipped) == [None, 6, None, None, 7]
     assert [error.fields["row"] for error in skipped.errors] == [0, 2, 3]
 
@@ -204,7 +204,7 @@ def test_rows_behind_a_bad_one_without_an_end_are_lost_and_named(tmp_path: Path,
     rows = b"".join(samples.insert(lsn) for lsn in range(6, 60))
     block = frame_block(rows + tail + samples.insert(71), zstd=False)
     path = samples.put(tmp_path, samples.log(block, block_of(range(80, 82))))
-    skipped = Skipped()
+    skipped = SkippedDamage()
     found = list(
         reader.read_rows(
             *reader.open_fs(path), mode=Mode.DROPMALFORMED, limits=Limits(batch_rows=5), skipped=skipped
@@ -261,7 +261,7 @@ def test_a_flipped_bit_under_a_right_checksum_never_crashes(tmp_path: Path) -> N
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     block = block_of(range(6, 106), 500)
-    limits = Limits(batch_rows=1000, batch_bytes=1 << 19, window=1 << 18)
+    limits = Limits(batch_rows=1000, batch_bytes=1 << 19, window_bytes=1 << 18)
     peaks = []
     for count in (40, 400):
         path = samples.put(tmp_path, samples.log(*[block] * count))

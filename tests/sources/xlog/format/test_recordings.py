@@ -22,7 +22,7 @@ def test_every_row_is_what_the_plain_reader_reads(path: Path) -> None:
 def test_the_end_is_behind_the_last_block(path: Path) -> None:
     data = path.read_bytes()
     *_, (position, _) = [(len(data[: data.index(b"\n\n") + 2]), b""), *plain.blocks_of(data)]
-    end = reader.end_of_whole_blocks(*reader.open_fs(str(path)))
+    end = reader.end_of_complete_blocks(*reader.open_fs(str(path)))
     assert end.has_eof_marker == data.endswith(bytes.fromhex("d510aded"))
     assert end.position == len(data) - (4 if end.has_eof_marker else 0) > position - 1
 

@@ -15,7 +15,7 @@ from sources.xlog.format.block import encode_block
 from sources.xlog.format.encode import encode_row
 from sources.xlog.format.rows import (
     XROW_PERMISSIVE,
-    Labels,
+    FileColumns,
     batch_of,
     corrupt_batch,
     new_columns,
@@ -25,19 +25,19 @@ from tests.sources.xlog import samples
 
 
 def test_no_rows_are_an_empty_batch() -> None:
-    batch = batch_of(new_columns(4, 16), 0, Labels("f", "u"))
+    batch = batch_of(new_columns(4, 16), 0, FileColumns("f", "u"))
     batch.validate(full=True)
     assert (batch.num_rows, batch.schema) == (0, XROW_ARROW)
 
 
 def test_memory_is_shared_not_copied() -> None:
     columns = new_columns(4, 16)
-    columns.marks[:2] = 1 << 3
-    columns.wide[:, :2] = 5
-    columns.narrow[:, :2] = 6
-    columns.ends[:, :3] = 0
-    batch = batch_of(columns, 2, Labels("f", "u"))
-    columns.wide[1, 1] = 99
+    columns.row_bits[:2] = 1 << 3
+    columns.int64s[:, :2] = 5
+    columns.int32s[:, :2] = 6
+    columns.binary_ends[:, :3] = 0
+    batch = batch_of(columns, 2, FileColumns("f", "u"))
+    columns.int64s[1, 1] = 99
     assert batch["lsn"].to_pylist() == [5, 99]
     assert batch["replica_id"].to_pylist() == [None, None]
 

@@ -47,7 +47,7 @@ def wanted(row: dict[str, Any], s: Selection) -> bool:
     return all(
         (
             not s.control_only or protocol or system,
-            s.spaces is None or space in s.spaces or (space is None and s.spaceless),
+            s.space_ids is None or space in s.space_ids or (space is None and s.with_spaceless),
             s.replica_ids is None or replica in s.replica_ids,
             s.from_vclock is None or (lsn is not None and lsn > s.from_vclock.get(replica, 0)),
             s.to_vclock is None or (lsn is not None and lsn <= s.to_vclock.get(replica, 0)),
@@ -61,8 +61,8 @@ VCLOCKS = st.none() | st.dictionaries(st.integers(0, 4), st.integers(0, 60))
 TIMES = st.none() | st.integers(0, 50).map(lambda seconds: seconds * 1_000_000)
 SELECTIONS = st.builds(
     Selection,
-    spaces=st.none() | st.frozensets(st.sampled_from([*SPACES, 1, 2**31 - 1])),
-    spaceless=st.booleans(),
+    space_ids=st.none() | st.frozensets(st.sampled_from([*SPACES, 1, 2**31 - 1])),
+    with_spaceless=st.booleans(),
     replica_ids=st.none() | st.frozensets(st.integers(0, 4)),
     from_vclock=VCLOCKS,
     to_vclock=VCLOCKS,
@@ -84,10 +84,10 @@ def test_a_selection_is_the_filter_of_all_rows(path: str, selection: Selection) 
     ("selection", "count"),
     [
         (Selection(), 44),
-        (Selection(spaceless=True), 44),
-        (Selection(spaces=frozenset({512})), 10),
-        (Selection(spaces=frozenset()), 0),
-        (Selection(spaces=frozenset(), spaceless=True), 3),
+        (Selection(with_spaceless=True), 44),
+        (Selection(space_ids=frozenset({512})), 10),
+        (Selection(space_ids=frozenset()), 0),
+        (Selection(space_ids=frozenset(), with_spaceless=True), 3),
         (Selection(replica_ids=frozenset({0})), 3),
         (Selection(from_vclock={}), 43),
         (Selection(to_vclock={}), 0),
@@ -102,22 +102,22 @@ def test_how_many_rows_each_condition_leaves(path: str, selection: Selection, co
 
 def test_row_numbers_count_rows_that_are_left_out(path: str) -> None:
     rows = {(row["position"], row["row"]): row for row in samples.table(path).to_pylist()}
-    for row in samples.table(path, 0, None, Selection(spaces=frozenset({513}))).to_pylist():
+    for row in samples.table(path, 0, None, Selection(space_ids=frozenset({513}))).to_pylist():
         assert rows[row["position"], row["row"]] == row
 
 
 def test_a_selection_travels() -> None:
-    selection = Selection(spaces=frozenset({1}), from_vclock={1: 2})
+    selection = Selection(space_ids=frozenset({1}), from_vclock={1: 2})
     assert pickle.loads(pickle.dumps(selection)) == selection
 
 
 def test_only_conditions_make_a_filter_active() -> None:
-    assert not filter_of(None).active
-    assert not filter_of(Selection(spaceless=True)).active
-    assert filter_of(Selection(replica_ids=frozenset())).active
+    assert not filter_of(None).has_conditions
+    assert not filter_of(Selection(with_spaceless=True)).has_conditions
+    assert filter_of(Selection(replica_ids=frozenset())).has_conditions
 
 
 def test_no_selected_row_is_no_batch(path: str) -> None:
-    assert samples.table(path, 0, None, Selection(spaces=frozenset({9}))) == pa.Table.from_batches(
+    assert samples.table(path, 0, None, Selection(space_ids=frozenset({9}))) == pa.Table.from_batches(
         [], samples.table(path).schema
     )

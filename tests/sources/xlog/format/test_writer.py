@@ -39,8 +39,8 @@ def test_rows_can_be_read_as_soon_as_they_are_flushed(path: Path) -> None:
         assert samples.lsns(str(path)) == []
         log.flush()
         assert samples.lsns(str(path)) == [6, 7]
-        assert reader.end_of_whole_blocks(*reader.open_fs(str(path))) == (log.position, False)
-    assert reader.end_of_whole_blocks(*reader.open_fs(str(path))) == (log.position - 4, True)
+        assert reader.end_of_complete_blocks(*reader.open_fs(str(path))) == (log.position, False)
+    assert reader.end_of_complete_blocks(*reader.open_fs(str(path))) == (log.position - 4, True)
 
 
 def test_a_log_is_there_at_once_and_a_snapshot_when_it_is_complete(tmp_path: Path) -> None:

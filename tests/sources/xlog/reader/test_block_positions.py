@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import XlogHeaderError, XlogMagicError, XlogMetaIncompleteError, XlogMissingError
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.reader import reader
-from sources.xlog.reader.reader import SMALL_WINDOW, WholeEnd
+from sources.xlog.reader.reader import SMALL_WINDOW, CompleteBlocksEnd
 from tests.sources.xlog import samples
 
 PARTS = samples.blocks(7)
@@ -22,8 +22,8 @@ LARGE = [encode_block(samples.insert(lsn, "x" * size), compress=False) for lsn, 
 LARGE_STARTS = [*itertools.accumulate(map(len, LARGE), initial=len(samples.HEADER))]
 
 
-def end_of(path: str, begin: int = 0) -> WholeEnd:
-    return reader.end_of_whole_blocks(*reader.open_fs(path), begin)
+def end_of(path: str, begin: int = 0) -> CompleteBlocksEnd:
+    return reader.end_of_complete_blocks(*reader.open_fs(path), begin)
 
 
 def starts_of(path: str, begin: int, end: int | None, every: int) -> list[int]:
@@ -121,10 +121,10 @@ def test_a_boundary_is_the_next_start(tmp_path: Path) -> None:
     fs, inner = reader.open_fs(path)
     for near in range(len(WHOLE) + 3):
         expected = next((start for start in STARTS[:-1] if start >= near), len(WHOLE))
-        assert reader.block_boundary(fs, inner, near) == expected
-        assert reader.block_boundary(fs, inner, near, 0) == expected
-        assert reader.block_boundary(fs, inner, near, end=STARTS[5]) == min(expected, STARTS[5])
-        assert reader.block_boundary(fs, inner, near, STARTS[0], STARTS[5]) == min(expected, STARTS[5])
+        assert reader.first_block_start(fs, inner, near) == expected
+        assert reader.first_block_start(fs, inner, near, 0) == expected
+        assert reader.first_block_start(fs, inner, near, end=STARTS[5]) == min(expected, STARTS[5])
+        assert reader.first_block_start(fs, inner, near, STARTS[0], STARTS[5]) == min(expected, STARTS[5])
 
 
 def test_a_sound_block_inside_a_tuple_is_no_boundary_along_the_chain(tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_a_sound_block_inside_a_tuple_is_no_boundary_along_the_chain(tmp_path: P
     fs, inner = reader.open_fs(path)
     near = len(samples.HEADER) + 1
     true = len(samples.HEADER) + len(parts[0])
-    assert reader.block_boundary(fs, inner, near, 0) == true
-    assert near < reader.block_boundary(fs, inner, near) < true
+    assert reader.first_block_start(fs, inner, near, 0) == true
+    assert near < reader.first_block_start(fs, inner, near) < true
     assert starts_of(path, 0, None, 1) == [len(samples.HEADER), true]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import XlogChecksumError, XlogError, XlogMagicError
-from sources.xlog.reader.plain_rows import PlainRow, blocks, read_meta, rows
+from sources.xlog.reader.plain_rows import PlainRow, decode_rows, read_blocks, read_meta
 from tests.sources.xlog import samples
 from tests.sources.xlog.format.test_pairs import LOGS, compare, pairs
 
@@ -26,8 +26,8 @@ SAME = (
 def plain(path: Path) -> list[PlainRow]:
     with path.open("rb") as stream:
         meta = read_meta(stream, path.name)
-        found = blocks(stream, meta.length, path.name)
-        return [row for begin, data, _ in found for row in rows(data, begin, path.name)]
+        found = read_blocks(stream, meta.length, path.name)
+        return [row for begin, data, _ in found for row in decode_rows(data, begin, path.name)]
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def as_reader_has_it(row: PlainRow) -> dict[str, Any]:
 def read(data: bytes) -> list[int]:
     stream = io.BytesIO(data)
     meta = read_meta(stream, "x.xlog")
-    found = blocks(stream, meta.length, "x.xlog")
-    return [row.lsn or 0 for begin, block, _ in found for row in rows(block, begin, "x.xlog")]
+    found = read_blocks(stream, meta.length, "x.xlog")
+    return [row.lsn or 0 for begin, block, _ in found for row in decode_rows(block, begin, "x.xlog")]
 
 
 def test_a_torn_tail_is_not_there_yet() -> None:

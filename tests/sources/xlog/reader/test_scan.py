@@ -19,7 +19,7 @@ from schemas.errors import (
 )
 from sources.xlog.format.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, encode_block
 from sources.xlog.reader import reader
-from sources.xlog.reader.reader import Limits, Mode, Skipped
+from sources.xlog.reader.reader import Limits, Mode, SkippedDamage
 from tests.sources.xlog import samples
 
 PARTS = samples.blocks(7)
@@ -66,7 +66,7 @@ def test_exact_ranges_give_each_row_once(path: str, every: int) -> None:
     found = [
         lsn
         for begin, end in zip(starts, ends, strict=True)
-        for lsn in samples.lsns(path, begin, end, exact=True, closed=True)
+        for lsn in samples.lsns(path, begin, end, at_block_starts=True, closed=True)
     ]
     assert found == LSNS
 
@@ -74,7 +74,7 @@ def test_exact_ranges_give_each_row_once(path: str, every: int) -> None:
 @pytest.mark.parametrize("window", [1, 20, 64, 100, 1000])
 def test_a_small_window_reads_the_same(path: str, window: int) -> None:
     for position in range(0, len(WHOLE), 23):
-        assert cut(path, position, limits=Limits(window=window)) == LSNS
+        assert cut(path, position, limits=Limits(window_bytes=window)) == LSNS
 
 
 def test_magics_inside_data_do_not_fool(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_a_truncated_closed_file_is_an_error(tmp_path: Path) -> None:
 def test_space_that_was_allocated_and_not_written_is_the_end(tmp_path: Path) -> None:
     path = samples.put(tmp_path, samples.log(*PARTS, marker=False) + bytes(5000))
     assert samples.lsns(path) == LSNS
-    assert samples.lsns(path, closed=True, limits=Limits(window=100)) == LSNS
+    assert samples.lsns(path, closed=True, limits=Limits(window_bytes=100)) == LSNS
     path = samples.put(tmp_path, samples.log(*PARTS, marker=False) + bytes(5000) + b"\x01")
     assert samples.lsns(path) == LSNS
     with pytest.raises(XlogMagicError):
-        samples.lsns(path, closed=True, limits=Limits(window=100))
+        samples.lsns(path, closed=True, limits=Limits(window_bytes=100))
 
 
 def damaged(number: int, kind: str) -> bytes:
@@ -179,7 +179,7 @@ def test_lenient_modes_report_damage_once_however_the_file_is_split(
     lost = set() if kind == "garbage" else {6 + 2 * number, 7 + 2 * number}
     left = [lsn for lsn in LSNS if lsn not in lost]
     for position in range(0, len(data), 3):
-        skipped = Skipped()
+        skipped = SkippedDamage()
         assert cut(path, position, mode=Mode.DROPMALFORMED, skipped=skipped) == left, position
         assert (skipped.damaged_parts, dict(skipped.reasons)) == (1, {KINDS[kind].__name__: 1})
         assert skipped.bytes == (
@@ -199,7 +199,7 @@ def test_two_damages_are_both_reported(tmp_path: Path) -> None:
     data = samples.log(*parts)
     path = samples.put(tmp_path, data)
     for position in range(0, len(data), 5):
-        skipped = Skipped()
+        skipped = SkippedDamage()
         found = cut(path, position, mode=Mode.DROPMALFORMED, skipped=skipped)
         assert found == [6, 7, 10, 11, 12, 13, 16, 17, 18, 19]
         assert [type(error) for error in skipped.errors] == [XlogChecksumError, XlogMagicError]
@@ -209,7 +209,7 @@ def test_neighbours_that_are_both_damaged_are_one_part(tmp_path: Path) -> None:
     parts = [*PARTS]
     parts[1], parts[2] = parts[1][:-1] + b"\x00", b"XXXX" + parts[2][4:]
     path = samples.put(tmp_path, samples.log(*parts))
-    skipped = Skipped()
+    skipped = SkippedDamage()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == [6, 7, *range(12, 20)]
     assert (skipped.damaged_parts, skipped.bytes) == (1, len(parts[1]) + len(parts[2]))
 
@@ -227,21 +227,21 @@ def test_a_lenient_mode_reads_on_after_the_end_marker(tmp_path: Path) -> None:
     later = samples.blocks(2, first=30)
     path = samples.put(tmp_path, WHOLE + b"".join(later) + EOF_MARKER)
     for position in range(0, len(WHOLE) + 40, 3):
-        skipped = Skipped()
+        skipped = SkippedDamage()
         assert cut(path, position, mode=Mode.DROPMALFORMED, skipped=skipped) == [*LSNS, 30, 31, 32, 33]
         assert skipped.damaged_parts == 1
 
 
 def test_garbage_to_the_end_is_counted(tmp_path: Path) -> None:
     path = samples.put(tmp_path, samples.log(*PARTS[:2], marker=False) + b"garbage" * 10)
-    skipped = Skipped()
+    skipped = SkippedDamage()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == LSNS[:4]
     assert (skipped.damaged_parts, skipped.bytes) == (1, 70)
 
 
 def test_an_incomplete_tail_of_a_closed_file_is_counted(tmp_path: Path) -> None:
     path = samples.put(tmp_path, samples.log(*PARTS[:2], PARTS[2][:-5], marker=False))
-    skipped = Skipped()
+    skipped = SkippedDamage()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == LSNS[:4]
     assert skipped.damaged_parts == 0
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, closed=True, skipped=skipped) == LSNS[:4]
@@ -253,19 +253,19 @@ def test_a_block_longer_than_the_limit_is_refused(tmp_path: Path) -> None:
         tmp_path, samples.log(*PARTS[:2], encode_block(samples.insert(9, "x" * 300), compress=False))
     )
     with pytest.raises(XlogHeaderError, match="raise the option maxBlockBytes"):
-        samples.lsns(path, limits=Limits(block=200))
-    assert samples.lsns(path, limits=Limits(block=400)) == [6, 7, 8, 9, 9]
+        samples.lsns(path, limits=Limits(max_block_bytes=200))
+    assert samples.lsns(path, limits=Limits(max_block_bytes=400)) == [6, 7, 8, 9, 9]
 
 
 def test_exact_reading_begins_at_a_block_or_fails(path: str) -> None:
     with pytest.raises(XlogMagicError):
-        samples.lsns(path, STARTS[2] + 1, exact=True)
+        samples.lsns(path, STARTS[2] + 1, at_block_starts=True)
 
 
 def test_a_mode_counts_nothing_where_all_is_well(path: str) -> None:
-    skipped = Skipped()
+    skipped = SkippedDamage()
     assert samples.lsns(path, mode=Mode.PERMISSIVE, closed=True, skipped=skipped) == LSNS
-    assert skipped == Skipped()
+    assert skipped == SkippedDamage()
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -303,7 +303,7 @@ def false_starts(size: int) -> bytes:
 def test_false_starts_are_not_proven_without_end(tmp_path: Path, mode: Mode) -> None:
     """To prove each of them takes time by the square of their number."""
     path = samples.put(tmp_path, samples.HEADER + false_starts(1 << 20) + PARTS[0])
-    skipped, begin = Skipped(), len(samples.HEADER) + 3
+    skipped, begin = SkippedDamage(), len(samples.HEADER) + 3
     started = time.perf_counter()
     if mode is Mode.FAILFAST:
         with pytest.raises(XlogMagicError, match="false starts"):

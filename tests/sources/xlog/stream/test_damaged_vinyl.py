@@ -18,7 +18,7 @@ from schemas.errors import AggregatorError, XlogChecksumError, XlogError, XlogTr
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import parse_options
 from sources.xlog.stream.log_stream import LogStream
-from sources.xlog.stream.read import RUN_PART
+from sources.xlog.stream.read import RUN_PART_BYTES
 from sources.xlog.stream.vinyl import vinyl_spaces_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_recorded_runs import RECORDED, expected, held, with_snapshots
@@ -104,7 +104,7 @@ def test_a_damaged_block_of_a_run_is_an_error_with_its_position(folder: Path) ->
     assert int(caught.value.fields["offset"]) > 0
 
 
-@pytest.mark.parametrize("part", [RUN_PART, 1])
+@pytest.mark.parametrize("part", [RUN_PART_BYTES, 1])
 @pytest.mark.parametrize("index", [0, 4, -1])
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_damaged_block_of_a_run_costs_that_block_and_is_named(
@@ -116,7 +116,7 @@ def test_a_damaged_block_of_a_run_costs_that_block_and_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Change the magic, the length or the rows of a block between others; all other files are read as before."""
-    monkeypatch.setattr("sources.xlog.stream.read.RUN_PART", part)
+    monkeypatch.setattr("sources.xlog.stream.read.RUN_PART_BYTES", part)
     _, whole = read(folder)
     file = max(files_of(folder, "run"), key=lambda path: path.stat().st_size)
     begin, end = sorted({row["position"] for row in whole if row["file"] == file.name})[1:3]

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import SourceError, XlogGapError
-from sources.xlog.directory.listing import Listing, LogFile, newest_at_most
+from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_most
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import is_at_most, shared
+from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.stream.failover import (
     MemberFiles,
     entry_at,
     entry_of_successor,
     initial_entry,
-    members_ahead,
-    successors,
+    names_of_members_ahead,
+    successor_entries,
 )
 
 A = "aaaaaaaa-0000-4000-8000-0000000000aa"
@@ -55,8 +55,8 @@ def test_an_entry_at_the_start_of_a_file_is_position_0() -> None:
 
 
 def test_since_is_dropped_when_a_file_is_beyond_it() -> None:
-    assert entry_at("a1", file({1: 5}), 0, {0: 1, 1: 5}).since == {0: 1, 1: 5}
-    assert entry_at("a1", file({0: 1, 1: 6}), 0, {0: 1, 1: 5}).since is None
+    assert entry_at("a1", file({1: 5}), 0, {0: 1, 1: 5}).snapshot_vclock == {0: 1, 1: 5}
+    assert entry_at("a1", file({0: 1, 1: 6}), 0, {0: 1, 1: 5}).snapshot_vclock is None
 
 
 def test_logs_begin_at_the_first() -> None:
@@ -134,7 +134,7 @@ def test_a_successor_keeps_since() -> None:
     entry = OffsetEntry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
     found = entry_of_successor(entry, member("a2", {1: 4}))
     assert found is not None
-    assert found.since == {1: 7}, "the leader's local rows say nothing"
+    assert found.snapshot_vclock == {1: 7}, "the leader's local rows say nothing"
 
 
 def test_the_farthest_member_takes_over_then_the_first() -> None:
@@ -146,11 +146,11 @@ def test_the_farthest_member_takes_over_then_the_first() -> None:
         member("a4", {}, {1: 5}),
         GONE,
     ]
-    assert [found.leader for found in successors(entry, others)] == ["a3", "a4", "a2"]
+    assert [found.leader for found in successor_entries(entry, others)] == ["a3", "a4", "a2"]
 
 
 def test_the_leader_never_succeeds_itself() -> None:
-    assert successors(OffsetEntry("a1", "x.xlog", 0, {}), [member("a1", {})]) == []
+    assert successor_entries(OffsetEntry("a1", "x.xlog", 0, {}), [member("a1", {})]) == []
 
 
 def test_members_written_long_after_the_leader_seem_ahead() -> None:
@@ -161,9 +161,9 @@ def test_members_written_long_after_the_leader_seem_ahead() -> None:
         member("a3", {}, modified=160.1),
         member("a4", {}, modified=None),
     ]
-    assert members_ahead(leader, others, 60) == ["a3"]
-    assert members_ahead(member("a1", {}, modified=None), others, 60) == []
-    assert members_ahead(GONE, others, 60) == []
+    assert names_of_members_ahead(leader, others, 60) == ["a3"]
+    assert names_of_members_ahead(member("a1", {}, modified=None), others, 60) == []
+    assert names_of_members_ahead(GONE, others, 60) == []
 
 
 steps = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=12)
@@ -181,10 +181,10 @@ def test_a_successor_skips_no_row_that_the_leader_had_not_passed(
         headers.append(dict(vclock))
     logs = tuple(map(file, headers))
     found = entry_of_successor(
-        OffsetEntry("a1", "x.xlog", 0, shared(stopped)), MemberFiles("a2", Listing("a2", (), logs))
+        OffsetEntry("a1", "x.xlog", 0, without_local(stopped)), MemberFiles("a2", Listing("a2", (), logs))
     )
     assert found is not None, "logs from the very beginning cover everything"
     start = [log.name for log in logs].index(found.file)
-    assert is_at_most(shared(headers[start]), stopped)
-    assert all(not is_at_most(shared(header), stopped) for header in headers[start + 1 :])
-    assert newest_at_most(logs, stopped, local=False) == start
+    assert is_at_most(without_local(headers[start]), stopped)
+    assert all(not is_at_most(without_local(header), stopped) for header in headers[start + 1 :])
+    assert newest_index_at_most(logs, stopped, with_local=False) == start

@@ -70,11 +70,11 @@ def test_a_source_that_is_skipped_waits_until_the_file_is_gone(tmp_path: Path) -
     file = Path(shutil.copy(other(tmp_path, "xlog"), tmp_path / "a"))
     one.write()
     assert asked.latest(at) == at
-    assert "several replicasets" in asked.unreadable["a1"]
+    assert "several replicasets" in asked.unreadable_sources["a1"]
     file.unlink()
     end = asked.latest(at)
     assert lsns(rows_between(asked, at, end)) == [4]
-    assert not asked.unreadable
+    assert not asked.unreadable_sources
 
 
 def rejoined(one: Server) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from sources.xlog.directory.offset import Instant, InstantState, OffsetEntry
 from sources.xlog.stream.instants import (
-    ReadState,
-    after_instant,
-    at_whole_instant,
+    ReplicasetProgress,
     common_label,
     hopeless_waits,
     instant_between,
+    with_complete_instant,
+    with_passed_instant,
 )
 
 SECOND = 1_000_000
@@ -30,7 +30,7 @@ def entry(instant: Instant | None = None, position: int = 9) -> OffsetEntry:
 
 def reason(own: Instant, other: Instant | None, seconds: float | None, now: float = 0.0) -> str | None:
     time = None if seconds is None else round(seconds * SECOND)
-    reached = {"A": ReadState(own, None), "B": ReadState(other, time)}
+    reached = {"A": ReplicasetProgress(own, None), "B": ReplicasetProgress(other, time)}
     return hopeless_waits(reached, WAIT, round(now * SECOND)).get("A")
 
 
@@ -61,12 +61,15 @@ def test_when_a_wait_cannot_succeed(
 
 
 def test_a_replicaset_that_is_not_at_a_point_does_not_wait() -> None:
-    reached = {"A": ReadState(at("p", 1, InstantState.DONE), 9), "B": ReadState(None, 999 * SECOND)}
+    reached = {
+        "A": ReplicasetProgress(at("p", 1, InstantState.DONE), 9),
+        "B": ReplicasetProgress(None, 999 * SECOND),
+    }
     assert hopeless_waits(reached, WAIT, 999 * SECOND) == {}
 
 
 def test_the_wait_for_an_unreadable_source_is_by_the_clock() -> None:
-    reached = {"A": ReadState(at("p", 100), 100)}
+    reached = {"A": ReplicasetProgress(at("p", 100), 100)}
     assert hopeless_waits(reached, WAIT, 160 * SECOND, "b1") == {}
     assert hopeless_waits(reached, WAIT, 161 * SECOND, "b1") == {"A": "source b1 cannot be read"}
     assert hopeless_waits(reached, WAIT, 161 * SECOND) == {}
@@ -81,17 +84,19 @@ def test_all_must_have_come_to_one_label() -> None:
 
 def test_the_instant_of_a_batch_follows_from_its_offsets() -> None:
     start = {"A": entry(at("p", 1)), "B": entry(None, 5)}
-    end = {"A": at_whole_instant(start["A"]), "B": at_whole_instant(entry(at("p", 2)))}
+    end = {"A": with_complete_instant(start["A"]), "B": with_complete_instant(entry(at("p", 2)))}
     found = instant_between(start, end)
     assert found is not None
-    assert (found.label, found.replicasets) == ("p", frozenset({"A", "B"}))
+    assert (found.label, found.replicaset_uuids) == ("p", frozenset({"A", "B"}))
     assert instant_between(end, end) is None
-    later = {"A": after_instant(entry(None, 20), end["A"].instant), "B": end["B"]}
+    later = {"A": with_passed_instant(entry(None, 20), end["A"].instant), "B": end["B"]}
     assert instant_between(end, later) is None
     assert later["A"].instant == replace(at("p", 1), state=InstantState.DONE)
 
 
 def test_a_point_that_is_passed_without_the_others_is_missed() -> None:
-    last = replace(at("p", 1), rows=3, end=90)
-    assert after_instant(entry(None, 20), last).instant == replace(at("p", 1), state=InstantState.MISSED)
-    assert after_instant(entry(None, 20), None) == entry(None, 20)
+    last = replace(at("p", 1), rows_passed=3, block_end=90)
+    assert with_passed_instant(entry(None, 20), last).instant == replace(
+        at("p", 1), state=InstantState.MISSED
+    )
+    assert with_passed_instant(entry(None, 20), None) == entry(None, 20)

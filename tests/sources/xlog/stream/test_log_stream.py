@@ -129,7 +129,7 @@ def test_a_snapshot_comes_first_then_the_rows_after_it(tmp_path: Path) -> None:
     server.write(rows=2)
     more, at = drain(asked, at)
     assert lsns(more) == [6, 7]
-    assert at[NIL].since is None
+    assert at[NIL].snapshot_vclock is None
     files = [segment.file[17:] for segment in segments_between(asked, start, at)]
     assert files == ["005.snap", "005.xlog"], "a log that the snapshot covers is not read at all"
 
@@ -143,12 +143,12 @@ def test_logs_that_a_snapshot_did_not_rotate_are_read_from_its_vclock(tmp_path: 
     asked = log_stream(tmp_path, start="snapshot")
     rows, at = drain(asked, asked.initial(), max_bytes=100)
     assert lsns(rows) == [6, 7, 8]
-    assert at[NIL].since == {1: 5}
+    assert at[NIL].snapshot_vclock == {1: 5}
     server.rotate()
     server.write(rows=1)
     more, at = drain(asked, at)
     assert lsns(more) == [9]
-    assert at[NIL].since is None
+    assert at[NIL].snapshot_vclock is None
 
 
 def test_history_begins_with_the_oldest_snapshot_that_the_logs_continue(tmp_path: Path) -> None:
@@ -395,4 +395,4 @@ def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     for log in sorted(tmp_path.glob("*.xlog"))[:-1]:
         log.unlink()
     assert again.latest(newest) == newest
-    assert len(again.directory(str(tmp_path))._metas) <= 2, "what is gone is forgotten"
+    assert len(again.directory(str(tmp_path))._meta_by_file) <= 2, "what is gone is forgotten"

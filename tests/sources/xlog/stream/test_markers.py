@@ -12,7 +12,7 @@ from sources.xlog.directory.directory import Directory
 from sources.xlog.options import MarkerSpace, Source
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
+from sources.xlog.stream.markers import Marker, MarkerFinder, end_of_transaction
 from sources.xlog.stream.origins import Origins, members_at
 from sources.xlog.stream.segment import Segment
 from tests.sources.xlog.logs import Server, uuid_of
@@ -36,18 +36,18 @@ def test_the_longest_block_of_a_marker_is_that_of_the_options(
     rows, end = end_of_transaction(Directory(source), marker)
     assert (rows, segment.begin < end < segment.end) == (0, True)
     with pytest.raises(XlogHeaderError, match="raise the option maxBlockBytes"):
-        end_of_transaction(Directory(source, block=10), marker)
+        end_of_transaction(Directory(source, max_block_bytes=10), marker)
     # The option may be above the default.
-    monkeypatch.setattr(reader.block_boundary, "__defaults__", (None, None, 10))
+    monkeypatch.setattr(reader.first_block_start, "__defaults__", (None, None, 10))
     assert end_of_transaction(Directory(source), marker) == (rows, end)
 
 
 def test_a_log_that_disappears_while_a_batch_is_planned_is_named(tmp_path: Path, segment: Segment) -> None:
     directory = Directory(Source("a1", str(tmp_path)))
     listing, gone = directory.listing(), replace(segment, file=f"{7:020}.xlog")
-    markers = Markers([MarkerSpace("marks", "label")])
+    markers = MarkerFinder([MarkerSpace("marks", "label")])
     for find in (
-        lambda: Origins(directory).spans(listing, gone, frozenset({uuid_of("a1")})),
+        lambda: Origins(directory).origin_spans(listing, gone, frozenset({uuid_of("a1")})),
         lambda: members_at(directory, listing, gone),
         lambda: list(markers.find(directory, listing, gone)),
     ):

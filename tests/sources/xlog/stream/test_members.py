@@ -111,7 +111,7 @@ def test_a_successor_takes_over_from_a_directory_that_cannot_be_read(
     assert before | after == everything(10)
     assert read == ["a2"]
     assert "a2 takes over" in caplog.text
-    assert "a1" in asked.unreadable, "and it is reported for as long as it is gone"
+    assert "a1" in asked.unreadable_sources, "and it is reported for as long as it is gone"
 
 
 def test_a_leader_that_is_gone_when_the_query_starts_is_known_from_the_offset(pair: Replicaset) -> None:
@@ -240,7 +240,7 @@ def test_skipping_an_unreadable_source_lets_the_others_continue(
         rows, _, at = drain(asked, asked.initial())
         asked.latest(at)
     assert rows == everything(3)
-    assert "does not exist" in asked.unreadable["b1"]
+    assert "does not exist" in asked.unreadable_sources["b1"]
     assert caplog.text.count("b1 is not followed") == 1, "said once"
     late = Server(tmp_path / "b1", "b1")
     late.snapshot()
@@ -249,7 +249,7 @@ def test_skipping_an_unreadable_source_lets_the_others_continue(
     assert segments_between(asked, at, joined) == (), "it begins without rows"
     rows, read, _ = drain(asked, joined)
     assert (rows, read) == ({(1, lsn) for lsn in range(1, 5)}, ["b1"])
-    assert asked.unreadable == {}
+    assert asked.unreadable_sources == {}
 
 
 def test_a_damaged_source_is_skipped_too(tmp_path: Path, pair: Replicaset) -> None:
@@ -263,7 +263,7 @@ def test_a_damaged_source_is_skipped_too(tmp_path: Path, pair: Replicaset) -> No
     pair.write(3)
     rows, _, _ = drain(asked, at)
     assert rows == everything(3)
-    assert "no block starts here" in asked.unreadable["b1"]
+    assert "no block starts here" in asked.unreadable_sources["b1"]
 
 
 def test_a_removed_source_stays_in_the_offset_and_continues_when_it_is_back(

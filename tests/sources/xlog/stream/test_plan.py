@@ -14,16 +14,16 @@ from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, is_at_most
 from sources.xlog.options import Source
 from sources.xlog.stream.plan import (
-    RANGE_MIN,
+    MIN_RANGE_BYTES,
     ReplicasetFiles,
     budget_end,
+    fair_shares,
     logs_within,
-    numbered,
-    range_size,
+    range_bytes,
     segments_of,
     share_tasks,
-    shares,
     split_segment,
+    with_segment_numbers,
 )
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
@@ -79,7 +79,7 @@ def test_a_gap_marks_the_next_segment_that_has_rows() -> None:
 def test_the_logs_after_a_snapshot_leave_out_what_it_holds() -> None:
     snapshot = log(5, suffix="snap")
     planned = files_read([snapshot, log(3), log(5), log(7)], 0, 500)
-    assert [segment.since for segment in segments_of(planned)] == [None, {1: 5}, None, None]
+    assert [segment.snapshot_vclock for segment in segments_of(planned)] == [None, {1: 5}, None, None]
     assert [segment.is_snapshot for segment in segments_of(planned)] == [True, False, False, False]
 
 
@@ -101,7 +101,7 @@ def segment(begin: int, end: int, index: int = 0) -> Segment:
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(10, 400))
 def test_every_byte_is_in_exactly_one_task_in_order(sizes: list[int], size: int) -> None:
-    segments = numbered(segment(HEADER, HEADER + size) for size in sizes)
+    segments = with_segment_numbers(segment(HEADER, HEADER + size) for size in sizes)
     ranges = [
         piece
         for each in segments
@@ -135,15 +135,15 @@ def test_small_files_share_a_task_and_large_ones_do_not() -> None:
 
 
 def test_min_partitions_makes_smaller_tasks_but_not_tiny_ones() -> None:
-    assert range_size(8 * RANGE_MIN, 32 * RANGE_MIN, 4) == 2 * RANGE_MIN
-    assert range_size(8 * RANGE_MIN, 32 * RANGE_MIN, 100) == RANGE_MIN
-    assert range_size(100 * RANGE_MIN, 32 * RANGE_MIN, 2) == 32 * RANGE_MIN
-    assert range_size(10, 5, 1) == 5
+    assert range_bytes(8 * MIN_RANGE_BYTES, 32 * MIN_RANGE_BYTES, 4) == 2 * MIN_RANGE_BYTES
+    assert range_bytes(8 * MIN_RANGE_BYTES, 32 * MIN_RANGE_BYTES, 100) == MIN_RANGE_BYTES
+    assert range_bytes(100 * MIN_RANGE_BYTES, 32 * MIN_RANGE_BYTES, 2) == 32 * MIN_RANGE_BYTES
+    assert range_bytes(10, 5, 1) == 5
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 1000), max_size=8), st.integers(1, 3000))
 def test_a_limit_is_shared_fairly(wants: dict[str, int], limit: int) -> None:
-    given_ = shares(wants, limit)
+    given_ = fair_shares(wants, limit)
     assert set(given_) == set(wants)
     assert all(min(want, 1) <= given_[name] <= want for name, want in wants.items())
     assert sum(given_.values()) <= max(limit, sum(1 for want in wants.values() if want))

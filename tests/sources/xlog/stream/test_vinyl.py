@@ -13,7 +13,7 @@ import pytest
 
 from schemas.errors import XlogMissingError, XlogRowError
 from sources.xlog.directory.offset import from_text, to_text
-from sources.xlog.format.vylog import Key, RecordType, Run, Tree, trees_at_checkpoint
+from sources.xlog.format.vylog import RecordKey, RecordType, Run, Tree, trees_at_checkpoint
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -90,7 +90,7 @@ def test_rows_of_a_run_look_like_those_of_the_snapshot() -> None:
     segments, rows = read(recording.directory(node))
     run = next(segment for segment in segments if segment.space_id is not None)
     (snapshot,) = (one for one in segments if one.is_snapshot and one.space_id is None)
-    assert run.space_id in (snapshot.vinyl or ())
+    assert run.space_id in (snapshot.vinyl_space_ids or ())
     assert (run.is_snapshot, run.vclock, run.gap) == (True, snapshot.vclock, None)
     own_rows = [row for row in rows if row["segment"] == run.number]
     assert {row["type"] for row in own_rows} <= {"INSERT", "REPLACE", "DELETE", "UPSERT"}
@@ -130,7 +130,7 @@ def test_a_snapshot_without_its_vylog_has_no_vinyl_rows(tmp_path: Path) -> None:
     for file in (tmp_path / node).glob("*.vylog"):
         file.unlink()
     segments, _ = read(tmp_path / node)
-    assert [segment.vinyl for segment in segments if segment.is_snapshot] == [frozenset()]
+    assert [segment.vinyl_space_ids for segment in segments if segment.is_snapshot] == [frozenset()]
 
 
 def test_a_run_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -145,38 +145,40 @@ def test_a_run_that_is_gone_is_named(tmp_path: Path) -> None:
     assert "start: logs" in str(caught.value)
 
 
-def record(kind: RecordType, keys: Mapping[Key, Any] | None = None) -> bytes:
+def record(kind: RecordType, keys: Mapping[RecordKey, Any] | None = None) -> bytes:
     data: bytes = msgpack.packb([int(kind), {int(key): value for key, value in (keys or {}).items()}])
     return data
 
 
 TREE = [
-    record(RecordType.CREATE_LSM, {Key.LSM_ID: 1, Key.SPACE_ID: 600}),
-    record(RecordType.INSERT_RANGE, {Key.LSM_ID: 1, Key.RANGE_ID: 2}),
-    record(RecordType.CREATE_RUN, {Key.LSM_ID: 1, Key.RUN_ID: 3, Key.DUMP_LSN: 50}),
-    record(RecordType.CREATE_RUN, {Key.LSM_ID: 1, Key.RUN_ID: 4, Key.DUMP_LSN: 40}),
-    record(RecordType.INSERT_SLICE, {Key.RANGE_ID: 2, Key.RUN_ID: 3, Key.SLICE_ID: 7}),
-    record(RecordType.INSERT_SLICE, {Key.RANGE_ID: 2, Key.RUN_ID: 4, Key.SLICE_ID: 8}),
+    record(RecordType.CREATE_LSM, {RecordKey.LSM_ID: 1, RecordKey.SPACE_ID: 600}),
+    record(RecordType.INSERT_RANGE, {RecordKey.LSM_ID: 1, RecordKey.RANGE_ID: 2}),
+    record(RecordType.CREATE_RUN, {RecordKey.LSM_ID: 1, RecordKey.RUN_ID: 3, RecordKey.DUMP_LSN: 50}),
+    record(RecordType.CREATE_RUN, {RecordKey.LSM_ID: 1, RecordKey.RUN_ID: 4, RecordKey.DUMP_LSN: 40}),
+    record(RecordType.INSERT_SLICE, {RecordKey.RANGE_ID: 2, RecordKey.RUN_ID: 3, RecordKey.SLICE_ID: 7}),
+    record(RecordType.INSERT_SLICE, {RecordKey.RANGE_ID: 2, RecordKey.RUN_ID: 4, RecordKey.SLICE_ID: 8}),
 ]
 END = record(RecordType.SNAPSHOT)
 
 
 def test_the_records_say_which_runs_a_space_has() -> None:
     assert trees_at_checkpoint([*TREE, END], "f") == {600: Tree(600, (Run(4, 40), Run(3, 50)))}
-    dropped = record(RecordType.DELETE_SLICE, {Key.SLICE_ID: 8})
+    dropped = record(RecordType.DELETE_SLICE, {RecordKey.SLICE_ID: 8})
     assert trees_at_checkpoint([*TREE, dropped, END], "f") == {600: Tree(600, (Run(3, 50),))}
     assert trees_at_checkpoint([*TREE, END, dropped], "f")[600].runs == (Run(4, 40), Run(3, 50))
-    gone = record(RecordType.DROP_LSM, {Key.LSM_ID: 1})
+    gone = record(RecordType.DROP_LSM, {RecordKey.LSM_ID: 1})
     assert trees_at_checkpoint([*TREE, gone, END], "f") == {}
 
 
 def test_a_secondary_index_is_none_of_a_spaces_rows() -> None:
-    other = record(RecordType.CREATE_LSM, {Key.LSM_ID: 9, Key.SPACE_ID: 600, Key.INDEX_ID: 1})
+    other = record(
+        RecordType.CREATE_LSM, {RecordKey.LSM_ID: 9, RecordKey.SPACE_ID: 600, RecordKey.INDEX_ID: 1}
+    )
     assert trees_at_checkpoint([*TREE, other, END], "f")[600].runs == (Run(4, 40), Run(3, 50))
 
 
 def test_a_space_with_a_split_range_is_refused() -> None:
-    part = {Key.RANGE_ID: 2, Key.RUN_ID: 3, Key.SLICE_ID: 9, Key.BEGIN: [5]}
+    part = {RecordKey.RANGE_ID: 2, RecordKey.RUN_ID: 3, RecordKey.SLICE_ID: 9, RecordKey.BEGIN: [5]}
     tree = trees_at_checkpoint([*TREE, record(RecordType.INSERT_SLICE, part), END], "f")[600]
     assert tree.is_partial
     assert not trees_at_checkpoint([*TREE, END], "f")[600].is_partial

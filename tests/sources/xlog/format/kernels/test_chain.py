@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sources.xlog.format.arrays import Blocks
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER, encode_block
-from sources.xlog.format.damage import Status
+from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels import chain
-from sources.xlog.format.kernels.chain import ZSTD_BLOCK_MAX, frame_bound
+from sources.xlog.format.kernels.chain import ZSTD_BLOCK_MAX, decompressed_bound
 from sources.xlog.format.kernels.native import HAS_CRC32C
 from tests.sources.xlog import plain
 from tests.sources.xlog.samples import blocks, guarded
@@ -48,7 +48,7 @@ def test_the_places_of_blocks() -> None:
     parts = blocks(5)
     count, position, status, found = walk(b"".join(parts))
     starts = np.cumsum([0, *(len(part) for part in parts)])
-    assert (count, position, status) == (5, starts[-1], Status.GROUP)
+    assert (count, position, status) == (5, starts[-1], WalkStatus.GROUP)
     assert found[chain.BLOCK_START].tolist() == starts[:-1].tolist()
     assert found[chain.BLOCK_BEGIN].tolist() == (starts[:-1] + 19).tolist()
     assert found[chain.BLOCK_END].tolist() == starts[1:].tolist()
@@ -64,7 +64,7 @@ def test_blocks_from_stop_on_are_left() -> None:
 
 def test_the_walk_ends_when_the_matrix_is_full() -> None:
     parts = blocks(4)
-    assert walk(b"".join(parts), room=3)[:3] == (3, sum(map(len, parts[:3])), Status.GROUP)
+    assert walk(b"".join(parts), room=3)[:3] == (3, sum(map(len, parts[:3])), WalkStatus.GROUP)
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -77,29 +77,29 @@ def test_a_walk_over_a_truncated_buffer_stops_at_the_incomplete_block(check: boo
         whole = sum(start <= size for start in starts[1:])
         if check or size < starts[whole] + 19:
             assert (count, position) == (whole, starts[whole])
-            assert status == (Status.GROUP if size == starts[whole] else Status.PART)
+            assert status == (WalkStatus.GROUP if size == starts[whole] else WalkStatus.PART)
         else:
-            assert (count, position, status) == (whole + 1, starts[whole + 1], Status.GROUP)
+            assert (count, position, status) == (whole + 1, starts[whole + 1], WalkStatus.GROUP)
 
 
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (EOF_MARKER, Status.EOF),
-        (bytes(4), Status.ZEROS),
-        (b"\xd5\xba\x0b\xac" + bytes(40), Status.MAGIC),
-        (b"XLOG", Status.MAGIC),
-        (bytes.fromhex("d5ba0bab a1 00 00") + bytes(40), Status.LENGTH),
-        (bytes.fromhex("d5ba0bab c1 00 00") + bytes(40), Status.LENGTH),
-        (bytes.fromhex("d5ba0bab 05 c0 00") + bytes(40), Status.CHECKSUM_FIELD),
-        (bytes.fromhex("d5ba0bab 05 00 e0") + bytes(40), Status.CHECKSUM_FIELD),
-        (bytes.fromhex("d5ba0bab 05 00 00 aa") + bytes(40), Status.PADDING),
-        (bytes.fromhex("d5ba0bab cf ffffffffffffffff 00 00 a3 000000"), Status.TOO_LONG),
-        (bytes.fromhex("d5ba0bab ce 40000001 00 00 a7") + bytes(40), Status.TOO_LONG),
+        (EOF_MARKER, WalkStatus.EOF),
+        (bytes(4), WalkStatus.ZEROS),
+        (b"\xd5\xba\x0b\xac" + bytes(40), WalkStatus.MAGIC),
+        (b"XLOG", WalkStatus.MAGIC),
+        (bytes.fromhex("d5ba0bab a1 00 00") + bytes(40), WalkStatus.LENGTH),
+        (bytes.fromhex("d5ba0bab c1 00 00") + bytes(40), WalkStatus.LENGTH),
+        (bytes.fromhex("d5ba0bab 05 c0 00") + bytes(40), WalkStatus.CHECKSUM_FIELD),
+        (bytes.fromhex("d5ba0bab 05 00 e0") + bytes(40), WalkStatus.CHECKSUM_FIELD),
+        (bytes.fromhex("d5ba0bab 05 00 00 aa") + bytes(40), WalkStatus.PADDING),
+        (bytes.fromhex("d5ba0bab cf ffffffffffffffff 00 00 a3 000000"), WalkStatus.TOO_LONG),
+        (bytes.fromhex("d5ba0bab ce 40000001 00 00 a7") + bytes(40), WalkStatus.TOO_LONG),
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
-def test_the_status_of_bytes_that_are_no_block(data: bytes, status: Status, check: bool) -> None:
+def test_the_status_of_bytes_that_are_no_block(data: bytes, status: WalkStatus, check: bool) -> None:
     assert walk(data, check=check)[:3] == (0, 0, status)
     good = encode_block(b"\x80")
     assert walk(good + data, check=check)[:3] == (1, len(good), status)
@@ -107,8 +107,8 @@ def test_the_status_of_bytes_that_are_no_block(data: bytes, status: Status, chec
 
 def test_the_limit_is_inclusive() -> None:
     data = encode_block(bytes(100))
-    assert walk(data, limit=100)[2] == Status.GROUP
-    assert walk(data, limit=99)[2] == Status.TOO_LONG
+    assert walk(data, limit=100)[2] == WalkStatus.GROUP
+    assert walk(data, limit=99)[2] == WalkStatus.TOO_LONG
 
 
 def test_every_flipped_bit_of_the_data_or_its_checksum_is_seen() -> None:
@@ -145,7 +145,7 @@ def test_the_first_magic_is_found(before: bytes, after: bytes, magic: bytes) -> 
 
 
 def bound(frame: bytes) -> int:
-    return int(frame_bound(guarded(frame), 0, len(frame)))
+    return int(decompressed_bound(guarded(frame), 0, len(frame)))
 
 
 def content(kind: str, size: int) -> bytes:

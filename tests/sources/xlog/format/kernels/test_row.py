@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sources.xlog.format.arrays import Ints
-from sources.xlog.format.damage import Status
+from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels import row as kernels
 from tests.sources.xlog import plain
 from tests.sources.xlog.samples import guarded
@@ -29,34 +29,34 @@ FLAGS = {"is_commit": kernels.COMMIT, "wait_sync": kernels.WAIT_SYNC, "wait_ack"
 BINARY = {"key": kernels.KEY, "tuple": kernels.TUPLE, "operations": kernels.OPERATIONS, "body": kernels.BODY}
 
 
-def walk(data: bytes, numbers: Ints, spans: Ints) -> tuple[int, int]:
-    end, marks = kernels.walk_row(guarded(data).ctypes.data, 0, len(data), numbers, spans)
-    return int(end), int(marks)
+def walk(data: bytes, numbers: Ints, field_bounds: Ints) -> tuple[int, int]:
+    end, row_bits = kernels.walk_row(guarded(data).ctypes.data, 0, len(data), numbers, field_bounds)
+    return int(end), int(row_bits)
 
 
-def walked(data: bytes) -> dict[str, Any] | Status:
+def walked(data: bytes) -> dict[str, Any] | WalkStatus:
     """Return a row's columns as the plain reader names them, or what is wrong."""
-    numbers, spans = np.full(16, -77, np.int64), np.full(8, -77, np.int64)
-    end, marks = walk(data, numbers, spans)
+    numbers, field_bounds = np.full(16, -77, np.int64), np.full(8, -77, np.int64)
+    end, row_bits = walk(data, numbers, field_bounds)
     if end < 0:
-        return Status(end)
+        return WalkStatus(end)
     assert end <= len(data)
     columns: dict[str, Any] = {
-        name: int(numbers[bit]) if (marks >> bit) & 1 else None for name, bit in BITS.items()
+        name: int(numbers[bit]) if (row_bits >> bit) & 1 else None for name, bit in BITS.items()
     }
-    columns |= {name: bool((marks >> bit) & 1) for name, bit in FLAGS.items()}
-    columns["tsn"] = int(numbers[kernels.TSN]) if (marks >> kernels.LSN) & 1 else None
+    columns |= {name: bool((row_bits >> bit) & 1) for name, bit in FLAGS.items()}
+    columns["tsn"] = int(numbers[kernels.TSN]) if (row_bits >> kernels.LSN) & 1 else None
     for index, (name, bit) in enumerate(BINARY.items()):
-        there = (marks >> bit) & 1
-        assert not there or 0 <= spans[2 * index] <= spans[2 * index + 1] <= len(data)
-        columns[name] = data[spans[2 * index] : spans[2 * index + 1]] if there else None
+        there = (row_bits >> bit) & 1
+        assert not there or 0 <= field_bounds[2 * index] <= field_bounds[2 * index + 1] <= len(data)
+        columns[name] = data[field_bounds[2 * index] : field_bounds[2 * index + 1]] if there else None
     return columns
 
 
-def inside(found: dict[str, Any] | Status, data: bytes) -> bool:
+def inside(found: dict[str, Any] | WalkStatus, data: bytes) -> bool:
     """Whether bytes were refused by a known reason, or all that was found in them is a part of them."""
-    if isinstance(found, Status):
-        return found in Status
+    if isinstance(found, WalkStatus):
+        return found in WalkStatus
     return all(found[name] is None or found[name] in data for name in BINARY)
 
 
@@ -139,7 +139,7 @@ def test_an_incomplete_row_is_refused(data: bytes) -> None:
     header.skip()
     for size in range(len(data)):
         if size != header.tell():
-            assert walked(data[:size]) in (Status.ROW_HEADER, Status.ROW_BODY)
+            assert walked(data[:size]) in (WalkStatus.ROW_HEADER, WalkStatus.ROW_BODY)
 
 
 @given(rows(), st.integers(0, 10_000), st.integers(0, 255))
@@ -165,41 +165,41 @@ BODY = msgpack.packb({0x10: 512, 0x21: [1]})
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (b"", Status.ROW_HEADER),
-        (b"\x01", Status.ROW_HEADER),
-        (msgpack.packb([0, 2]), Status.ROW_HEADER),
-        (msgpack.packb({"0": 2}), Status.ROW_HEADER),
-        (msgpack.packb({-1: 2}), Status.ROW_HEADER),
-        (header(_0="x"), Status.ROW_HEADER),
-        (header(_2=-1), Status.ROW_HEADER),
-        (header(_3=1.5), Status.ROW_HEADER),
-        (header(_4=1), Status.ROW_HEADER),
-        (header(_7=None), Status.ROW_HEADER),
-        (header(_8=[]), Status.ROW_HEADER),
-        (header(_9=True), Status.ROW_HEADER),
-        (header(_0=2**31), Status.ROW_RANGE),
-        (header(_2=32), Status.ROW_RANGE),
-        (header(_2=2**31), Status.ROW_RANGE),
-        (header(_3=2**63), Status.ROW_RANGE),
-        (header(_4=float("nan")), Status.ROW_RANGE),
-        (header(_4=float("inf")), Status.ROW_RANGE),
-        (header(_4=1e13), Status.ROW_RANGE),
-        (header(_7=2**40), Status.ROW_RANGE),
-        (header() + b"\x01", Status.ROW_BODY),
-        (header() + b"\x91\x01", Status.ROW_BODY),
-        (header() + msgpack.packb({0x10: "x"}), Status.ROW_BODY),
-        (header() + msgpack.packb({0x10: 2**31}), Status.ROW_RANGE),
-        (header() + msgpack.packb({0x15: -1}), Status.ROW_BODY),
-        (header() + msgpack.packb({0x15: 2**32}), Status.ROW_RANGE),
-        (header() + msgpack.packb({0x20: {}}), Status.ROW_BODY),
-        (header() + msgpack.packb({0x21: "x"}), Status.ROW_BODY),
-        (header() + msgpack.packb({0x28: 1}), Status.ROW_BODY),
-        (header() + msgpack.packb({"x": 1}), Status.ROW_BODY),
-        (header() + b"\x81\x21\x92\x01", Status.ROW_BODY),
-        (header(_0=40) + b"\xc1", Status.ROW_BODY),
+        (b"", WalkStatus.ROW_HEADER),
+        (b"\x01", WalkStatus.ROW_HEADER),
+        (msgpack.packb([0, 2]), WalkStatus.ROW_HEADER),
+        (msgpack.packb({"0": 2}), WalkStatus.ROW_HEADER),
+        (msgpack.packb({-1: 2}), WalkStatus.ROW_HEADER),
+        (header(_0="x"), WalkStatus.ROW_HEADER),
+        (header(_2=-1), WalkStatus.ROW_HEADER),
+        (header(_3=1.5), WalkStatus.ROW_HEADER),
+        (header(_4=1), WalkStatus.ROW_HEADER),
+        (header(_7=None), WalkStatus.ROW_HEADER),
+        (header(_8=[]), WalkStatus.ROW_HEADER),
+        (header(_9=True), WalkStatus.ROW_HEADER),
+        (header(_0=2**31), WalkStatus.ROW_RANGE),
+        (header(_2=32), WalkStatus.ROW_RANGE),
+        (header(_2=2**31), WalkStatus.ROW_RANGE),
+        (header(_3=2**63), WalkStatus.ROW_RANGE),
+        (header(_4=float("nan")), WalkStatus.ROW_RANGE),
+        (header(_4=float("inf")), WalkStatus.ROW_RANGE),
+        (header(_4=1e13), WalkStatus.ROW_RANGE),
+        (header(_7=2**40), WalkStatus.ROW_RANGE),
+        (header() + b"\x01", WalkStatus.ROW_BODY),
+        (header() + b"\x91\x01", WalkStatus.ROW_BODY),
+        (header() + msgpack.packb({0x10: "x"}), WalkStatus.ROW_BODY),
+        (header() + msgpack.packb({0x10: 2**31}), WalkStatus.ROW_RANGE),
+        (header() + msgpack.packb({0x15: -1}), WalkStatus.ROW_BODY),
+        (header() + msgpack.packb({0x15: 2**32}), WalkStatus.ROW_RANGE),
+        (header() + msgpack.packb({0x20: {}}), WalkStatus.ROW_BODY),
+        (header() + msgpack.packb({0x21: "x"}), WalkStatus.ROW_BODY),
+        (header() + msgpack.packb({0x28: 1}), WalkStatus.ROW_BODY),
+        (header() + msgpack.packb({"x": 1}), WalkStatus.ROW_BODY),
+        (header() + b"\x81\x21\x92\x01", WalkStatus.ROW_BODY),
+        (header(_0=40) + b"\xc1", WalkStatus.ROW_BODY),
     ],
 )
-def test_what_tarantool_refuses_is_refused(data: bytes, status: Status) -> None:
+def test_what_tarantool_refuses_is_refused(data: bytes, status: WalkStatus) -> None:
     assert walked(data) == status
 
 
@@ -247,7 +247,7 @@ def test_protocol_rows_keep_their_whole_body() -> None:
 
 
 def test_a_nop_has_no_body_and_the_next_row_follows() -> None:
-    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
     data = header(_0=12)
-    end, marks = walk(data + header() + BODY, numbers, spans)
-    assert (end, marks >> kernels.KEY & 15) == (len(data), 0)
+    end, row_bits = walk(data + header() + BODY, numbers, field_bounds)
+    assert (end, row_bits >> kernels.KEY & 15) == (len(data), 0)

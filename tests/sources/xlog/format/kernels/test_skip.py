@@ -42,7 +42,7 @@ def uint(data: bytes) -> tuple[int, int]:
 
 
 def map_head(data: bytes) -> tuple[int, int]:
-    pairs, position = kernels.load_map(guarded(data).ctypes.data, 0, len(data))
+    pairs, position = kernels.load_map_size(guarded(data).ctypes.data, 0, len(data))
     return int(pairs), int(position)
 
 
