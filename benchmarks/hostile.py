@@ -151,7 +151,7 @@ class HonestSubscriber:
 
     def _receive(self, chunk: TransactionChunk) -> None:
         now = time.monotonic()
-        self._lags += [now - self._append_times.pop(int(lsn), now) for lsn in chunk.lsns]
+        self._lags += [now - self._append_times.pop(int(lsn), now) for lsn in chunk.last_lsns]
 
     def take_lag_text(self) -> str:
         """Return the lags since the last call as text; a row that has not arrived counts with its lag so far."""

@@ -32,7 +32,7 @@ from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
 from sources.iproto.client import Connection
-from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_page_limit
+from sources.iproto.space_pages import FIRST_PAGE_ROWS, SpacePages, next_page_limit
 
 MAX_COMPARISONS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""
@@ -289,7 +289,7 @@ class SpaceComparison:
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         """Compare all pages of the space once, and return the canonical keys that differ."""
         suspects: dict[bytes, None] = {}
-        after, limit = None, FIRST_ROWS
+        after, limit = None, FIRST_PAGE_ROWS
         while True:
             page = await self._compare_page(versions, after, limit)
             suspects.update(dict.fromkeys(page.differing))
@@ -301,10 +301,10 @@ class SpaceComparison:
 
     async def _read_if_one_page(self) -> list[bytes] | None:
         """Return all tuples of the space if they fit one page, which needs no order; else None."""
-        limit, wider = 0, FIRST_ROWS
+        limit, wider = 0, FIRST_PAGE_ROWS
         while wider > limit:
             limit = wider
-            tuples = await self._pages.page(None, limit)
+            tuples = await self._pages.read_page(None, limit)
             await self._rate_limit.wait(len(tuples))
             if len(tuples) < limit:
                 self._rows = len(tuples)
@@ -327,12 +327,12 @@ class SpaceComparison:
     async def _compare_page(self, versions: SortedVersions, after: bytes | None, limit: int) -> _ComparedPage:
         """Compare the page of at most `limit` tuples after a key."""
         if self._with_checksums:
-            sums = await self._pages.checksum(after, limit)
-            last = None if sums.last is None else self._key_of(sums.last)
-            begin, end = self._index_range(versions, after, last if sums.rows == limit else None)
-            if versions.is_equal(begin, end, sums.rows, sums.checksum):
-                return _ComparedPage(sums.rows, sums.size, last)
-        tuples = await self._pages.page(after, limit)
+            sums = await self._pages.read_checksum(after, limit)
+            last = None if sums.last_tuple is None else self._key_of(sums.last_tuple)
+            begin, end = self._index_range(versions, after, last if sums.row_count == limit else None)
+            if versions.is_equal(begin, end, sums.row_count, sums.checksum):
+                return _ComparedPage(sums.row_count, sums.size_bytes, last)
+        tuples = await self._pages.read_page(after, limit)
         page = server_page(tuples, self._keys)
         last = page.keys[-1].as_py() if tuples else None
         begin, end = self._index_range(versions, after, last if len(tuples) == limit else None)

@@ -23,7 +23,7 @@ PACKET_LIMIT = 1 << 30
 ANSWER_LIMIT = 1 << 20
 """Longest accepted packet that is decoded to Python objects, in bytes: nested lists take 75 times as much memory."""
 
-_LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_LENGTH_SIZES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Packet:
 def packet_bounds(
     data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
 ) -> tuple[int, int] | None:
-    """Read the length at `begin` and return (begin, end) of the packet after it; None if it is incomplete.
+    """Read the length at `begin` and return (begin, end) of the packet after it; None if not all bytes are there.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def packet_bounds(
 
 
 def length_size(head: int) -> int:
-    """Return how many bytes of a packet's length follow the first byte; 0 if this byte is the length itself.
+    """Return how many bytes of a packet's length follow its first byte `head`; 0 if this byte is the length itself.
 
     Raises
     ------
@@ -80,14 +80,14 @@ def length_size(head: int) -> int:
     """
     if head < 0x80:
         return 0
-    size = _LENGTHS.get(head)
+    size = _LENGTH_SIZES.get(head)
     if size is None:
         raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
     return size
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:
-    """Decode the header and body of a packet, without its length.
+    """Decode the header and body of a packet; `data` begins after the packet's length.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def decode_packet(data: bytes | memoryview) -> Packet:
 
 
 def decode_packet_header(data: bytes | memoryview) -> Packet:
-    """Decode a packet's header and keep its body as bytes; an error packet is decoded completely.
+    """Decode a packet's header and return its body undecoded (`raw_body`); an error packet is decoded completely.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def decode_packet_header(data: bytes | memoryview) -> Packet:
 def encode_packet(
     kind: int, sync: int, body: Mapping[int, Any] | None = None, header: Mapping[int, Any] | None = None
 ) -> bytes:
-    """Return one packet with its length.
+    """Encode one packet: its length, header and body.
 
     Parameters
     ----------

@@ -37,7 +37,10 @@ ME = "00000000-0000-4000-8000-0000000000ff"
 def serving(directory: Path, socket: Path, **other: Any) -> Iterator[Relay]:
     loop = asyncio.new_event_loop()
     how = RelayOptions(
-        "a", directory, Address(path=str(socket)), **({"guest": True, "heartbeat": 0.2} | other)
+        "a",
+        directory,
+        Address(path=str(socket)),
+        **({"allows_guest": True, "heartbeat_seconds": 0.2} | other),
     )
     relay = Relay(how)
     task: list[asyncio.Task[None]] = []
@@ -115,7 +118,7 @@ def test_a_whitelist_is_filtered_at_the_sender(masters: Mesh, tmp_path: Path) ->
         )
         assert (central.spool.vclock or {})[1] >= before[1] + 70
         feed = next(iter(central.feeds.values()))
-        assert feed.rows.counts[2] >= 30
+        assert feed.rows.row_counts[2] >= 30
     _, faults, tuples = read_spool(masters[1], tmp_path / "central")
     assert faults == []
     assert {t[0] for t in tuples} >= set(range(400, 430))

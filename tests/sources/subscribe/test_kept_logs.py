@@ -71,7 +71,7 @@ def test_a_daemon_that_is_away_continues_from_the_logs(masters: Mesh, tmp_path: 
     masters[1].eval(ROTATE)
     with following(how) as replicaset:
         await_all(masters, replicaset)
-        assert replicaset.progress.snapshots == 0
+        assert replicaset.progress.fetched_snapshots == 0
     check(masters, tmp_path / "spool")
 
 
