@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from schemas.cluster_checksum import checksum
@@ -232,6 +233,24 @@ def parse_relay_versions(answer: Packet) -> ServerVersions | None:
         return ServerVersions(str(version), {int(i): str(text) for i, text in by_replica_id.items()})
     except (TypeError, ValueError, AttributeError):
         raise ProtocolError(f"the server versions of a relay are not {{id: version}}: {versions!r}") from None
+
+
+def combined_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
+    """Return the newest version of the peers, and the version of each replica id whose rows come from another version.
+
+    A row counts as of the version of the peer that sends it; its operations are applied by the rules of that version.
+    """
+    newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
+    by_replica_id: dict[int, str] = {}
+    for feed in feeds:
+        by_replica_id |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(
+            feed.versions.by_replica_id
+        )
+    return ServerVersions(newest, {i: version for i, version in by_replica_id.items() if version != newest})
+
+
+def _version_numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _check_peer_has_rows(

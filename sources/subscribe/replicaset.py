@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -32,10 +31,10 @@ from schemas.errors import (
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import TransactionChunk
 from sources.spool.disk_space import DiskSpace
-from sources.spool.spool import ServerVersions, Spool
+from sources.spool.spool import Spool
 from sources.spool.state import REWOUND_PREFIX
 from sources.subscribe.assignment import FeedChooser, FeedDecision, format_assignment, peer_signature
-from sources.subscribe.feed import PeerFeed, fetch_snapshot, start_feed
+from sources.subscribe.feed import PeerFeed, combined_versions, fetch_snapshot, start_feed
 from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
@@ -482,21 +481,3 @@ class ReplicasetSubscription:
             # Not raised: a connection may be the caller. `_step_repeatedly` raises it and so ends the run.
             self._spool_error = error
             self._changed.set()
-
-
-def combined_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
-    """Return the newest version of the peers, and the version of each replica id whose rows come from another version.
-
-    A row counts as of the version of the peer that sends it; its operations are applied by the rules of that version.
-    """
-    newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
-    by_replica_id: dict[int, str] = {}
-    for feed in feeds:
-        by_replica_id |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(
-            feed.versions.by_replica_id
-        )
-    return ServerVersions(newest, {i: version for i, version in by_replica_id.items() if version != newest})
-
-
-def _version_numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:3]))
