@@ -127,7 +127,10 @@ class HonestSubscriber:
     async def subscribe(self, vclock: dict[int, int]) -> None:
         """Connect, as soon as the relay listens, and subscribe to the rows after a vclock."""
         peer = Peer(
-            "relay", Address("127.0.0.1", self._port), "central", PasswordSource(env="RELAY_PASSWORD")
+            "relay",
+            Address("127.0.0.1", self._port),
+            "central",
+            PasswordSource(env_variable="RELAY_PASSWORD"),
         )
         connection = None
         while connection is None:

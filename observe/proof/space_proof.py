@@ -376,7 +376,7 @@ class SpaceComparison:
         await self._wait_for_server(before.vclocks.get(space.replicaset_uuid, {}))
         server_tuples = await self._pages.tuples_by_key(keys)
         await self._rate_limit.wait(len(keys))
-        tables = await self._wait_for_tables((await self._connection.vote()).vclock)
+        tables = await self._wait_for_tables((await self._connection.request_ballot()).vclock)
         table_tuples = tables.tuples_of_keys(space.replicaset_id, space.table, keys)
         differing = {
             key: Difference(key, on_server, in_tables)
@@ -390,7 +390,7 @@ class SpaceComparison:
     async def _wait_for_server(self, vclock: Mapping[int, int]) -> None:
         """Wait until the server has all rows of a vclock; the server may be a replica that lags behind."""
         deadline = time.monotonic() + self._limits.patience
-        while not _covers((await self._connection.vote()).vclock, vclock):
+        while not _covers((await self._connection.request_ballot()).vclock, vclock):
             _raise_after(deadline, "the server does not reach the vclock of the tables")
             await asyncio.sleep(POLL_SECONDS)
 

@@ -58,7 +58,7 @@ class Stream:
     def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
         self.directory, self._limit = directory, limit
         # Without subscribers, only the newest snapshot and the logs after it stay.
-        self._keep = SpoolRetention(max_bytes=0, forget_seconds=forget, keeps_snapshot=True)
+        self._keep = SpoolRetention(max_bytes=0, reader_expiry_seconds=forget, keeps_snapshot=True)
         self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
         self.spool.versions = VERSIONS
         self.served: Served | None = None

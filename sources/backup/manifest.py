@@ -48,9 +48,9 @@ class BackupArchive:
         SHA-256 of the archive's bytes, in lower case.
     is_full : bool
         Whether the archive has a snapshot; otherwise it has only logs.
-    begin : mapping of int to int or None
+    begin_vclock : mapping of int to int or None
         The vclock at which an incremental backup begins; None if the manifest has none.
-    end : mapping of int to int
+    end_vclock : mapping of int to int
         The vclock at which the archive's logs end.
 
     """
@@ -62,8 +62,8 @@ class BackupArchive:
     path: str
     checksum: str | None
     is_full: bool
-    begin: Vclock | None
-    end: Vclock
+    begin_vclock: Vclock | None
+    end_vclock: Vclock
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class ChainGap:
     ----------
     replicaset_uuid, backup_id : str
         Uuid of the replicaset, and id of the backup with the archive after the gap.
-    begin : mapping of int to int or None
+    begin_vclock : mapping of int to int or None
         The vclock at which this archive begins; None if the manifest has none.
     reason : str
         Why the logs are missing.
@@ -170,11 +170,11 @@ class ChainGap:
 
     replicaset_uuid: str
     backup_id: str
-    begin: Vclock | None
+    begin_vclock: Vclock | None
     reason: str
 
     def __str__(self) -> str:
-        begin = "" if self.begin is None else f", which begins at {format_vclock(self.begin)}"
+        begin = "" if self.begin_vclock is None else f", which begins at {format_vclock(self.begin_vclock)}"
         where = f"replicaset {self.replicaset_uuid}: rows are missing before backup {self.backup_id}"
         return f"{where}{begin}: {self.reason}"
 
@@ -233,7 +233,7 @@ def _find_gaps(
         if not archive.is_full:
             reason = _gap_reason(archive, archives_by_id, manifests_by_id)
             if reason is not None:
-                yield ChainGap(archive.replicaset_uuid, archive.backup_id, archive.begin, reason)
+                yield ChainGap(archive.replicaset_uuid, archive.backup_id, archive.begin_vclock, reason)
 
 
 def _gap_reason(
@@ -249,9 +249,9 @@ def _gap_reason(
             return f"backup {link} is missing"
         if link in archives_by_id:
             before = archives_by_id[link]
-            if _comparable_lsns(before.end) == _comparable_lsns(archive.begin or {}):
+            if _comparable_lsns(before.end_vclock) == _comparable_lsns(archive.begin_vclock or {}):
                 return None
-            return f"backup {link} ends at {format_vclock(before.end)}"
+            return f"backup {link} ends at {format_vclock(before.end_vclock)}"
         link = manifests_by_id[link].previous_id
     return "its chain has no earlier backup of the replicaset"
 

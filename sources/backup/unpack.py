@@ -113,9 +113,9 @@ def is_unpacked(into: Path, archive: BackupArchive) -> bool:
 
 
 def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[str]:
-    """Write the files of an archive; return the names of those that are new or longer than before, sorted.
+    """Write the files of an archive; return the paths of those that are new or longer than before.
 
-    The directory is that of `archive_directory`.
+    The paths are relative to `archive_directory`, and sorted by file name.
 
     Raises
     ------

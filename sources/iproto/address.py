@@ -78,14 +78,14 @@ class PasswordSource:
 
     Parameters
     ----------
-    env : str or None
+    env_variable : str or None
         Name of an environment variable.
     file : str or None
         Path of a file with the password in its first line.
 
     """
 
-    env: str | None = None
+    env_variable: str | None = None
     file: str | None = None
 
     def read(self) -> str:
@@ -99,10 +99,12 @@ class PasswordSource:
             The variable or the file is missing or empty, or other users of the machine may write the file.
 
         """
-        if self.env is not None:
-            if self.env not in os.environ:
-                raise ConfigurationError(f"the environment has no variable {self.env}", advice="set it")
-            return _require_password(os.environ[self.env], variable=self.env)
+        if self.env_variable is not None:
+            if self.env_variable not in os.environ:
+                raise ConfigurationError(
+                    f"the environment has no variable {self.env_variable}", advice="set it"
+                )
+            return _require_password(os.environ[self.env_variable], variable=self.env_variable)
         if self.file is None:
             return ""
         try:

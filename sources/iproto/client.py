@@ -46,7 +46,7 @@ class Connection:
         """Send a request and return its answer.
 
         If a stream follows the answer, `sink` receives it. With `is_body_raw`, the body of the answer stays undecoded
-        (`Packet.raw_body`) and may have up to `PACKET_LIMIT` bytes.
+        (`Packet.raw_body`) and may have up to `PACKET_MAX_BYTES` bytes.
 
         Raises
         ------
@@ -66,7 +66,7 @@ class Connection:
             self.wire.abort(error)
             raise error from None
 
-    async def vote(self) -> messages.Ballot:
+    async def request_ballot(self) -> messages.Ballot:
         """Send VOTE and return the answer: the server's vclock, where its oldest log begins, whether it is loading."""
         return messages.parse_ballot(await self.request(Command.VOTE), self.greeting.version)
 

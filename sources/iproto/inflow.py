@@ -17,7 +17,7 @@ import numpy.typing as npt
 from schemas.errors import ProtocolError, StreamGapError
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels import wire as kernel
-from sources.iproto.kernels.rows import walk_snapshot, walk_stream
+from sources.iproto.kernels.rows import convert_snapshot_rows, convert_stream_rows
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.damage import beyond_limit
@@ -68,7 +68,7 @@ class SinkProgress(NamedTuple):
 
     Parameters
     ----------
-    position : int
+    rest_begin : int
         Position in the buffer at which the unprocessed rest begins.
     needed_bytes : int
         Length that the rest must have before the next packet is complete, in bytes.
@@ -78,7 +78,7 @@ class SinkProgress(NamedTuple):
 
     """
 
-    position: int
+    rest_begin: int
     needed_bytes: int
     is_other_packet: bool
 
@@ -112,7 +112,7 @@ class _KernelOutput:
         self.out: Bytes = np.empty(self._least, np.uint8)
         self.state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
-    def take_complete(self) -> Bytes:
+    def take_complete_transactions(self) -> Bytes:
         """Remove and return the complete transactions; the incomplete one stays in the buffer."""
         committed, written = int(self.state[kernel.COMMITTED]), int(self.state[kernel.WRITTEN])
         complete, rest = self.out[:committed].copy(), self.out[committed:written].copy()
@@ -200,7 +200,7 @@ class RowStream:
         state = self._buffers.state
         state[kernel.POSITION] = begin
         while True:
-            status = walk_stream(
+            status = convert_stream_rows(
                 *(buffer, end, self.vclock, self.row_counts, state, self._buffers.out),
                 *(self._transactions, self._times),
             )
@@ -208,7 +208,7 @@ class RowStream:
             if count:
                 ends, replica_ids, last_lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
-                complete = self._buffers.take_complete()
+                complete = self._buffers.take_complete_transactions()
                 self._emit(TransactionChunk(complete, ends, times, replica_ids, last_lsns))
             elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
@@ -280,9 +280,9 @@ class SnapshotStream:
         state = self._buffers.state
         state[kernel.POSITION] = begin
         while True:
-            status = walk_snapshot(buffer, end, self._now, state, self._buffers.out)
+            status = convert_snapshot_rows(buffer, end, self._now, state, self._buffers.out)
             if state[kernel.COMMITTED]:
-                self._emit(self._buffers.take_complete())
+                self._emit(self._buffers.take_complete_transactions())
             elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:

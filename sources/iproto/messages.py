@@ -52,7 +52,7 @@ class Ballot:
     Parameters
     ----------
     vclock : mapping
-        The server's vclock, without component 0.
+        The server's vclock, without replica id 0.
     gc_vclock : mapping
         The vclock at which the server's oldest log begins.
     is_loading : bool
@@ -66,7 +66,7 @@ class Ballot:
 
 
 def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
-    """Return a vclock as it is sent: sorted, without component 0 and without zeros.
+    """Return a vclock as it is sent: sorted, without replica id 0 and without zeros.
 
     Raises
     ------
@@ -175,19 +175,20 @@ def excluded_ids(ids: Iterable[int]) -> list[int]:
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
     """Return the body of an acknowledgement.
 
-    Its vclock is empty for a server that would count the acknowledgement for its quorum (`VCLOCK_ACKS_SINCE`).
+    Its vclock is empty for a server that would count the acknowledgement for its quorum (`VCLOCK_ACKS_SINCE`); a relay
+    never does (`to_relay`).
     """
     has_vclock = to_relay or version >= VCLOCK_ACKS_SINCE
     return {MessageKey.VCLOCK: vclock_to_send(vclock) if has_vclock else {}}
 
 
 def answer_vclock(packet: Packet) -> dict[int, int]:
-    """Return the vclock of an answer, without component 0."""
+    """Return the vclock of an answer, without replica id 0."""
     return parse_vclock_map(packet.body.get(MessageKey.VCLOCK))
 
 
 def parse_vclock_map(value: object) -> dict[int, int]:
-    """Check a decoded vclock and return it without component 0.
+    """Check a decoded vclock and return it without replica id 0.
 
     Raises
     ------

@@ -17,10 +17,10 @@ import msgpack
 from schemas.errors import ProtocolError
 from schemas.iproto import TYPE_ERROR, HeaderKey
 
-PACKET_LIMIT = 1 << 30
-"""Longest accepted packet, in bytes."""
+PACKET_MAX_BYTES = 1 << 30
+"""Longest accepted packet."""
 
-ANSWER_LIMIT = 1 << 20
+ANSWER_MAX_BYTES = 1 << 20
 """Longest accepted packet that is decoded to Python objects, in bytes: nested lists take 75 times as much memory."""
 
 _LENGTH_SIZES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
@@ -44,7 +44,7 @@ class Packet:
 
 
 def packet_bounds(
-    data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
+    data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_MAX_BYTES
 ) -> tuple[int, int] | None:
     """Read the length at `begin` and return (begin, end) of the packet after it; None if not all bytes are there.
 
@@ -69,8 +69,8 @@ def packet_bounds(
     return (at, at + length) if at + length <= end else None
 
 
-def length_size(head: int) -> int:
-    """Return how many bytes of a packet's length follow its first byte `head`; 0 if this byte is the length itself.
+def length_size(first_byte: int) -> int:
+    """Return how many bytes of a packet's length follow its first byte; 0 if this byte is the length itself.
 
     Raises
     ------
@@ -78,11 +78,11 @@ def length_size(head: int) -> int:
         No length begins with this byte.
 
     """
-    if head < 0x80:
+    if first_byte < 0x80:
         return 0
-    size = _LENGTH_SIZES.get(head)
+    size = _LENGTH_SIZES.get(first_byte)
     if size is None:
-        raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+        raise ProtocolError(f"no packet's length begins with byte {first_byte:#04x}")
     return size
 
 

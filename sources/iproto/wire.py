@@ -33,8 +33,8 @@ from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
 from sources.iproto.inflow import Sink
 from sources.iproto.messages import REPLICA_IDS, printable
 from sources.iproto.packet import (
-    ANSWER_LIMIT,
-    PACKET_LIMIT,
+    ANSWER_MAX_BYTES,
+    PACKET_MAX_BYTES,
     Packet,
     decode_packet,
     decode_packet_header,
@@ -224,7 +224,9 @@ class WireProtocol(asyncio.BufferedProtocol):
     def _process_packet(self) -> bool:
         data = self._buffer.data
         is_body_raw = self._sink is None and bool(self._pending_answers) and self._pending_answers[0][2]
-        frame = packet_bounds(data, self._begin, self._end, PACKET_LIMIT if is_body_raw else ANSWER_LIMIT)
+        frame = packet_bounds(
+            data, self._begin, self._end, PACKET_MAX_BYTES if is_body_raw else ANSWER_MAX_BYTES
+        )
         if frame is None:
             self._make_room(2 * (self._end - self._begin))
             return False

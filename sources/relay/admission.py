@@ -37,7 +37,7 @@ class ConnectionLimiter:
     wrong_passwords: int = 0
     _connections: dict[AdmittedConnection, None] = field(default_factory=dict)
     _counts_by_address: Counter[str] = field(default_factory=Counter)
-    _next_guess_at: dict[str, float] = field(default_factory=dict)
+    _next_password_at: dict[str, float] = field(default_factory=dict)
     """For each client address, the time from which it may send the next password."""
 
     @property
@@ -75,19 +75,19 @@ class ConnectionLimiter:
             if self._counts_by_address[connection.address] == 0:
                 del self._counts_by_address[connection.address]
 
-    def seconds_before_guess(self, address: str, now: float) -> float:
+    def seconds_before_password(self, address: str, now: float) -> float:
         """Return the seconds to wait before a password from this address is checked.
 
         `now` is the time by any clock, in seconds. The next password from the address must wait longer, unless
         `record_right_password` is called.
         """
-        at = max(now, self._next_guess_at.pop(address, now))
-        self._next_guess_at[address] = at + self.limits.password_delay_seconds
-        if len(self._next_guess_at) > MAX_ADDRESSES:
-            del self._next_guess_at[next(iter(self._next_guess_at))]
+        at = max(now, self._next_password_at.pop(address, now))
+        self._next_password_at[address] = at + self.limits.password_delay_seconds
+        if len(self._next_password_at) > MAX_ADDRESSES:
+            del self._next_password_at[next(iter(self._next_password_at))]
         return at - now
 
     def record_right_password(self, address: str) -> None:
         """Cancel the delay before the next password from an address, because its last one was right."""
-        if address in self._next_guess_at:
-            self._next_guess_at[address] -= self.limits.password_delay_seconds
+        if address in self._next_password_at:
+            self._next_password_at[address] -= self.limits.password_delay_seconds

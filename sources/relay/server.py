@@ -146,22 +146,22 @@ class Relay:
             for uuid in disconnected:
                 del self._written_acks[uuid]
 
-    async def _write_ack(self, uuid: str, acknowledged: dict[int, int]) -> None:
+    async def _write_ack(self, subscriber_uuid: str, vclock: dict[int, int]) -> None:
         """Write a connected subscriber's acknowledgement; renew an equal one, so that it does not expire.
 
         A failed write is repeated by the next call; until then, the daemon removes no files with newer rows.
         """
-        spool, reader = self.options.directory, f"{SUBSCRIBER_PREFIX}{uuid}"
+        spool, reader = self.options.directory, f"{SUBSCRIBER_PREFIX}{subscriber_uuid}"
         try:
-            if self._written_acks.get(uuid) == acknowledged and renew_ack(spool, reader):
+            if self._written_acks.get(subscriber_uuid) == vclock and renew_ack(spool, reader):
                 return
-            await asyncio.to_thread(write_ack, spool, reader, acknowledged)
+            await asyncio.to_thread(write_ack, spool, reader, vclock)
         except OSError as error:
             if str(error) != self.ack_error:
                 logger.error("%s: an acknowledgement cannot be written: %s", self.options.name, error)
             self.ack_error = str(error)
         else:
-            self._written_acks[uuid], self.ack_error = acknowledged, None
+            self._written_acks[subscriber_uuid], self.ack_error = vclock, None
 
     async def _accept(
         self, listener: socket.socket, context: ssl.SSLContext | None, tasks: asyncio.TaskGroup

@@ -156,7 +156,7 @@ class RelaySession:
                 await self._authenticate(packet)
                 await self._send(encode_packet(0, packet.sync, {}))
             case Command.VOTE:
-                await self._send(encode_packet(0, packet.sync, {MessageKey.BALLOT: self._ballot()}))
+                await self._send(encode_packet(0, packet.sync, {MessageKey.BALLOT: self._ballot_body()}))
             case Command.ID:
                 body: dict[int, Any] = {
                     MessageKey.VERSION: 0,
@@ -166,7 +166,9 @@ class RelaySession:
                 await self._send(encode_packet(0, packet.sync, body))
             case Command.SELECT:
                 self._check_access()
-                await self._send(encode_packet(0, packet.sync, {MessageKey.DATA: self._select(packet.body)}))
+                await self._send(
+                    encode_packet(0, packet.sync, {MessageKey.DATA: self._select_tuples(packet.body)})
+                )
             case Command.FETCH_SNAPSHOT:
                 self._check_access()
                 await self._send_snapshot(packet)
@@ -179,7 +181,7 @@ class RelaySession:
     async def _authenticate(self, packet: Packet) -> None:
         user, raw = _parse_auth(packet)
         address, limits = self._admitted.address, self._options.limits
-        wait = self._limiter.seconds_before_guess(address, time.monotonic())
+        wait = self._limiter.seconds_before_password(address, time.monotonic())
         if wait > limits.authentication_seconds:
             raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
         await asyncio.sleep(wait)
@@ -203,7 +205,7 @@ class RelaySession:
             False  # a guest with the right to subscribe counts as authenticated
         )
 
-    def _ballot(self) -> dict[int, Any]:
+    def _ballot_body(self) -> dict[int, Any]:
         return {
             BallotKey.IS_RO_CFG: True,
             BallotKey.IS_LOADING: self._catalog.replicaset_uuid is None,
@@ -211,7 +213,7 @@ class RelaySession:
             BallotKey.GC_VCLOCK: self._catalog.gc_vclock,
         }
 
-    def _select(self, body: Mapping[int, Any]) -> list[Any]:
+    def _select_tuples(self, body: Mapping[int, Any]) -> list[Any]:
         space, key = body.get(MessageKey.SPACE_ID), body.get(MessageKey.KEY) or []
         if not isinstance(key, list):
             raise RefusalError(INVALID, "Invalid MsgPack - request body")
@@ -257,7 +259,7 @@ class RelaySession:
             )
         self.subscriber, self._admitted.is_unauthenticated = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
-            await self._send_cluster(packet.sync, body[MessageKey.CLUSTER_CRC32])
+            await self._send_cluster_info(packet.sync, body[MessageKey.CLUSTER_CRC32])
         logs = LogPackets(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
@@ -307,7 +309,7 @@ class RelaySession:
             except AggregatorError:
                 return
 
-    async def _send_cluster(self, sync: int, subscriber_checksum: object) -> None:
+    async def _send_cluster_info(self, sync: int, subscriber_checksum: object) -> None:
         """Send the spool's {replica id: instance uuid}, or an empty map if the subscriber's has the same checksum."""
         cluster = dict(sorted(self._catalog.cluster.items()))
         if subscriber_checksum == checksum(cluster):
@@ -374,4 +376,4 @@ def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
 
 
 def _encode_versions(versions: ServerVersions) -> list[Any]:
-    return [versions.version, dict(versions.by_replica_id)]
+    return [versions.main_version, dict(versions.by_replica_id)]

@@ -132,7 +132,7 @@ def remove_expired_acks(spool: Path, retention: SpoolRetention, now: float) -> d
         for name, ack in acks.items()
         if name.startswith(SUBSCRIBER_PREFIX)
         and name not in retention.required_readers
-        and now - ack.modified_at >= retention.forget_seconds
+        and now - ack.modified_at >= retention.reader_expiry_seconds
     }
     for name in expired:
         (spool / ACKS_FOLDER / f"{name}.json").unlink(missing_ok=True)

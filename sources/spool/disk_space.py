@@ -26,7 +26,7 @@ from sources.xlog.format.vclock import is_at_most, shared
 
 logger = logging.getLogger(__name__)
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a write that mean that the disk is full."""
 
 
@@ -41,14 +41,14 @@ def removable_files(
 
     `snapshots` and `logs` are all files of the spool in log order; `now` is in seconds since 1970 UTC.
     """
-    closed = logs[:-1]
+    closed_logs = logs[:-1]
     counting_acks = {
         name: a
         for name, a in acks.items()
-        if name in retention.required_readers or now - a.modified_at < retention.forget_seconds
+        if name in retention.required_readers or now - a.modified_at < retention.reader_expiry_seconds
     }
     if counting_acks or retention.required_readers:
-        old_logs = _acknowledged_logs(closed, logs, counting_acks, retention.required_readers)
+        old_logs = _acknowledged_logs(closed_logs, logs, counting_acks, retention.required_readers)
     else:
         old_logs = _logs_beyond_limits(snapshots, logs, retention, now)
     if retention.keeps_snapshot:
@@ -62,7 +62,7 @@ def removable_files(
 
 
 def _acknowledged_logs(
-    closed: Sequence[SpoolFile],
+    closed_logs: Sequence[SpoolFile],
     logs: Sequence[SpoolFile],
     acks: Mapping[str, ReaderAck],
     readers: frozenset[str],
@@ -70,7 +70,7 @@ def _acknowledged_logs(
     if readers - acks.keys():
         return []
     old_logs = []
-    for file, following in zip(closed, logs[1:], strict=True):
+    for file, following in zip(closed_logs, logs[1:], strict=True):
         if not all(is_at_most(shared(following.meta.vclock), ack.vclock) for ack in acks.values()):
             break
         old_logs.append(file)
@@ -92,8 +92,8 @@ def _logs_beyond_limits(
     return old_logs
 
 
-def _ends_before_snapshot(file: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
-    following = logs[logs.index(file) + 1]
+def _ends_before_snapshot(log: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
+    following = logs[logs.index(log) + 1]
     return is_at_most(shared(following.meta.vclock), shared(snapshot.meta.vclock))
 
 
@@ -119,7 +119,7 @@ class DiskSpace:
         self._directory, self._reserve = directory, reserve
         self._last_failed_bytes = 0
 
-    def check_fits(self, written_bytes: int = 0) -> None:
+    def check_snapshot_fits(self, written_bytes: int = 0) -> None:
         """Check that the rest of a snapshot fits on the disk, when `written_bytes` of it are already written.
 
         Raises

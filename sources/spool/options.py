@@ -24,7 +24,7 @@ class SpoolRetention:
         If there are no readers: maximum total size of the files, in bytes; None: there is no such limit.
     max_age_seconds : float or None
         If there are no readers: seconds after its last write until a file is removed; None: there is no such limit.
-    forget_seconds : float
+    reader_expiry_seconds : float
         Seconds after its last acknowledgement until a reader that is not in `required_readers` is ignored.
     keeps_snapshot : bool
         Whether the newest snapshot and all logs after it always stay, for new readers such as subscribers of a relay.
@@ -34,7 +34,7 @@ class SpoolRetention:
     required_readers: frozenset[str] = frozenset()
     max_bytes: int | None = None
     max_age_seconds: float | None = None
-    forget_seconds: float = 86400.0
+    reader_expiry_seconds: float = 86400.0
     keeps_snapshot: bool = False
 
 

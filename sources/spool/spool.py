@@ -47,14 +47,14 @@ class ServerVersions:
 
     Parameters
     ----------
-    version : str
+    main_version : str
         The version of most rows, such as `2.6.0`.
     by_replica_id : mapping of int to str
-        {replica id: version} for ids whose rows come from a peer with another version than `version`.
+        {replica id: version} for ids whose rows come from a peer with another version than `main_version`.
 
     """
 
-    version: str
+    main_version: str
     by_replica_id: Mapping[int, str] = field(default_factory=dict)
 
     @staticmethod
@@ -65,7 +65,7 @@ class ServerVersions:
     def header_lines(self) -> dict[str, str]:
         """Return {key: value} of the header lines that name these versions."""
         peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_replica_id)} if self.by_replica_id else {}
-        return {"Version": self.version, **peers}
+        return {"Version": self.main_version, **peers}
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Spool:
                 if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
                     self._close_log()
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._handle_write_error(error) from error
 
     def flush_point(self) -> FlushPoint | None:
         """Return the end of the written rows, up to which the log must be flushed; None if all rows are flushed."""
@@ -256,7 +256,7 @@ class Spool:
         """Record that flushing failed: truncate the log to its durable part, and return the error to raise."""
         if self._writer is not None:
             self._writer.is_sound = False
-        return self._write_error(error)
+        return self._handle_write_error(error)
 
     def create_snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
         """Return a writer of a new snapshot at a vclock; after closing it, the caller calls `continue_from`.
@@ -379,16 +379,16 @@ class Spool:
         kind: str,
         vclock: Mapping[int, int],
         versions: ServerVersions,
-        previous: Mapping[int, int] | None = None,
+        prev_vclock: Mapping[int, int] | None = None,
     ) -> Meta:
         if self.instance_uuid is None:
             raise SpoolError("the spool has no instance uuid", spool=str(self.directory))
         other = versions.header_lines()
         if self.replicaset_uuid is not None:
             other[REPLICASET_KEY] = self.replicaset_uuid
-        return Meta(kind, "0.13", self.instance_uuid, vclock, previous, other)
+        return Meta(kind, "0.13", self.instance_uuid, vclock, prev_vclock, other)
 
-    def _write_error(self, error: OSError) -> SpoolError:
+    def _handle_write_error(self, error: OSError) -> SpoolError:
         writer = self._writer
         if error.errno in NO_ROOM and (writer is None or writer.is_sound):
             return SpoolFullError(

@@ -99,12 +99,12 @@ class FeedChooser:
         ids = frozenset(self.owners)
         ballots = {uuid: link.ballot for uuid, link in ready_links.items() if link.ballot is not None}
         spool_vclocks = {uuid: ready_links[uuid].spool_vclock_at_vote for uuid in ballots}
-        feedable, lost_ids, accepted_behind_ids = self._find_feedable(
+        feedable_by_peer, lost_ids, accepted_behind_ids = self._find_feedable(
             ballots, spool_vclocks, vclock, {u for u, seen in lacking_logs.items() if seen == dict(vclock)}
         )
         for uuid, feed_ids in current.items():  # a running stream proves that its peer can feed the ids
-            if uuid in feedable:
-                feedable[uuid] |= ids if feed_ids is None else feed_ids & ids
+            if uuid in feedable_by_peer:
+                feedable_by_peer[uuid] |= ids if feed_ids is None else feed_ids & ids
         self._gap_since = (self._gap_since or now) if lost_ids else None
         is_complete = len(ready_links) == len(self.options.peers)
         is_overdue = (
@@ -114,15 +114,19 @@ class FeedChooser:
         if self.options.feed is FeedMode.OWN_PEER:
             current_ids = {uuid: feed_ids for uuid, feed_ids in current.items() if feed_ids is not None}
             return FeedDecision(
-                assign_ids(list(ready_links), self.owners, current_ids, self.options.orphans, feedable),
+                assign_ids(
+                    list(ready_links), self.owners, current_ids, self.options.orphans, feedable_by_peer
+                ),
                 needs_snapshot,
                 accepted_behind_ids,
             )
         leader = next(iter(current), None)
-        if leader is not None and self._is_stuck(leader, ready_links, now):
-            others = {uuid: feed_ids for uuid, feed_ids in feedable.items() if uuid != leader}
-            feedable = others if choose_leader(list(others), ids, None, ballots, others) else feedable
-        assignment = choose_leader(list(ready_links), ids, leader, ballots, feedable)
+        if leader is not None and self._is_leader_stuck(leader, ready_links, now):
+            others = {uuid: feed_ids for uuid, feed_ids in feedable_by_peer.items() if uuid != leader}
+            feedable_by_peer = (
+                others if choose_leader(list(others), ids, None, ballots, others) else feedable_by_peer
+            )
+        assignment = choose_leader(list(ready_links), ids, leader, ballots, feedable_by_peer)
         return FeedDecision(dict.fromkeys(assignment), needs_snapshot, accepted_behind_ids)
 
     def _find_feedable(
@@ -143,20 +147,20 @@ class FeedChooser:
             for i in ids
             if self.owners[i] not in ballots and all(i in feed_ids for feed_ids in behind.values())
         )
-        feedable: dict[str, frozenset[int]] = {}
+        feedable_by_peer: dict[str, frozenset[int]] = {}
         for uuid, ballot in ballots.items():
             missing = peer_fitness(ballot, vclock, ids).lost_log_starts.keys() | (
                 behind[uuid] - accepted_behind_ids
             )
-            feedable[uuid] = frozenset() if uuid in lacking_logs else ids - missing
+            feedable_by_peer[uuid] = frozenset() if uuid in lacking_logs else ids - missing
         lost_ids = {
             i
             for i in ids
             if any(ballot.vclock.get(i, 0) > vclock.get(i, 0) for ballot in ballots.values())
-            and not any(i in feed_ids for feed_ids in feedable.values())
+            and not any(i in feed_ids for feed_ids in feedable_by_peer.values())
             and not any(i in behind[uuid] for uuid in ballots if uuid not in lacking_logs)
         }
-        return feedable, lost_ids, accepted_behind_ids
+        return feedable_by_peer, lost_ids, accepted_behind_ids
 
     def is_every_id_fed(self, current: IdsByPeer) -> bool:
         """Return whether each replica id is fed by a peer; `current` has the running streams.
@@ -194,7 +198,7 @@ class FeedChooser:
         owners |= dict.fromkeys(vclock, "") | dict(newest.cluster)
         return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
-    def _is_stuck(self, leader: str, ready_links: Mapping[str, PeerLink], now: float) -> bool:
+    def _is_leader_stuck(self, leader: str, ready_links: Mapping[str, PeerLink], now: float) -> bool:
         """Return whether the leader got no rows of some id for `patience_seconds` although another peer has more."""
         ballot = ready_links[leader].ballot if leader in ready_links else None
         if ballot is None:
@@ -221,7 +225,7 @@ def assign_ids(
     owners: Mapping[int, str],
     current: Assignment | None = None,
     orphans: OrphanPolicy = OrphanPolicy.LAST,
-    feedable: Mapping[str, Collection[int]] | None = None,
+    feedable_by_peer: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, frozenset[int]]:
     """Assign each replica id to one peer.
 
@@ -238,7 +242,7 @@ def assign_ids(
         The current assignment.
     orphans : OrphanPolicy
         Which peer gets a new orphan.
-    feedable : mapping, optional
+    feedable_by_peer : mapping, optional
         For each peer, the ids that it can feed, because it has their logs and is not behind the spool. None: each peer
         can feed all ids.
 
@@ -253,7 +257,9 @@ def assign_ids(
     current_peers = {id_: peer for peer, ids in (current or {}).items() for id_ in ids}
     unassigned = []
     for id_ in sorted(owners):
-        candidates = [peer for peer in order if feedable is None or id_ in feedable.get(peer, ())]
+        candidates = [
+            peer for peer in order if feedable_by_peer is None or id_ in feedable_by_peer.get(peer, ())
+        ]
         if owners[id_] in candidates:
             result[owners[id_]].add(id_)
         elif current_peers.get(id_) in candidates:
@@ -275,7 +281,7 @@ def choose_leader(
     ids: Collection[int],
     current: str | None,
     ballots: Mapping[str, Ballot],
-    feedable: Mapping[str, Collection[int]],
+    feedable_by_peer: Mapping[str, Collection[int]],
 ) -> dict[str, frozenset[int]]:
     """Assign all ids to one peer that can feed them: to the current leader, or else to the peer with the most rows.
 
@@ -289,7 +295,7 @@ def choose_leader(
         Uuid of the current leader.
     ballots : mapping
         The ballot of each peer.
-    feedable : mapping
+    feedable_by_peer : mapping
         For each peer, the ids that it can feed; only a peer that can feed all ids is chosen.
 
     Returns
@@ -298,7 +304,7 @@ def choose_leader(
         The chosen peer with all ids; empty if no peer can feed them all.
 
     """
-    candidates = [peer for peer in peers if frozenset(feedable.get(peer, ())) >= frozenset(ids)]
+    candidates = [peer for peer in peers if frozenset(feedable_by_peer.get(peer, ())) >= frozenset(ids)]
     if not candidates:
         return {}
     chosen = (
@@ -321,7 +327,7 @@ class PeerFitness:
 
     Parameters
     ----------
-    feedable : frozenset of int
+    feedable_ids : frozenset of int
         Ids whose lsn in the start vclock is between the lsn in the peer's gc vclock and that in its vclock.
     lost_log_starts : mapping of int to int
         For each id whose logs the peer no longer has, the lsn after which the peer's logs begin.
@@ -330,7 +336,7 @@ class PeerFitness:
 
     """
 
-    feedable: frozenset[int]
+    feedable_ids: frozenset[int]
     lost_log_starts: Mapping[int, int]
     last_lsns_behind: Mapping[int, int]
 

@@ -29,7 +29,7 @@ from sources.iproto.client import Connection, connect
 from sources.iproto.inflow import RowStream, SnapshotStream, TransactionChunk
 from sources.iproto.messages import Ballot, Subscription, answer_vclock, parse_cluster_info
 from sources.iproto.packet import Packet
-from sources.spool.disk_space import NO_ROOM, DiskSpace
+from sources.spool.disk_space import DISK_FULL_ERRNOS, DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe.assignment import peer_fitness, start_vclock
 from sources.subscribe.history import PeerHistory, compare_history
@@ -114,7 +114,7 @@ async def start_feed(
     instance_uuid: str,
     timing: Timing,
     origins: frozenset[str],
-    emit: Callable[[PeerFeed, TransactionChunk], None],
+    on_chunk: Callable[[PeerFeed, TransactionChunk], None],
     history: PeerHistory,
     limit: int = BLOCK_LIMIT,
 ) -> PeerFeed:
@@ -136,7 +136,7 @@ async def start_feed(
     timing : Timing
     origins : frozenset of str
         Uuids of the instances whose rows a relay sends; empty: all. A Tarantool sends all rows.
-    emit : callable
+    on_chunk : callable
         Called with the stream and each chunk of transactions that it receives.
     history : PeerHistory
         Fingerprints of rows that the peer sent before; the peer's rows are compared with them once per connection of
@@ -158,7 +158,7 @@ async def start_feed(
     def receive(chunk: TransactionChunk) -> None:
         # The first rows may come in the same read as the answer, before `feed` is set.
         if is_started:
-            emit(feed, chunk)
+            on_chunk(feed, chunk)
         else:
             early_chunks.append(chunk)
 
@@ -167,7 +167,7 @@ async def start_feed(
     try:
         if connection.greeting.instance_uuid != link.uuid:
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
-        ballot = await connection.vote()
+        ballot = await connection.request_ballot()
         _check_peer_has_rows(link, ballot, checked_ids, vclock)
         await _check_history(link, ballot, checked_ids, vclock, instance_uuid, history, limit)
         rows = RowStream(vclock, receive, link.name, limit)
@@ -188,7 +188,7 @@ async def start_feed(
     feed.versions = parse_relay_versions(answer) or feed.versions
     is_started = True
     for chunk in early_chunks:
-        emit(feed, chunk)
+        on_chunk(feed, chunk)
     return feed
 
 
@@ -240,10 +240,10 @@ def combined_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
 
     A row counts as of the version of the peer that sends it; its operations are applied by the rules of that version.
     """
-    newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
+    newest = max((feed.versions.main_version for feed in feeds), key=_version_numbers)
     by_replica_id: dict[int, str] = {}
     for feed in feeds:
-        by_replica_id |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(
+        by_replica_id |= dict.fromkeys(feed.ids or (), feed.versions.main_version) | dict(
             feed.versions.by_replica_id
         )
     return ServerVersions(newest, {i: version for i, version in by_replica_id.items() if version != newest})
@@ -303,7 +303,7 @@ class _SnapshotWriter:
 
 def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -> SpoolError:
     """Return the exception for an error of writing a snapshot: SpoolFullError if the disk is full."""
-    if error.errno in NO_ROOM:
+    if error.errno in DISK_FULL_ERRNOS:
         return disk_space.full_error(writer.position, error.strerror or "no room")
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
@@ -323,7 +323,7 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
         The snapshot cannot be written.
 
     """
-    disk_space.check_fits()
+    disk_space.check_snapshot_fits()
     output = _SnapshotWriter(disk_space)
     rows = SnapshotStream(output.write, link.name, limit=spool.options.max_block_bytes)
     # A server with pending synchronous transactions answers after they are confirmed or rolled back.
@@ -339,7 +339,7 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
             end = connection.wire.end_of_stream
             while not end.done():
                 await asyncio.wait([end], timeout=DISK_CHECK_SECONDS)
-                disk_space.check_fits(writer.position)
+                disk_space.check_snapshot_fits(writer.position)
                 if (
                     asyncio.get_running_loop().time() - connection.wire.last_received_at
                     > 4 * link.timing.answer_seconds

@@ -34,7 +34,7 @@ from sources.subscribe.link import PeerLink
 HISTORY_FILE = "history.json"
 FINGERPRINTS_PER_ID = 3
 """Maximum number of fingerprints that are stored per peer and replica id."""
-FINGERPRINT_SECONDS = 1.0
+FINGERPRINT_INTERVAL_SECONDS = 1.0
 """Least time between two stored fingerprints, in seconds; only the newest one may follow sooner."""
 MAX_HASHED_BYTES = 1 << 20
 """Size in bytes of the longest transaction whose last row gets a fingerprint."""
@@ -64,17 +64,17 @@ class RowFingerprint:
     at: float = 0.0
 
 
-def last_row_fingerprints(chunk: TransactionChunk, at: float) -> Iterator[RowFingerprint]:
-    """Yield a fingerprint of the last row of each replica id in a chunk; `at` is when the chunk was received."""
+def last_row_fingerprints(chunk: TransactionChunk, received_at: float) -> Iterator[RowFingerprint]:
+    """Yield a fingerprint of the last row of each replica id in a chunk that was received at this time."""
     for id_ in np.unique(chunk.replica_ids):
         number = int(np.flatnonzero(chunk.replica_ids == id_)[-1])
         begin = int(chunk.ends[number - 1]) if number else 0
         end = int(chunk.ends[number])
         if end - begin <= MAX_HASHED_BYTES:
-            yield _fingerprint_of_last_row(chunk.rows[begin:end].tobytes(), int(id_), at)
+            yield _fingerprint_of_last_row(chunk.rows[begin:end].tobytes(), int(id_), received_at)
 
 
-def _fingerprint_of_last_row(rows: bytes, replica_id: int, at: float) -> RowFingerprint:
+def _fingerprint_of_last_row(rows: bytes, replica_id: int, received_at: float) -> RowFingerprint:
     """Return a fingerprint of the last row of a transaction; `rows` are its rows, encoded as in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, raw=True, max_buffer_size=0)
     unpacker.feed(rows)
@@ -86,7 +86,7 @@ def _fingerprint_of_last_row(rows: bytes, replica_id: int, at: float) -> RowFing
             unpacker.skip()
     kind, lsn = header[HeaderKey.TYPE], header[HeaderKey.LSN]
     digest = hashlib.blake2b(bytes([kind]) + rows[begin:], digest_size=16).hexdigest()
-    return RowFingerprint(replica_id, lsn - header.get(HeaderKey.TSN, 0), lsn, digest, at)
+    return RowFingerprint(replica_id, lsn - header.get(HeaderKey.TSN, 0), lsn, digest, received_at)
 
 
 class PeerHistory:
@@ -137,9 +137,9 @@ class PeerHistory:
         self._fingerprints, self._is_saved = {}, True
         self._path.unlink(missing_ok=True)
 
-    def record_chunk(self, peer_uuid: str, chunk: TransactionChunk, at: float) -> None:
-        """Add fingerprints of the last rows of a chunk that a peer sent at the time `at` of a monotonic clock."""
-        for fingerprint in last_row_fingerprints(chunk, at):
+    def record_chunk(self, peer_uuid: str, chunk: TransactionChunk, received_at: float) -> None:
+        """Add fingerprints of the last rows of a chunk that a peer sent; the time is of a monotonic clock."""
+        for fingerprint in last_row_fingerprints(chunk, received_at):
             self._add_fingerprint(peer_uuid, fingerprint)
             self._is_saved = False
 
@@ -173,7 +173,7 @@ class PeerHistory:
             fingerprints.pop()
         if (
             len(fingerprints) > 1
-            and fingerprint.at - fingerprints[-2].at < FINGERPRINT_SECONDS
+            and fingerprint.at - fingerprints[-2].at < FINGERPRINT_INTERVAL_SECONDS
             and fingerprint.at
         ):
             fingerprints.pop()

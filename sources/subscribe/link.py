@@ -26,7 +26,7 @@ from sources.subscribe.options import Timing
 
 logger = logging.getLogger(__name__)
 
-RETENTION_SECONDS = 5.0
+RETENTION_POLL_SECONDS = 5.0
 """Seconds between two requests for the vclock after which a peer retains logs for this daemon."""
 
 
@@ -123,7 +123,7 @@ class PeerLink:
         self.connection_count += 1
         while True:
             asked_at, spool_vclock_at_vote = time.time(), dict(self._spool.vclock or {})
-            ballot = await connection.vote()
+            ballot = await connection.request_ballot()
             if not ballot.is_loading and asyncio.get_running_loop().time() >= self._feeds_not_before:
                 await self._record_ballot(ballot, spool_vclock_at_vote, connection)
                 self._on_change(self, asked_at)
@@ -137,7 +137,7 @@ class PeerLink:
             self.replicaset_uuid = await connection.replicaset_uuid()
         # Read each time: the vclock does not change when an id is assigned to another instance.
         await self._read_cluster(connection)
-        await self._read_retention(connection)
+        await self._read_retained_vclock(connection)
         self.ballot, self.spool_vclock_at_vote, self.error = ballot, spool_vclock_at_vote, None
         self._backoff.reset()
         if previous is None:
@@ -149,14 +149,14 @@ class PeerLink:
         if checksum(cluster) != self._checksum:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
-    async def _read_retention(self, connection: Connection) -> None:
-        """Request the vclock after which the peer retains logs for this daemon, at most once per `RETENTION_SECONDS`.
+    async def _read_retained_vclock(self, connection: Connection) -> None:
+        """Request the vclock after which the peer retains logs for this daemon; only the status uses it.
 
-        Only the status uses the answer.
+        Within `RETENTION_POLL_SECONDS` of the last request, do nothing.
         """
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
         if uuid is not None and now >= self._next_retention_request:
-            self._next_retention_request = now + RETENTION_SECONDS
+            self._next_retention_request = now + RETENTION_POLL_SECONDS
             try:
                 self.retained_vclock = await connection.retained_logs_vclock(uuid)
             except ServerError:  # a server whose schema was not upgraded has no such space

@@ -48,7 +48,9 @@ class StreamQueue:
     _chunks: deque[TransactionChunk] = field(default_factory=deque)
     _newest_time: float = NEVER
     _complete_until: float = NEVER
+    """When the last VOTE was sent whose vclock is received."""
     _votes: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
+    """(time, vclock) of each VOTE whose vclock is not received yet: when it was sent, and its answer; oldest first."""
 
     def add(self, chunk: TransactionChunk, max_time: float = float("inf")) -> float:
         """Add a chunk of the stream; return by how many seconds its newest timestamp exceeds `max_time`, or 0.

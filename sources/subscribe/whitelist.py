@@ -114,7 +114,7 @@ class OriginWhitelist:
             later_owners = first_owners(later)
             treatments = np.full(VCLOCK_MAX, kernel.UNKNOWN, np.int64)
             for id_ in np.flatnonzero(np.bincount(chunk.replica_ids, minlength=VCLOCK_MAX)).tolist():
-                treatments[id_] = self._treatment(id_, senders, later_owners)
+                treatments[id_] = self._treatment_of_id(id_, senders, later_owners)
             if not output.extend(number + 1, treatments):
                 break
             for row in cluster_rows:
@@ -132,7 +132,7 @@ class OriginWhitelist:
         )
         return FilteredRows(written, error)
 
-    def _treatment(
+    def _treatment_of_id(
         self, id_: int, senders: Collection[RowSender], later_owners: Mapping[int, str | None]
     ) -> int:
         sender = next((one for one in senders if one.ids is None or id_ in one.ids), None)

@@ -1,7 +1,7 @@
 """Numba kernels that replace rows of unwanted instances by NOPs, in transactions that are encoded as in a log.
 
-`sources.subscribe.whitelist` decides which instances are unwanted. The rows were checked before (`rows.walk_stream`).
-The kernels read nothing outside of the rows, whatever their bytes are.
+`sources.subscribe.whitelist` decides which instances are unwanted. The rows were checked before
+(`rows.convert_stream_rows`). The kernels read nothing outside of the rows, whatever their bytes are.
 """
 
 from __future__ import annotations
@@ -101,18 +101,19 @@ def replace_unwanted_rows(
     stop : int
         Index of the transaction before which the kernel ends.
     treatments : int64[32]
-        For each replica id `SENT`, `AS_NOP` or `UNKNOWN`.
+        For each replica id, what happens to its rows: `SENT`, `AS_NOP` or `UNKNOWN` (`kernels.wire`).
     state : int64[STATE_SIZE]
         COUNT: index of the next transaction; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have.
     out : uint8[]
-        Output for the rows.
+        Output: the copied and replaced rows.
     out_ends : int64[n]
         Output: the end of each transaction in `out`.
 
     Returns
     -------
     int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or a kind of
+        damage.
 
     """
     data, to = address_of(rows), address_of(out)

@@ -3,10 +3,10 @@
     packet  mp_uint length, header with SYNC, body
     log     header without SYNC and SCHEMA_VERSION, body
 
-`walk_stream` converts the rows of SUBSCRIBE: it copies complete transactions above the vclock, and stops if an lsn is
-missing. `walk_snapshot` converts the rows of FETCH_SNAPSHOT, which have neither lsn nor timestamp. Like a checkpoint of
-Tarantool it numbers them from 0 (0 itself is omitted) and gives them equal timestamps (`checkpoint_write_row` in
-`src/box/memtx_engine.c`).
+`convert_stream_rows` converts the rows of SUBSCRIBE: it copies complete transactions above the vclock, and stops if an
+lsn is missing. `convert_snapshot_rows` converts the rows of FETCH_SNAPSHOT, which have neither lsn nor timestamp. As a
+checkpoint of Tarantool does, it numbers them from lsn 0, which the first header omits, and gives all the same timestamp
+(`checkpoint_write_row` in `src/box/memtx_engine.c`).
 
 IPROTO has no checksum, and the log's checksum is computed only when rows are written. So a packet counts as damaged if
 it is not exactly one row that a log reader accepts (`is_complete_body`, `is_valid_header`). A body is copied unchanged.
@@ -67,13 +67,13 @@ from sources.xlog.format.kernels.skip import DOUBLE
 
 
 @kernel
-def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
+def convert_snapshot_rows(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
     """Convert the complete rows of FETCH_SNAPSHOT in a buffer, and number them with consecutive lsns.
 
     Parameters
     ----------
     buffer, end, out
-        See `walk_stream`.
+        See `convert_stream_rows`.
     time : float
         The timestamp of all rows, seconds since 1970 UTC.
     state : int64[STATE_SIZE]
@@ -82,14 +82,14 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
     Returns
     -------
     int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or a kind of damage (`kernels.wire`).
 
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)
     bits = np.empty(1, np.float64)
     bits[0] = time
-    stamp = bits.view(np.int64)[0]
+    time_bits = bits.view(np.int64)[0]
     while True:
         begin, stop = packet_bounds(data, state[POSITION], end)
         if begin < 0:
@@ -105,7 +105,7 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
             return OTHER_PACKET if not is_row(values[K_TYPE]) else BAD_ROW
         if not is_complete_body(data, body, stop, values[K_TYPE]):
             return BAD_BODY
-        w = _put_snapshot_header(to, state[WRITTEN], values[K_TYPE], state[NEXT_LSN], stamp)
+        w = _put_snapshot_header(to, state[WRITTEN], values[K_TYPE], state[NEXT_LSN], time_bits)
         copy_bytes(to + w, data + body, stop - body)
         state[WRITTEN] = w + stop - body
         state[COMMITTED] = state[WRITTEN]
@@ -114,10 +114,10 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
 
 
 @kernel
-def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> Int:
+def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, time_bits: Int) -> Int:
     """Write the header of a snapshot's row and return its end; the header of the first row, number 0, has no lsn.
 
-    `stamp` has the bits of the timestamp, a double.
+    `time_bits` has the bits of the timestamp, a double.
     """
     put_byte(out, w, 0x82 if lsn == 0 else 0x83)
     put_byte(out, w + 1, K_TYPE)
@@ -130,7 +130,7 @@ def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> I
         w += 10
     put_byte(out, w, K_TIME)
     put_byte(out, w + 1, DOUBLE)
-    put_word(out, w + 2, swap_bytes(np.uint64(stamp)))
+    put_word(out, w + 2, swap_bytes(np.uint64(time_bits)))
     return w + 10
 
 
@@ -162,7 +162,7 @@ def _check_sequence(values: Ints, vclock: Ints, state: Ints) -> int:
 
 
 @kernel
-def walk_stream(
+def convert_stream_rows(
     buffer: Bytes,
     end: Int,
     vclock: Ints,
@@ -194,7 +194,7 @@ def walk_stream(
     Returns
     -------
     int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or a kind of damage (`kernels.wire`).
 
     """
     data, to = address_of(buffer), address_of(out)

@@ -1,4 +1,4 @@
-"""Numba kernels that parse packets and headers of rows, and write headers; `rows` and `frames` use them."""
+"""Numba kernels that parse packets and headers of rows, and write headers; `rows`, `filter` and `frames` use them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BAD_LENGTH, BAD_HEADER, BAD_ID, LSN_GAP, CUT_TRANSACTION, BAD_ROW, BAD_BODY = -1
 """Results of the kernels in `rows`, `frames` and `filter`.
 
 END_OF_INPUT: no complete packet is left. OUTPUT_FULL: `out` must grow. OTHER_PACKET: the next packet is not a row.
-STOP_ROW: the kernel stopped after a row, as its docstring says. UNKNOWN_INSTANCE: it stopped before a row whose
+STOP_ROW: the kernel stopped after the row that its caller named. UNKNOWN_INSTANCE: it stopped before a row whose
 treatment is UNKNOWN. Negative results are kinds of damage.
 """
 
@@ -72,7 +72,7 @@ accept: as a NOP, a wanted row would be lost.
 """
 _PACKET_MAX_BYTES = 1 << 30
 _GROUP, _INT32_MAX = int(HeaderKey.GROUP_ID), 2**31 - 1
-_MAX_SECONDS = 9.2e12  # seconds: the range of 63 bits of microseconds
+_MAX_TIMESTAMP = 9.2e12  # seconds: the range of 63 bits of microseconds
 _ARRAY_KEYS_MASK = 1 << int(BodyKey.KEY) | 1 << int(BodyKey.TUPLE) | 1 << int(BodyKey.OPS)
 _INTEGER_KEYS_MASK = 1 << int(BodyKey.SPACE_ID) | 1 << int(BodyKey.INDEX_BASE)
 _CHECKED_TYPES_MASK = 1 << _INSERT | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.UPDATE)
@@ -107,8 +107,8 @@ def packet_bounds(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
     """Store a header's numbers in `values`, at the index of their key, and copy the header to the address `out + to`.
 
-    The copy has neither SYNC nor SCHEMA_VERSION. Returns (position of the body, end of the copy from `out` on), or
-    (-1, 0) for damage. `values[HAS_TSN_INDEX]` is 1 if the header has a TSN.
+    The copy has neither SYNC nor SCHEMA_VERSION. Returns (position of the body, offset from `out` at which the copy
+    ends), or (-1, 0) for damage. `values[HAS_TSN_INDEX]` is 1 if the header has a TSN.
     """
     pairs, p = load_map(data, begin, end)
     if p < 0 or pairs > HEADER_KEY_COUNT + 5:
@@ -150,7 +150,7 @@ def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int
 def is_valid_header(values: Ints) -> bool:
     """Return whether a log reader accepts a header's timestamp and group id."""
     seconds = double_of(values[K_TIME])
-    return bool(-_MAX_SECONDS < seconds < _MAX_SECONDS and 0 <= values[_GROUP] <= _INT32_MAX)
+    return bool(-_MAX_TIMESTAMP < seconds < _MAX_TIMESTAMP and 0 <= values[_GROUP] <= _INT32_MAX)
 
 
 @kernel
@@ -202,7 +202,7 @@ def body_space_id(data: Int, begin: Int, end: Int) -> Int:
 
 
 @kernel
-def passes_whitelist(kind: Int, space: Int) -> bool:
+def passes_whitelist(kind: Int, space_id: Int) -> bool:
     """Return whether a row is sent although its instance is not on the whitelist.
 
     This holds for rows that register an instance, define a space, or confirm or roll back synchronous transactions.
@@ -210,7 +210,7 @@ def passes_whitelist(kind: Int, space: Int) -> bool:
     """
     if kind >= _FIRST_RAFT:
         return True
-    return bool(0 <= space <= _SYSTEM_ID_MAX and space not in (_SEQUENCE_DATA, _DEFERRED_DELETE))
+    return bool(0 <= space_id <= _SYSTEM_ID_MAX and space_id not in (_SEQUENCE_DATA, _DEFERRED_DELETE))
 
 
 @kernel

@@ -35,7 +35,7 @@ def run_connected(
     """Connect to a server, call a function with the connection, and return its result."""
 
     async def run() -> Result:
-        password = PasswordSource() if user is None else PasswordSource(env="PASSWORD_OF_READER")
+        password = PasswordSource() if user is None else PasswordSource(env_variable="PASSWORD_OF_READER")
         connection = await connect(Peer("server", Address(path=server.socket), user, password), 20)
         try:
             return await work(connection)

@@ -28,7 +28,10 @@ from sources.spool.acks import read_acks
 from tests.sources.relay.spools import A1, DAEMON, START, Client, relaying, write_spool
 
 PING, AUTH, SELECT, SUBSCRIBE = 0x40, 0x07, 0x01, 0x42
-USERS: dict[str, Any] = {"users": {"central": PasswordSource(env="RELAY_PASSWORD")}, "allows_guest": False}
+USERS: dict[str, Any] = {
+    "users": {"central": PasswordSource(env_variable="RELAY_PASSWORD")},
+    "allows_guest": False,
+}
 ME = "00000000-0000-4000-8000-0000000000{:02x}"
 
 
@@ -198,14 +201,14 @@ def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
 
 def test_passwords_from_one_address_are_checked_one_at_a_time() -> None:
     admission = ConnectionLimiter(ClientLimits(password_delay_seconds=1.0))
-    assert [admission.seconds_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
-    assert admission.seconds_before_guess("b", 10.0) == 0
-    assert admission.seconds_before_guess("a", 12.5) == 1.5
+    assert [admission.seconds_before_password("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
+    assert admission.seconds_before_password("b", 10.0) == 0
+    assert admission.seconds_before_password("a", 12.5) == 1.5
     admission.record_right_password("b")
-    assert admission.seconds_before_guess("b", 10.0) == 0
+    assert admission.seconds_before_password("b", 10.0) == 0
     for number in range(10_000):
-        admission.seconds_before_guess(str(number), 0.0)
-    assert len(admission._next_guess_at) < 5000
+        admission.seconds_before_password(str(number), 0.0)
+    assert len(admission._next_password_at) < 5000
 
 
 ODD_PROOFS: list[Any] = [
@@ -420,7 +423,10 @@ def test_a_malformed_system_row_is_skipped(tmp_path: Path) -> None:
 def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RELAY_PASSWORD", "")
     (tmp_path / "empty").write_text("\nsecond line")
-    for password in (PasswordSource(env="RELAY_PASSWORD"), PasswordSource(file=str(tmp_path / "empty"))):
+    for password in (
+        PasswordSource(env_variable="RELAY_PASSWORD"),
+        PasswordSource(file=str(tmp_path / "empty")),
+    ):
         with pytest.raises(ConfigurationError, match="empty"):
             password.read()
 

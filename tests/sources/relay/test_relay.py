@@ -150,7 +150,7 @@ async def close_connection(connection: Connection) -> None:
 
 def connect_and_select(address: str, user: str | None = None, password: str = "") -> None:
     async def connected() -> None:
-        peer = Peer("relay", Address(path=address), user, PasswordSource(env=password or None))
+        peer = Peer("relay", Address(path=address), user, PasswordSource(env_variable=password or None))
         await close_connection(await connect(peer, 5.0))
         await asyncio.sleep(0.02)
 
@@ -166,7 +166,10 @@ def test_a_user_without_rights_is_refused(
     with (
         chain(masters, tmp_path) as _,
         serving(
-            tmp_path / "region", socket, guest=False, users={"central": PasswordSource(env="RIGHT_PASSWORD")}
+            tmp_path / "region",
+            socket,
+            guest=False,
+            users={"central": PasswordSource(env_variable="RIGHT_PASSWORD")},
         ),
     ):
         connect_and_select(str(socket), "central", "RIGHT_PASSWORD")
@@ -176,7 +179,7 @@ def test_a_user_without_rights_is_refused(
 
         async def as_guest() -> None:
             connection = await connect(Peer("relay", Address(path=str(socket))), 5.0)
-            await connection.vote()
+            await connection.request_ballot()
             with pytest.raises(AccessError):
                 await connection.cluster()
             await close_connection(connection)

@@ -351,9 +351,9 @@ def test_files_are_removed_when_every_reader_has_acknowledged_them(tmp_path: Pat
     write_ack(tmp_path, "relay-1", {1: 10})
     now = read_acks(tmp_path)["relay-1"].modified_at
     assert removable_names(tmp_path, wanted, now) == logs[:1]
-    assert removable_names(tmp_path, wanted, now + wanted.forget_seconds + 1) == logs[:3]
+    assert removable_names(tmp_path, wanted, now + wanted.reader_expiry_seconds + 1) == logs[:3]
     write_ack(tmp_path, "aggregator", {1: 10**6})
-    assert removable_names(tmp_path, wanted, now + wanted.forget_seconds + 1) == logs[:-1], (
+    assert removable_names(tmp_path, wanted, now + wanted.reader_expiry_seconds + 1) == logs[:-1], (
         "the last log always stays"
     )
 
@@ -461,7 +461,7 @@ def test_a_bad_acknowledgement_is_reported_and_keeps_files_for_a_while(tmp_path:
     now, keep = acks["bad"].modified_at, SpoolRetention()
     assert removable_names(tmp_path, keep, now) == []
     assert (
-        removable_names(tmp_path, keep, now + keep.forget_seconds + 1) == []
+        removable_names(tmp_path, keep, now + keep.reader_expiry_seconds + 1) == []
     )  # all acknowledgements have expired, and there are no limits
     named = SpoolRetention(required_readers=frozenset({"aggregator"}))
-    assert removable_names(tmp_path, named, now + named.forget_seconds + 1) == logs[:3]
+    assert removable_names(tmp_path, named, now + named.reader_expiry_seconds + 1) == logs[:3]

@@ -59,8 +59,8 @@ def test_a_new_instance_is_an_orphan_until_it_is_a_peer() -> None:
 
 def test_a_peer_that_cannot_feed_an_id_does_not_get_it() -> None:
     feedable = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
-    assert assign_ids([A, B, C], OWNERS, feedable=feedable) == {A: ids(1, 2), C: ids(3)}
-    assert assign_ids([A, B], {5: "x"}, feedable={A: ids(), B: ids()}) == {}
+    assert assign_ids([A, B, C], OWNERS, feedable_by_peer=feedable) == {A: ids(1, 2), C: ids(3)}
+    assert assign_ids([A, B], {5: "x"}, feedable_by_peer={A: ids(), B: ids()}) == {}
 
 
 peers = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -106,7 +106,7 @@ def test_the_leader_stays_while_it_can_feed_all_ids() -> None:
 def test_a_start_is_compared_with_both_vclocks_of_the_ballot() -> None:
     """The condition is gc <= start <= current; a server does not report a start that is higher than its vclock."""
     fit = peer_fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
-    assert (fit.feedable, fit.lost_log_starts, fit.last_lsns_behind) == (ids(1, 4), {2: 6}, {3: 10})
+    assert (fit.feedable_ids, fit.lost_log_starts, fit.last_lsns_behind) == (ids(1, 4), {2: 6}, {3: 10})
 
 
 def test_the_start_has_the_peers_own_lsns_for_other_ids() -> None:

@@ -48,7 +48,7 @@ async def between(masters: Mesh, uuid: str) -> tuple[dict[int, int], Ballot]:
     connection.close()
     masters[1].eval(ROTATE)
     connection = await connect(Peer("master", parse_address(address)[1]), 5.0)
-    ballot = await connection.vote()
+    ballot = await connection.request_ballot()
     connection.close()
     return answer_vclock(answer), ballot
 

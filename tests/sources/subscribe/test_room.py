@@ -35,16 +35,16 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_size_of_the_next_snapshot_is_estimated_from_the_newest(small: Path) -> None:
     room = DiskSpace(small, SIZE // 4)
-    room.check_fits()
+    room.check_snapshot_fits()
     (small / "00000000000000000005.xlog").touch()
     with pytest.raises(SpoolFullError, match="after 4096 bytes: no space"):
         raise room.full_error(4096, "no space")
-    room.check_fits()
+    room.check_snapshot_fits()
     with pytest.raises(SpoolFullError):
         raise room.full_error(SIZE, "no space")
     with pytest.raises(SpoolFullError, match="bytes are free"):
-        room.check_fits()
-    room.check_fits(written_bytes=SIZE)
+        room.check_snapshot_fits()
+    room.check_snapshot_fits(written_bytes=SIZE)
 
 
 @pytest.mark.live
