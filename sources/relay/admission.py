@@ -48,7 +48,8 @@ class ConnectionLimiter:
     def admit(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
         """Count and return a new connection, or return None if a limit of open connections is reached.
 
-        If too many connections are unauthenticated, the oldest of them is closed instead. `close` closes the new one.
+        If too many connections are unauthenticated, the oldest of them is closed. `close` closes the new connection; it
+        is called if this one becomes the oldest.
         """
         limits = self.limits
         is_address_full = (

@@ -120,7 +120,7 @@ class SpoolCatalog:
     def first_id_owners(self) -> Mapping[int, str]:
         """{replica id: instance uuid} for rows that precede the first row of `_cluster` with their id.
 
-        It has the ids that this first row registers anew (see `first_owners` in `sources.xlog.stream.origins`).
+        It has the ids that this first row registers with an INSERT (`first_owners` in `sources.xlog.stream.origins`).
         """
         return {id_: uuid for id_, uuid in self._first_owners.items() if uuid is not None}
 

@@ -2,7 +2,7 @@
 
 If a replicaset cannot be followed, the error is reported, and the daemon tries again after a wait that grows with each
 failure; the other replicasets are not affected. `replicaset_status` and `DaemonMetrics` report the status, as a JSON
-document and as Prometheus metrics. Peers are shown by address, so no password is in them. The HTTP server is in
+document and as Prometheus metrics. Peers are shown by address, so no password appears. The HTTP server is in
 `observe.status_page`.
 """
 

@@ -118,7 +118,7 @@ async def start_feed(
     history: PeerHistory,
     limit: int = BLOCK_LIMIT,
 ) -> PeerFeed:
-    """Subscribe to a peer from a vclock on, and return the running stream; before that, check that it has all rows.
+    """Check that a peer has the needed rows, subscribe to it from a vclock on, and return the running stream.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ async def _check_history(
 
 
 def parse_relay_versions(answer: Packet) -> ServerVersions | None:
-    """Return the server versions in an answer to SUBSCRIBE; None if the answer has none, since no relay sent it."""
+    """Return the server versions in a relay's answer; None for an answer of a Tarantool, which has none."""
     versions = answer.body.get(MessageKey.SERVER_VERSIONS)
     if versions is None:
         return None

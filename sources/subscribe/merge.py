@@ -5,9 +5,8 @@ is the later of two times: the timestamp of the newest received transaction; and
 sent whose vclock the received rows have reached, by the daemon's clock minus the allowed clock skew. A heartbeat does
 not move the frontier, since it may overtake rows.
 
-Transactions up to the lowest frontier are merged. So the rows of a key stay in order if the key has one
-writer at a time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it
-answers. The module uses neither a clock nor I/O.
+Transactions up to the lowest frontier are merged. So the rows of a key stay in order if the key has one writer at a
+time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it answers. The module uses neither a clock nor I/O.
 """
 
 from __future__ import annotations

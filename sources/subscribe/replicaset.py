@@ -267,7 +267,7 @@ class ReplicasetSubscription:
         return ready_links
 
     def _without_changed_histories(self, ready_links: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
-        """Return the peers without those whose rows differ from the rows that they sent before.
+        """Return the peers, by instance uuid, except those whose rows differ from the rows that they sent before.
 
         If no peer is left, raise RewindError, or with `accept_rewind` begin a new spool.
         """

@@ -148,9 +148,9 @@ class OriginWhitelist:
     ) -> str | None:
         """Return the uuid of the instance that owns an id, or None if it is not known.
 
-        If the sender sends only some ids, and one is its own, it has been registered before these rows. Otherwise the
-        last registration before the rows counts; without one, the first registration after them (`later_owners`);
-        without one, what the sender reports, because a spool without a snapshot lacks older rows of `_cluster`.
+        A sender of only some ids that reports this id as its own is the owner. Otherwise the last registration before
+        the rows counts; without one, the first registration after them (`later_owners`); without that, what the sender
+        reports, because a spool without a snapshot lacks older rows of `_cluster`.
         """
         reported = None if sender is None else sender.cluster.get(id_)
         if sender is not None and sender.ids is not None and reported == sender.uuid:
