@@ -6,7 +6,8 @@ sent whose vclock the received rows have reached, by the daemon's clock minus th
 not move the frontier, since it may overtake rows.
 
 Transactions up to the lowest frontier are merged. So the rows of a key stay in order if the key has one writer at a
-time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it answers. The module uses neither a clock nor I/O.
+time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it answers. The
+module uses neither a clock nor I/O.
 """
 
 from __future__ import annotations
