@@ -168,7 +168,7 @@ def test_a_user_without_rights_is_refused(
         serving(
             tmp_path / "region",
             socket,
-            guest=False,
+            allows_guest=False,
             users={"central": PasswordSource(env_variable="RIGHT_PASSWORD")},
         ),
     ):
