@@ -167,9 +167,8 @@ class PeerHistory:
         if fingerprint.digest == NOP_DIGEST:
             return
         fingerprints = self._fingerprints.setdefault(peer_uuid, {}).setdefault(fingerprint.replica_id, [])
-        while (
-            fingerprints and fingerprints[-1].lsn >= fingerprint.lsn
-        ):  # the spool was truncated, and rows are fetched again
+        # Rows of a truncated spool are fetched again.
+        while fingerprints and fingerprints[-1].lsn >= fingerprint.lsn:
             fingerprints.pop()
         if (
             len(fingerprints) > 1
