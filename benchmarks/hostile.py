@@ -127,7 +127,10 @@ class HonestSubscriber:
     async def subscribe(self, vclock: dict[int, int]) -> None:
         """Connect, as soon as the relay listens, and subscribe to the rows after a vclock."""
         peer = Peer(
-            "relay", Address("127.0.0.1", self._port), "central", PasswordSource(env="RELAY_PASSWORD")
+            "relay",
+            Address("127.0.0.1", self._port),
+            "central",
+            PasswordSource(env_variable="RELAY_PASSWORD"),
         )
         connection = None
         while connection is None:
@@ -151,7 +154,7 @@ class HonestSubscriber:
 
     def _receive(self, chunk: TransactionChunk) -> None:
         now = time.monotonic()
-        self._lags += [now - self._append_times.pop(int(lsn), now) for lsn in chunk.lsns]
+        self._lags += [now - self._append_times.pop(int(lsn), now) for lsn in chunk.last_lsns]
 
     def take_lag_text(self) -> str:
         """Return the lags since the last call as text; a row that has not arrived counts with its lag so far."""

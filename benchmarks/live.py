@@ -98,7 +98,7 @@ async def _follow_with_daemon(folder: Path, address: str, start: SpoolStart, lsn
     shutil.rmtree(spool, ignore_errors=True)
     peer = Peer(address, parse_address(address)[1])
     replicaset = ReplicasetSubscription(
-        ReplicasetOptions("a", spool, (peer,), timing=Timing(poll=0.05)), start
+        ReplicasetOptions("a", spool, (peer,), timing=Timing(poll_seconds=0.05)), start
     )
     task = asyncio.create_task(replicaset.run())
     while not replicaset.feeds:

@@ -141,7 +141,12 @@ class RelayLimits(Part):
 
     def limits(self) -> ClientLimits:
         """Return the limits as the relay takes them."""
-        return ClientLimits(**self.model_dump())
+        return ClientLimits(
+            max_connections=self.connections,
+            max_connections_per_address=self.per_address,
+            max_unauthenticated=self.strangers,
+            max_subscribers=self.subscribers,
+        )
 
 
 class RelayConfig(Part):
@@ -210,7 +215,7 @@ class RelayConfig(Part):
         return [
             RelayOptions(
                 *(name, Path(directory), parse_address(listen)[1], users),
-                guest=self.guest,
+                allows_guest=self.guest,
                 tls=tls,
                 limits=self.limits.limits(),
                 max_block_bytes=max_block_bytes,

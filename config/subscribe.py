@@ -206,12 +206,12 @@ class Subscribe(Part):
 
         """
         timing = Timing(
-            answer=seconds(self.answer),
-            poll=seconds(self.poll),
-            reconnect=seconds(self.reconnect),
-            longest=seconds(self.reconnect_longest),
-            patience=seconds(self.patience),
-            clock_skew=seconds(self.clock_skew),
+            answer_seconds=seconds(self.answer),
+            poll_seconds=seconds(self.poll),
+            min_retry_seconds=seconds(self.reconnect),
+            max_retry_seconds=seconds(self.reconnect_longest),
+            patience_seconds=seconds(self.patience),
+            max_clock_skew_seconds=seconds(self.clock_skew),
         )
         return [
             ReplicasetOptions(
@@ -227,7 +227,7 @@ class Subscribe(Part):
                     rotate_bytes=self.rotate,
                     fsync=Fsync(self.fsync),
                     max_block_bytes=max_block_bytes,
-                    room_bytes=self.room,
+                    min_free_bytes=self.room,
                 ),
             )
             for replicaset in self.replicasets

@@ -99,7 +99,9 @@ def _replication_options(section: RelayConfig, max_block_bytes: int) -> Replicat
 
 
 async def _run_until_stopped(relays: Sequence[Relay], services: Sequence[ReplicationService]) -> None:
-    logging.getLogger(__name__).info("serving %s", ", ".join(str(each.options.listen) for each in relays))
+    logging.getLogger(__name__).info(
+        "serving %s", ", ".join(str(each.options.listen_address) for each in relays)
+    )
     running = [*(each.run() for each in relays), *(each.run() for each in services)]
     await until_stopped([asyncio.create_task(each) for each in running])
 

@@ -35,21 +35,23 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     manifests = storage.manifests()
     is_whole = True
     for chain in backup_chains(manifests):
-        if not replicasets or chain.replicaset in replicasets:
+        if not replicasets or chain.replicaset_uuid in replicasets:
             is_whole = _unpack_chain(storage, chain, into, as_json=as_json) and is_whole
     for manifest in manifests:
-        for uuid, reason in manifest.failures.items():
+        for uuid, reason in manifest.errors_by_uuid.items():
             if not replicasets or uuid in replicasets:
-                print(f"backup {manifest.backup} has nothing of replicaset {uuid}: {reason}", file=sys.stderr)
+                print(
+                    f"backup {manifest.backup_id} has nothing of replicaset {uuid}: {reason}", file=sys.stderr
+                )
     return 0 if is_whole else 1
 
 
 def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json: bool) -> bool:
     """Unpack one replicaset's archives that were not unpacked yet; return False if one is missing or damaged."""
-    is_whole = not chain.missing
-    for link in chain.missing:
+    is_whole = not chain.gaps
+    for link in chain.gaps:
         _print_event(
-            {"missing": str(link), "backup": link.backup, "replicaset": link.replicaset},
+            {"missing": str(link), "backup": link.backup_id, "replicaset": link.replicaset_uuid},
             as_json,
             f"gap: {link}",
         )
@@ -65,13 +67,13 @@ def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_
         directory = str(archive_directory(into, archive))
         _print_event(
             {
-                "backup": archive.backup,
-                "replicaset": chain.replicaset,
+                "backup": archive.backup_id,
+                "replicaset": chain.replicaset_uuid,
                 "directory": directory,
                 "files": names,
             },
             as_json,
-            f"backup {archive.backup}: {len(names)} files into {directory}",
+            f"backup {archive.backup_id}: {len(names)} files into {directory}",
         )
     return is_whole
 

@@ -90,7 +90,7 @@ async def _connect_to_first(peers: Sequence[Peer]) -> Connection:
     for peer in peers:
         try:
             connection = await connect(peer, ANSWER_TIMEOUT_SECONDS)
-            if not (await connection.vote()).is_loading:
+            if not (await connection.request_ballot()).is_loading:
                 return connection
             connection.close()
             refusal = PeerError("the server is still loading its data", peer=peer.name)

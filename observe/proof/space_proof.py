@@ -38,7 +38,7 @@ from observe.proof.sorted_versions import (
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
 from sources.iproto.client import Connection
-from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_page_limit
+from sources.iproto.space_pages import FIRST_PAGE_ROWS, SpacePages, next_page_limit
 
 MAX_KEY_COMPARISONS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""
@@ -315,7 +315,7 @@ class SpaceComparison:
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         """Compare all pages of the space once, and return the canonical keys that differ."""
         suspects: dict[bytes, None] = {}
-        after, limit = None, FIRST_ROWS
+        after, limit = None, FIRST_PAGE_ROWS
         while True:
             page = await self._compare_page(versions, after, limit)
             suspects.update(dict.fromkeys(page.differing_keys))
@@ -327,10 +327,10 @@ class SpaceComparison:
 
     async def _read_single_page(self) -> list[bytes] | None:
         """Return all tuples of the space if they fit into one page, which is read without an order; else None."""
-        limit, wider = 0, FIRST_ROWS
+        limit, wider = 0, FIRST_PAGE_ROWS
         while wider > limit:
             limit = wider
-            tuples = await self._pages.page(None, limit)
+            tuples = await self._pages.read_page(None, limit)
             await self._rate_limit.wait(len(tuples))
             if len(tuples) < limit:
                 self._read_tuples = len(tuples)
@@ -353,12 +353,12 @@ class SpaceComparison:
     async def _compare_page(self, versions: SortedVersions, after: bytes | None, limit: int) -> _ComparedPage:
         """Compare a page: at most `limit` tuples after the canonical key `after`, or the first ones if it is None."""
         if self._with_checksums:
-            sums = await self._pages.checksum(after, limit)
-            last = None if sums.last is None else self._canonical_key_of(sums.last)
-            begin, end = self._index_range(versions, after, last if sums.rows == limit else None)
-            if versions.range_has_checksum(begin, end, sums.rows, sums.checksum):
-                return _ComparedPage(sums.rows, sums.size, last)
-        tuples = await self._pages.page(after, limit)
+            sums = await self._pages.read_checksum(after, limit)
+            last = None if sums.last_tuple is None else self._canonical_key_of(sums.last_tuple)
+            begin, end = self._index_range(versions, after, last if sums.row_count == limit else None)
+            if versions.range_has_checksum(begin, end, sums.row_count, sums.checksum):
+                return _ComparedPage(sums.row_count, sums.size_bytes, last)
+        tuples = await self._pages.read_page(after, limit)
         page = server_page(tuples, self._keys)
         last = page.keys[-1].as_py() if tuples else None
         begin, end = self._index_range(versions, after, last if len(tuples) == limit else None)
@@ -402,7 +402,7 @@ class SpaceComparison:
         await self._wait_for_server(before.vclock_by_replicaset.get(space.replicaset_uuid, {}))
         server_tuples = await self._pages.tuples_by_key(keys)
         await self._rate_limit.wait(len(keys))
-        tables = await self._wait_for_tables((await self._connection.vote()).vclock)
+        tables = await self._wait_for_tables((await self._connection.request_ballot()).vclock)
         table_tuples = tables.tuples_of_keys(space.replicaset_id, space.table, keys)
         differences_by_key = {
             key: Difference(key, on_server, in_tables)
@@ -416,7 +416,7 @@ class SpaceComparison:
     async def _wait_for_server(self, vclock: Mapping[int, int]) -> None:
         """Wait until the server has all rows of a vclock; the server may be a replica that lags behind."""
         deadline = time.monotonic() + self._limits.timeout_seconds
-        while not _covers((await self._connection.vote()).vclock, vclock):
+        while not _covers((await self._connection.request_ballot()).vclock, vclock):
             _raise_after(deadline, "the server does not reach the vclock of the tables")
             await asyncio.sleep(VCLOCK_POLL_SECONDS)
 

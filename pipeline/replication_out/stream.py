@@ -22,7 +22,7 @@ from schemas import dictionary
 from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
 from sources.spool import state as spool_state
-from sources.spool.acks import remove_expired
+from sources.spool.acks import remove_expired_acks
 from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolOptions, SpoolRetention
 from sources.spool.spool import ServerVersions, Spool
@@ -58,7 +58,7 @@ class Stream:
     def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
         self.directory, self._limit = directory, limit
         # Without subscribers, only the newest snapshot and the logs after it stay.
-        self._keep = SpoolRetention(size=0, forget=forget, snapshot=True)
+        self._keep = SpoolRetention(max_bytes=0, reader_expiry_seconds=forget, keeps_snapshot=True)
         self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
         self.spool.versions = VERSIONS
         self.served: Served | None = None
@@ -159,7 +159,7 @@ class Stream:
         timestamp : float
 
         """
-        writer = self.spool.snapshot(vclock)
+        writer = self.spool.create_snapshot(vclock)
         count = 0
         try:
             found = iter(rows.snapshot_rows(tuples, timestamp))
@@ -201,7 +201,9 @@ class Stream:
         snapshots = spool_state.spool_files(self.directory, ".snap")
         logs = spool_state.spool_files(self.directory, ".xlog")
         remove_files(
-            removable_files(snapshots, logs, remove_expired(self.directory, self._keep, now), self._keep, now)
+            removable_files(
+                snapshots, logs, remove_expired_acks(self.directory, self._keep, now), self._keep, now
+            )
         )
 
     @property

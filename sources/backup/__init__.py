@@ -1,4 +1,4 @@
-"""Unpacks backups that `tt backup` has uploaded to a storage into directories of log files.
+"""Unpacks backups into directories of log files; `tt backup` has uploaded them to a storage.
 
-`manifest` lists the archives and finds gaps between them, `unpack` writes an archive's files.
+`manifest` parses the list of archives and finds gaps between them, `unpack` writes the files of an archive.
 """

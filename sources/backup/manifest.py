@@ -1,10 +1,10 @@
 """Parses the manifests of a cluster's backups, and orders the archives of each replicaset by time.
 
-A storage has `manifests/<backup id>.json` and `data/<backup id>-<replicaset uuid>.tar.zst`. A manifest has for each
-replicaset one instance and its archive, or the error why there is none; a full backup has a snapshot, an incremental
-one only the logs from `vclock_begin` on. It continues an earlier backup, named by `previous_backup_id`: if that is
-missing, or ended at another vclock, rows are missing between the two. Backups in which the replicaset failed are
-skipped. No I/O.
+A storage has `manifests/<backup id>.json` and `data/<backup id>-<replicaset uuid>.tar.zst`. For each replicaset, a
+manifest has one instance and its archive, or the error of a failed backup. The archive of a full backup has a snapshot;
+that of an incremental backup has only the logs from `vclock_begin` on. An incremental backup continues an earlier one,
+which `previous_backup_id` names. If the earlier one is missing, or ended at another vclock, rows are missing between
+the two. An earlier backup in which this replicaset failed is skipped, and the one before it is used. No I/O.
 
 Source: `cli/backup/manifest.go`, `cli/backup/storage/keys.go`, `cli/backup/types.go`, and `markProblems` and
 `vclockProblems` in `cli/backup/chain/build.go`, of tarantool/tt 2.14.
@@ -36,11 +36,11 @@ class BackupArchive:
 
     Parameters
     ----------
-    backup : str
+    backup_id : str
         The id of the backup.
-    created : str
-        When the backup was made, as text that sorts by time.
-    replicaset, instance : str
+    created_at : str
+        When the backup was made, as text; such texts sort by time.
+    replicaset_uuid, instance_uuid : str
         Uuids of the replicaset, and of the instance whose files were archived.
     path : str
         Path of the archive in the storage.
@@ -48,22 +48,22 @@ class BackupArchive:
         SHA-256 of the archive's bytes, in lower case.
     is_full : bool
         Whether the archive has a snapshot; otherwise it has only logs.
-    begin : mapping of int to int or None
-        The vclock at which an incremental backup begins.
-    end : mapping of int to int
+    begin_vclock : mapping of int to int or None
+        The vclock at which an incremental backup begins; None if the manifest has none.
+    end_vclock : mapping of int to int
         The vclock at which the archive's logs end.
 
     """
 
-    backup: str
-    created: str
-    replicaset: str
-    instance: str
+    backup_id: str
+    created_at: str
+    replicaset_uuid: str
+    instance_uuid: str
     path: str
     checksum: str | None
     is_full: bool
-    begin: Vclock | None
-    end: Vclock
+    begin_vclock: Vclock | None
+    end_vclock: Vclock
 
 
 @dataclass(frozen=True)
@@ -72,25 +72,25 @@ class BackupManifest:
 
     Parameters
     ----------
-    backup : str
+    backup_id : str
         The id of the backup.
-    previous : str or None
+    previous_id : str or None
         The id of the backup that this one continues; None for the first one of a chain.
     archives : tuple of BackupArchive
         One per replicaset, sorted by its uuid.
-    failures : mapping of str to str
-        For each replicaset whose backup failed, by uuid: the reason.
+    errors_by_uuid : mapping of str to str
+        For each replicaset whose backup failed, by its uuid: the error text.
 
     """
 
-    backup: str
-    previous: str | None
+    backup_id: str
+    previous_id: str | None
     archives: tuple[BackupArchive, ...]
-    failures: Mapping[str, str]
+    errors_by_uuid: Mapping[str, str]
 
 
 def parse_manifest(data: bytes, file: str) -> BackupManifest:
-    """Parse a manifest, which is JSON; `file` is its name in errors.
+    """Parse a manifest in JSON; `file` is its name in error messages.
 
     Raises
     ------
@@ -105,24 +105,29 @@ def parse_manifest(data: bytes, file: str) -> BackupManifest:
             raise BackupError(
                 f"a manifest of schema version {version}", file=file, advice=f"{SCHEMA_VERSION} can be read"
             )
-        backup, previous = str(document["backup_id"]), str(document.get("previous_backup_id") or "") or None
-        created, shards = str(document["creation_time"]), document["shards"]
+        backup_id, previous_id = (
+            str(document["backup_id"]),
+            str(document.get("previous_backup_id") or "") or None,
+        )
+        created_at, shards = str(document["creation_time"]), document["shards"]
         archives = [
-            _parse_archive(backup, created, uuid, shard["instance"])
+            _parse_archive(backup_id, created_at, uuid, shard["instance"])
             for uuid, shard in sorted(shards.items())
             if shard.get("instance")
         ]
-        failures = {
+        errors_by_uuid = {
             str(UUID(uuid)): str(shard.get("error") or "no reason is given")
             for uuid, shard in sorted(shards.items())
             if not shard.get("instance")
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BackupError(f"not a manifest of a backup: {error!r}", file=file) from None
-    return BackupManifest(backup, previous, tuple(archives), failures)
+    return BackupManifest(backup_id, previous_id, tuple(archives), errors_by_uuid)
 
 
-def _parse_archive(backup: str, created: str, replicaset: str, instance: Mapping[str, Any]) -> BackupArchive:
+def _parse_archive(
+    backup_id: str, created_at: str, replicaset_uuid: str, instance: Mapping[str, Any]
+) -> BackupArchive:
     artifact = instance["artifact"]
     kind = artifact["type"]
     if kind not in (FULL, INCREMENTAL):
@@ -132,9 +137,9 @@ def _parse_archive(backup: str, created: str, replicaset: str, instance: Mapping
         raise ValueError(f"an archive outside of the storage: {path}")
     begin = instance.get("vclock_begin")
     return BackupArchive(
-        backup,
-        created,
-        str(UUID(replicaset)),
+        backup_id,
+        created_at,
+        str(UUID(replicaset_uuid)),
         str(UUID(instance["instance_uuid"])),
         path,
         str(artifact.get("checksum_sha256") or "").lower() or None,
@@ -149,28 +154,29 @@ def _parse_vclock(value: Mapping[str, Any]) -> Vclock:
 
 
 @dataclass(frozen=True)
-class MissingLink:
+class ChainGap:
     """A gap before an archive: the logs before it are in no archive of the replicaset.
 
     Parameters
     ----------
-    replicaset, backup : str
+    replicaset_uuid, backup_id : str
         Uuid of the replicaset, and id of the backup with the archive after the gap.
-    begin : mapping of int to int or None
+    begin_vclock : mapping of int to int or None
         The vclock at which this archive begins; None if the manifest has none.
     reason : str
         Why the logs are missing.
 
     """
 
-    replicaset: str
-    backup: str
-    begin: Vclock | None
+    replicaset_uuid: str
+    backup_id: str
+    begin_vclock: Vclock | None
     reason: str
 
     def __str__(self) -> str:
-        begin = "" if self.begin is None else f", which begins at {format_vclock(self.begin)}"
-        return f"replicaset {self.replicaset}: rows are missing before backup {self.backup}{begin}: {self.reason}"
+        begin = "" if self.begin_vclock is None else f", which begins at {format_vclock(self.begin_vclock)}"
+        where = f"replicaset {self.replicaset_uuid}: rows are missing before backup {self.backup_id}"
+        return f"{where}{begin}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -179,75 +185,77 @@ class BackupChain:
 
     Parameters
     ----------
-    replicaset : str
+    replicaset_uuid : str
         Uuid of the replicaset.
     archives : tuple of BackupArchive
         The oldest first.
-    missing : tuple of MissingLink
-        The gaps.
+    gaps : tuple of ChainGap
+        In the order of the archives that follow them.
 
     """
 
-    replicaset: str
+    replicaset_uuid: str
     archives: tuple[BackupArchive, ...]
-    missing: tuple[MissingLink, ...]
+    gaps: tuple[ChainGap, ...]
 
 
 def backup_chains(manifests: Iterable[BackupManifest]) -> list[BackupChain]:
-    """Return the chain of each replicaset, sorted by its uuid."""
-    by_id = {manifest.backup: manifest for manifest in manifests}
+    """Return one chain per replicaset, sorted by the replicaset's uuid."""
+    manifests_by_id = {manifest.backup_id: manifest for manifest in manifests}
     archives_by_uuid: dict[str, list[BackupArchive]] = {}
-    for manifest in by_id.values():
+    for manifest in manifests_by_id.values():
         for archive in manifest.archives:
-            archives_by_uuid.setdefault(archive.replicaset, []).append(archive)
+            archives_by_uuid.setdefault(archive.replicaset_uuid, []).append(archive)
     return [
         BackupChain(
             uuid,
-            tuple(sorted(archives, key=_creation_order)),
-            tuple(_find_gaps(sorted(archives, key=_creation_order), by_id)),
+            tuple(sorted(archives, key=_creation_sort_key)),
+            tuple(_find_gaps(sorted(archives, key=_creation_sort_key), manifests_by_id)),
         )
         for uuid, archives in sorted(archives_by_uuid.items())
     ]
 
 
 def format_vclock(vclock: Vclock) -> str:
-    """Return a vclock as text, sorted by replica id."""
+    """Return a vclock as text such as `{1: 5, 2: 7}`, sorted by replica id."""
     return "{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in sorted(vclock.items())) + "}"
 
 
-def _creation_order(archive: BackupArchive) -> tuple[str, str]:
-    return archive.created, archive.backup
+def _creation_sort_key(archive: BackupArchive) -> tuple[str, str]:
+    return archive.created_at, archive.backup_id
 
 
 def _find_gaps(
-    archives: Iterable[BackupArchive], by_id: Mapping[str, BackupManifest]
-) -> Iterable[MissingLink]:
-    by_backup = {archive.backup: archive for archive in archives}
+    archives: Iterable[BackupArchive], manifests_by_id: Mapping[str, BackupManifest]
+) -> Iterable[ChainGap]:
+    archives_by_id = {archive.backup_id: archive for archive in archives}
     for archive in archives:
         if not archive.is_full:
-            reason = _gap_reason(archive, by_backup, by_id)
+            reason = _gap_reason(archive, archives_by_id, manifests_by_id)
             if reason is not None:
-                yield MissingLink(archive.replicaset, archive.backup, archive.begin, reason)
+                yield ChainGap(archive.replicaset_uuid, archive.backup_id, archive.begin_vclock, reason)
 
 
 def _gap_reason(
-    archive: BackupArchive, by_backup: Mapping[str, BackupArchive], by_id: Mapping[str, BackupManifest]
+    archive: BackupArchive,
+    archives_by_id: Mapping[str, BackupArchive],
+    manifests_by_id: Mapping[str, BackupManifest],
 ) -> str | None:
     """Return why rows are missing before an incremental archive; None if it continues an earlier one."""
-    link, visited = by_id[archive.backup].previous, {archive.backup}
+    link, visited = manifests_by_id[archive.backup_id].previous_id, {archive.backup_id}
     while link is not None and link not in visited:
         visited.add(link)
-        if link not in by_id:
+        if link not in manifests_by_id:
             return f"backup {link} is missing"
-        if link in by_backup:
-            before = by_backup[link]
-            if _comparable_lsns(before.end) == _comparable_lsns(archive.begin or {}):
+        if link in archives_by_id:
+            before = archives_by_id[link]
+            if _comparable_lsns(before.end_vclock) == _comparable_lsns(archive.begin_vclock or {}):
                 return None
-            return f"backup {link} ends at {format_vclock(before.end)}"
-        link = by_id[link].previous
+            return f"backup {link} ends at {format_vclock(before.end_vclock)}"
+        link = manifests_by_id[link].previous_id
     return "its chain has no earlier backup of the replicaset"
 
 
 def _comparable_lsns(vclock: Vclock) -> dict[int, int]:
-    """Return a vclock without zeros and without component 0, which differs between instances."""
+    """Return a vclock without lsns of 0, and without replica id 0, whose lsn each instance counts by itself."""
     return {id_: lsn for id_, lsn in vclock.items() if id_ != 0 and lsn > 0}

@@ -2,8 +2,8 @@
 
 An archive is a tar of log files, compressed by zstd. Its files are first written to a temporary folder. They are
 renamed into place after the archive was read to its end and its checksum was compared with the manifest, so readers of
-the directory see complete files only. Two consecutive archives may both have the log at which the first one ends: the
-longer file stays.
+the directory see complete files only. Two consecutive archives may both have the log at which the first one ends; the
+longer of the two files stays.
 
 Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.manifest` orders archives.
 """
@@ -24,20 +24,20 @@ from schemas.errors import BackupError
 from sources.backup.manifest import DATA, MANIFESTS, BackupArchive, BackupManifest, parse_manifest
 from sources.xlog.reader.file_buffer import open_fs
 
-SUFFIXES = frozenset({".snap", ".xlog", ".vylog", ".run", ".index"})
+LOG_SUFFIXES = frozenset({".snap", ".xlog", ".vylog", ".run", ".index"})
 """Suffixes of the files that are unpacked; other files, such as a copy of the manifest, are skipped."""
 
 CHUNK_BYTES = 1 << 20
 
-UNPACKING = ".unpacking"
-UNPACKED = ".unpacked"
+UNPACKING_FOLDER = ".unpacking"
+UNPACKED_FOLDER = ".unpacked"
 """Folders of an instance: for files that are being unpacked, and for one empty file per unpacked archive."""
 
 
 class BackupStorage:
     """A storage to which `tt backup` uploads backups.
 
-    `location` is a local path, or any URI that `pyarrow.fs` opens: the folder that has `manifests` and `data`.
+    `location` names the folder that has `manifests` and `data`: a local path, or any URI that `pyarrow.fs` opens.
     """
 
     def __init__(self, location: str) -> None:
@@ -80,7 +80,7 @@ class BackupStorage:
         for path in (f"{self._path}/{archive.path}", f"{self._path}/{DATA}/{archive.path}"):
             if self._fs.get_file_info(path).type == pafs.FileType.File:
                 return self._fs.open_input_stream(path, compression=None)
-        raise BackupError("the archive is missing", backup=archive.backup, file=archive.path)
+        raise BackupError("the archive is missing", backup=archive.backup_id, file=archive.path)
 
 
 class _HashingReader:
@@ -96,26 +96,26 @@ class _HashingReader:
         self.digest.update(data)
         return data
 
-    def finish(self) -> None:
-        """Read the remaining bytes."""
+    def read_rest(self) -> None:
+        """Read the remaining bytes, so that the hash covers the complete stream."""
         while self.read(CHUNK_BYTES):
             pass
 
 
 def archive_directory(into: Path, archive: BackupArchive) -> Path:
-    """Return the directory for the files of an archive's instance, which is one source of logs."""
-    return into / archive.replicaset / archive.instance
+    """Return the directory in `into` for the files of an archive's instance; the stream reads it as one source."""
+    return into / archive.replicaset_uuid / archive.instance_uuid
 
 
 def is_unpacked(into: Path, archive: BackupArchive) -> bool:
-    """Return whether all files of an archive have been written."""
-    return (archive_directory(into, archive) / UNPACKED / archive.backup).exists()
+    """Return whether `unpack` has written all files of an archive into its directory below `into`."""
+    return (archive_directory(into, archive) / UNPACKED_FOLDER / archive.backup_id).exists()
 
 
 def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[str]:
-    """Write the files of an archive; return the names of the files that are new or have become longer.
+    """Write the files of an archive; return the paths of those that are new or longer than before.
 
-    Each instance has its own directory in `into`.
+    The paths are relative to `archive_directory`, and sorted by file name.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[s
 
     """
     directory = archive_directory(into, archive)
-    temporary = directory / UNPACKING
+    temporary = directory / UNPACKING_FOLDER
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
@@ -132,8 +132,8 @@ def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[s
         changed = [name for name in names if _replace_if_longer(temporary / name, directory / name)]
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    (directory / UNPACKED).mkdir(exist_ok=True)
-    (directory / UNPACKED / archive.backup).touch()
+    (directory / UNPACKED_FOLDER).mkdir(exist_ok=True)
+    (directory / UNPACKED_FOLDER / archive.backup_id).touch()
     return changed
 
 
@@ -151,17 +151,17 @@ def _extract(storage: BackupStorage, archive: BackupArchive, temporary: Path) ->
                     name = _log_file_path(member, archive)
                     content = tar.extractfile(member) if name is not None else None
                     if name is not None and content is not None:
-                        _write(content, temporary / name)
+                        _write_file(content, temporary / name)
                         names.append(name)
         except (zstandard.ZstdError, tarfile.TarError, EOFError) as error:
             raise BackupError(
-                f"the archive is damaged: {error}", backup=archive.backup, file=archive.path
+                f"the archive is damaged: {error}", backup=archive.backup_id, file=archive.path
             ) from error
-        hashed.finish()
+        hashed.read_rest()
     if archive.checksum is not None and hashed.digest.hexdigest() != archive.checksum:
         raise BackupError(
             f"the archive's SHA-256 is {hashed.digest.hexdigest()}, the manifest says {archive.checksum}",
-            backup=archive.backup,
+            backup=archive.backup_id,
             file=archive.path,
             advice="upload the archive again, or `tt backup verify` the storage",
         )
@@ -177,11 +177,13 @@ def _log_file_path(member: tarfile.TarInfo, archive: BackupArchive) -> str | Non
         return None
     path = PurePosixPath(member.name)
     if not member.isreg() or path.is_absolute() or ".." in path.parts:
-        raise BackupError(f"an unexpected entry: {member.name!r}", backup=archive.backup, file=archive.path)
-    return str(path) if path.suffix in SUFFIXES else None
+        raise BackupError(
+            f"an unexpected entry: {member.name!r}", backup=archive.backup_id, file=archive.path
+        )
+    return str(path) if path.suffix in LOG_SUFFIXES else None
 
 
-def _write(content: IO[bytes], path: Path) -> None:
+def _write_file(content: IO[bytes], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         shutil.copyfileobj(content, file, CHUNK_BYTES)

@@ -5,7 +5,7 @@ An address has one of these forms:
     host:port    [::1]:port    unix/:/path    user@host:port
 
 A password is never part of an address: it comes from an environment variable or a file. The only I/O of this module
-reads that file and the TLS files.
+reads this file and the TLS files.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from schemas.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_TCP = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/@\s]+)):(?P<port>\d{1,5})")
-_UNIX = re.compile(r"unix/:(?P<path>/.+)")
+_TCP_PATTERN = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/@\s]+)):(?P<port>\d{1,5})")
+_UNIX_PATTERN = re.compile(r"unix/:(?P<path>/.+)")
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def parse_address(text: str) -> tuple[str | None, Address]:
     user, at, rest = text.rpartition("@")
     if ":" in user:
         raise ValueError("a password has no place in an address: use password_env or password_file")
-    match = _UNIX.fullmatch(rest)
+    match = _UNIX_PATTERN.fullmatch(rest)
     if match:
         return (user if at else None), Address(path=match["path"])
-    match = _TCP.fullmatch(rest)
+    match = _TCP_PATTERN.fullmatch(rest)
     if match is None or not 0 < int(match["port"]) < 1 << 16:
         raise ValueError(f"{text!r} is not an address; allowed: host:port, unix/:/path, user@ before either")
     return (user if at else None), Address(match["six"] or match["host"], int(match["port"]))
@@ -74,35 +74,37 @@ def parse_address(text: str) -> tuple[str | None, Address]:
 
 @dataclass(frozen=True)
 class PasswordSource:
-    """Where to read a password: an environment variable or a file. It is read at each use, and never shown.
+    """Names the environment variable or the file with a password, which is read at each use and never shown.
 
     Parameters
     ----------
-    env : str or None
+    env_variable : str or None
         Name of an environment variable.
     file : str or None
         Path of a file with the password in its first line.
 
     """
 
-    env: str | None = None
+    env_variable: str | None = None
     file: str | None = None
 
     def read(self) -> str:
         """Return the password, or an empty text if neither a variable nor a file is named.
 
-        A file that other users may read causes one warning.
+        If other users of the machine may read the file, a warning is logged once.
 
         Raises
         ------
         ConfigurationError
-            The variable or the file is missing or empty, or other users may write the file.
+            The variable or the file is missing or empty, or other users of the machine may write the file.
 
         """
-        if self.env is not None:
-            if self.env not in os.environ:
-                raise ConfigurationError(f"the environment has no variable {self.env}", advice="set it")
-            return _require_password(os.environ[self.env], variable=self.env)
+        if self.env_variable is not None:
+            if self.env_variable not in os.environ:
+                raise ConfigurationError(
+                    f"the environment has no variable {self.env_variable}", advice="set it"
+                )
+            return _require_password(os.environ[self.env_variable], variable=self.env_variable)
         if self.file is None:
             return ""
         try:
@@ -116,10 +118,10 @@ class PasswordSource:
             ) from error
 
 
-def _require_password(password: str, **where: str) -> str:
+def _require_password(password: str, **error_fields: str) -> str:
     if not password:
         raise ConfigurationError(
-            "the password is empty", advice="set one: an empty one protects nothing", **where
+            "the password is empty", advice="set one: an empty one protects nothing", **error_fields
         )
     return password
 
@@ -137,14 +139,14 @@ def _check_file_mode(path: str, mode: int) -> None:
 
 @dataclass(frozen=True)
 class TlsOptions:
-    """TLS files and the expected server name, for a server that supports TLS (Tarantool Enterprise, or a proxy).
+    """TLS files and the expected server name, for a server with TLS (Tarantool Enterprise, or one behind a proxy).
 
     Parameters
     ----------
     ca_file : str or None
-        CA certificates that verify the server's certificate; None: those of the system.
+        File with the CA certificates that verify the server's certificate; None: the CA certificates of the system.
     cert_file, key_file : str or None
-        The client's certificate and private key, if the server requires them.
+        Files with the certificate and the private key of this side; a client needs them if the server requires it.
     server_name : str or None
         The name in the server's certificate, if it differs from the host of the address.
 
@@ -175,7 +177,7 @@ class TlsOptions:
 
 @dataclass(frozen=True)
 class Peer:
-    """One server to connect to, as configured.
+    """A server to connect to, and how to authenticate there.
 
     Parameters
     ----------
@@ -183,7 +185,7 @@ class Peer:
         Name in messages: the address as text.
     address : Address
     user : str or None
-        None: the user `guest`, without authentication.
+        User name; None: the user `guest`, without authentication.
     password : PasswordSource
     tls : TlsOptions or None
 

@@ -1,8 +1,8 @@
 """One connection to one server: sends requests, returns answers, and begins streams of rows.
 
 `connect` reads the greeting and authenticates. Requests are answered in order. After `subscribe` the server sends only
-rows, and the connection sends only acknowledgements. The caller sends them regularly, even if it reads no rows: a
-server disconnects a subscriber that is silent for four times its `replication_timeout`.
+rows, and the connection sends only acknowledgements. The caller must send acknowledgements regularly, even if it
+reads no rows, because a server disconnects a subscriber that is silent for four times its `replication_timeout`.
 
 `packet`, `messages` and `inflow` decode bytes; `sources.subscribe` decides which requests are sent.
 """
@@ -25,7 +25,10 @@ from sources.iproto.wire import WireProtocol
 
 
 class Connection:
-    """An authenticated connection to a server; `connect` creates it. An answer may take `timeout` seconds."""
+    """An authenticated connection to a server; `connect` creates it.
+
+    `timeout` is the longest wait for an answer, in seconds.
+    """
 
     def __init__(self, peer: Peer, wire: WireProtocol, greeting: Greeting, timeout: float) -> None:
         self.peer, self.wire, self.greeting = peer, wire, greeting
@@ -38,12 +41,12 @@ class Connection:
         body: Mapping[int, Any] | None = None,
         sink: Sink | None = None,
         *,
-        is_raw: bool = False,
+        is_body_raw: bool = False,
     ) -> Packet:
         """Send a request and return its answer.
 
-        A stream that follows the answer goes to `sink`. The body of a raw answer stays undecoded (`Packet.raw_body`),
-        and may have up to `PACKET_LIMIT` bytes.
+        If a stream follows the answer, `sink` receives it. With `is_body_raw`, the body of the answer stays undecoded
+        (`Packet.raw_body`) and may have up to `PACKET_MAX_BYTES` bytes.
 
         Raises
         ------
@@ -53,7 +56,7 @@ class Connection:
         """
         self._sync += 1
         transport = self.wire.transport
-        answer = self.wire.expect_answer(sink, is_raw=is_raw)
+        answer = self.wire.expect_answer(sink, is_body_raw=is_body_raw)
         transport.write(encode_packet(command, self._sync, body))
         try:
             async with asyncio.timeout(self._timeout):  # wait_for may swallow a cancellation
@@ -63,12 +66,12 @@ class Connection:
             self.wire.abort(error)
             raise error from None
 
-    async def vote(self) -> messages.Ballot:
-        """Send VOTE and return the server's ballot: its vclock, its oldest log, whether it is loading."""
+    async def request_ballot(self) -> messages.Ballot:
+        """Send VOTE and return the answer: the server's vclock, where its oldest log begins, whether it is loading."""
         return messages.parse_ballot(await self.request(Command.VOTE), self.greeting.version)
 
     async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
-        """Return the tuples of a system space with this primary key; all tuples for an empty key."""
+        """Return the tuples of a system space with this primary key, or all tuples if the key is empty."""
         return messages.parse_tuples(await self.request(Command.SELECT, messages.select_body(space, key)))
 
     async def replicaset_uuid(self) -> str:
@@ -92,15 +95,15 @@ class Connection:
     async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
         """Send FETCH_SNAPSHOT and return its answer, which has the vclock from which SUBSCRIBE continues.
 
-        The snapshot's rows go to the sink; then the future `wire.end_of_stream` is done. The uuid must be the one that
-        subscribes later.
+        The sink receives the snapshot's rows; after the last row the future `wire.end_of_stream` is done.
+        `instance_uuid` must be the uuid under which `subscribe` is called later.
         """
         self._check_version()
         body = messages.fetch_snapshot_body(instance_uuid, self.greeting.version)
         return await self.request(Command.FETCH_SNAPSHOT, body, sink)
 
     async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
-        """Send SUBSCRIBE and return its answer; rows go to the sink until the connection ends."""
+        """Send SUBSCRIBE and return its answer; then the sink receives rows until the connection ends."""
         self._check_version()
         if subscription.cluster_crc32 is not None:
             self.wire.allow_cluster_info()
@@ -117,9 +120,9 @@ class Connection:
         return MessageKey.RELAY_VERSION in answer.body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
-        """Acknowledge rows up to a vclock; see `messages.ack_body` for servers to which an empty vclock is sent.
+        """Send an acknowledgement of all rows up to a vclock; if the connection is closed, do nothing.
 
-        A closed connection is ignored.
+        Some server versions get an empty vclock instead (`messages.ack_body`).
         """
         with contextlib.suppress(ConnectionLostError):
             body = messages.ack_body(vclock, self.greeting.version, to_relay=to_relay)
@@ -130,7 +133,7 @@ class Connection:
         self.wire.abort(ConnectionLostError("closed by this program", peer=self.peer.name))
 
     def _check_version(self) -> None:
-        """Raise PeerError if the server does not support anonymous subscribers with a filter."""
+        """Raise PeerError if the server is too old for anonymous subscribers that filter rows by replica id."""
         if self.greeting.version < messages.ANONYMOUS_SINCE:
             version = ".".join(map(str, self.greeting.version))
             raise PeerError(

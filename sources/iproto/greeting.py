@@ -23,10 +23,11 @@ from schemas.errors import ProtocolError
 
 GREETING_SIZE = 128
 LINE_SIZE = 64
+"""Bytes of each of the greeting's two lines."""
 SALT_SIZE, SALT_TEXT_SIZE = 32, 44
 SCRAMBLE_SIZE = 20
 
-_LINE = re.compile(
+_FIRST_LINE = re.compile(
     r"Tarantool (\d+)\.(\d+)(?:\.(\d+))?\S* \(Binary\) "
     r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}) *\n",
     re.ASCII,
@@ -59,11 +60,11 @@ def parse_greeting(data: bytes) -> Greeting:
     Raises
     ------
     ProtocolError
-        The data is not a greeting: another service sent it, or a Tarantool console.
+        The data is not a greeting of the binary protocol; another service or a Tarantool console may have sent it.
 
     """
     text = data[:LINE_SIZE].decode("ascii", errors="replace")
-    match = _LINE.fullmatch(text)
+    match = _FIRST_LINE.fullmatch(text)
     if len(data) != GREETING_SIZE or match is None:
         advice = "name the port of box.cfg.listen, not a console's"
         raise ProtocolError(f"no greeting of Tarantool's binary protocol: {data[:32]!r}", advice=advice)
@@ -78,7 +79,7 @@ def parse_greeting(data: bytes) -> Greeting:
 
 
 def format_greeting(greeting: Greeting) -> bytes:
-    """Return the 128 bytes of a greeting."""
+    """Encode a greeting in its 128 bytes."""
     version = ".".join(map(str, greeting.version))
     line = f"Tarantool {version} (Binary) {greeting.instance_uuid}".ljust(LINE_SIZE - 1) + "\n"
     salt = base64.b64encode(greeting.salt).decode().ljust(LINE_SIZE - 1) + "\n"
@@ -86,7 +87,7 @@ def format_greeting(greeting: Greeting) -> bytes:
 
 
 def scramble(password: str, salt: bytes) -> bytes:
-    """Return the 20 bytes that prove knowledge of a password: chap-sha1."""
+    """Return the 20 bytes by which a client proves that it knows a password, for the salt of a greeting."""
     once = hashlib.sha1(password.encode()).digest()
     twice = hashlib.sha1(once).digest()
     mask = hashlib.sha1(salt[:SCRAMBLE_SIZE] + twice).digest()

@@ -1,7 +1,7 @@
 """Converts a server's stream of rows into chunks of complete transactions, encoded as in a log file.
 
-`RowStream` decodes the rows of SUBSCRIBE, `SnapshotStream` those of FETCH_SNAPSHOT. Both receive bytes of a connection
-(`wire`) and pass chunks to a callback; neither uses a socket. The kernels in `kernels.rows` do the work per row.
+`RowStream` decodes the rows of SUBSCRIBE, `SnapshotStream` those of FETCH_SNAPSHOT. Both receive bytes from `wire` and
+pass the decoded rows to a callback; neither uses a socket. The kernels in `kernels.rows` do the work per row.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import numpy.typing as npt
 from schemas.errors import ProtocolError, StreamGapError
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels import wire as kernel
-from sources.iproto.kernels.rows import walk_snapshot, walk_stream
+from sources.iproto.kernels.rows import convert_snapshot_rows, convert_stream_rows
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.damage import transaction_limit_error
 
-OUT_BYTES = 1 << 20
-TRANSACTIONS = 1 << 15
+OUTPUT_BYTES = 1 << 20
+"""Initial size of the buffer for decoded rows, in bytes."""
 
-PACKET_ROOM = 64
+CHUNK_TRANSACTIONS = 1 << 15
+"""Maximum number of transactions in a chunk."""
+
+PACKET_OVERHEAD_BYTES = 64
 """Maximum number of bytes by which a packet is longer than its row in the log."""
 
 
@@ -38,56 +41,57 @@ class TransactionChunk:
     rows : uint8[]
         The bytes of the rows: headers and bodies.
     ends : int64[n]
-        End of each transaction in `rows`, in bytes.
-    times : float64[n]
+        Position in `rows`, in bytes, at which each transaction ends.
+    timestamps : float64[n]
         Timestamp of the last row of each transaction, seconds since 1970 UTC, by the server's clock.
-    replicas, lsns : int64[n]
+    replica_ids, last_lsns : int64[n]
         Replica id of the instance that made each transaction, and the lsn of its last row.
 
     """
 
     rows: Bytes
     ends: Ints
-    times: npt.NDArray[np.float64]
-    replicas: Ints
-    lsns: Ints
+    timestamps: npt.NDArray[np.float64]
+    replica_ids: Ints
+    last_lsns: Ints
 
     @property
     def vclock(self) -> dict[int, int]:
         """The highest lsn of each replica id in the chunk."""
         top = np.zeros(VCLOCK_MAX, np.int64)
-        np.maximum.at(top, self.replicas, self.lsns)
+        np.maximum.at(top, self.replica_ids, self.last_lsns)
         return array_to_vclock(top)
 
 
-class Consumed(NamedTuple):
-    """How far a sink has processed a buffer.
+class SinkProgress(NamedTuple):
+    """How many bytes of a buffer a sink has processed, and what it waits for.
 
     Parameters
     ----------
-    position : int
-        Where the unprocessed rest begins.
+    rest_begin : int
+        Position in the buffer at which the unprocessed rest begins.
     needed_bytes : int
-        How long the rest must become before the next packet is complete.
-    is_packet : bool
-        Whether the rest begins with a complete packet that is not a row, such as an error.
+        Length that the rest must have before the next packet is complete, in bytes.
+    is_other_packet : bool
+        Whether the rest begins with a complete packet that is not a row, such as an error. The sink leaves it to the
+        caller.
 
     """
 
-    position: int
+    rest_begin: int
     needed_bytes: int
-    is_packet: bool
+    is_other_packet: bool
 
 
 class Sink(Protocol):
-    """Receives the bytes of a stream: `RowStream` or `SnapshotStream`."""
+    """Receives the bytes of a stream; implemented by `RowStream` and `SnapshotStream`."""
 
-    def feed(self, buffer: Bytes, begin: int, end: int) -> Consumed:
-        """Process the complete packets of `buffer[begin:end]`."""
+    def feed(self, buffer: Bytes, begin: int, end: int) -> SinkProgress:
+        """Process the complete packets in `buffer[begin:end]`, up to one that is not a row."""
 
 
 def vclock_to_array(vclock: Mapping[int, int]) -> Ints:
-    """Return a vclock as an array of 32 lsns, indexed by replica id; the lsn of id 0 is left out."""
+    """Return a vclock as an array of 32 lsns, indexed by replica id; the lsn of id 0 becomes 0."""
     array = np.zeros(VCLOCK_MAX, np.int64)
     for id_, lsn in vclock.items():
         array[id_] = lsn if id_ else 0
@@ -95,7 +99,7 @@ def vclock_to_array(vclock: Mapping[int, int]) -> Ints:
 
 
 def array_to_vclock(vclock: Ints) -> dict[int, int]:
-    """Return {replica id: lsn} from an array of lsns, without zeros."""
+    """Return {replica id: lsn} from an array of lsns by replica id; ids with lsn 0 are left out."""
     return {int(id_): int(vclock[id_]) for id_ in np.flatnonzero(vclock)}
 
 
@@ -104,15 +108,15 @@ class _KernelOutput:
 
     def __init__(self, limit: int, peer: str) -> None:
         self._limit, self._peer = limit, peer
-        self._least = min(OUT_BYTES, limit + kernel.HEAD_ROOM)
+        self._least = min(OUTPUT_BYTES, limit + kernel.ROW_OVERHEAD_BYTES)
         self.out: Bytes = np.empty(self._least, np.uint8)
         self.state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
-    def take_complete(self) -> Bytes:
+    def take_complete_transactions(self) -> Bytes:
         """Remove and return the complete transactions; the incomplete one stays in the buffer."""
         committed, written = int(self.state[kernel.COMMITTED]), int(self.state[kernel.WRITTEN])
         complete, rest = self.out[:committed].copy(), self.out[committed:written].copy()
-        if rest.size + kernel.HEAD_ROOM <= self._least < self.out.size:
+        if rest.size + kernel.ROW_OVERHEAD_BYTES <= self._least < self.out.size:
             self.out = np.empty(self._least, np.uint8)  # frees the memory of a large transaction
         self.out[: rest.size] = rest
         self.state[kernel.WRITTEN] -= committed
@@ -120,17 +124,20 @@ class _KernelOutput:
         return complete
 
     def grow(self) -> None:
-        """Enlarge the buffer for the next row; raise an error if the transaction exceeds the limit."""
-        need, most = int(self.state[kernel.NEEDED_BYTES]), self._limit + kernel.HEAD_ROOM
+        """Enlarge the buffer for the next row; raise TransactionLimitError if the transaction exceeds the limit."""
+        need, most = int(self.state[kernel.NEEDED_BYTES]), self._limit + kernel.ROW_OVERHEAD_BYTES
         if need > most:
             raise transaction_limit_error(self._limit, peer=self._peer)
         size = min(max(2 * self.out.size, need), most)
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
 
     def needed_bytes(self, status: int) -> int:
-        """Return the size of the next packet; raise an error if it is larger than any accepted transaction."""
+        """Return the size of the next packet; raise TransactionLimitError if it exceeds any accepted transaction.
+
+        `status` is the kernel's result.
+        """
         need = int(self.state[kernel.NEEDED_BYTES])
-        if status == kernel.END_OF_INPUT and need > self._limit + PACKET_ROOM:
+        if status == kernel.END_OF_INPUT and need > self._limit + PACKET_OVERHEAD_BYTES:
             raise transaction_limit_error(self._limit, peer=self._peer)
         return need
 
@@ -141,9 +148,10 @@ class RowStream:
     Parameters
     ----------
     vclock : mapping
-        The requested vclock. Rows above it are passed on; rows up to it are counted (`repeated`) and dropped.
+        The vclock after which rows are requested. Rows above it are passed to `emit`; rows up to it are counted
+        (`repeated_rows`) and dropped.
     emit : callable
-        Called with each chunk.
+        Called with each chunk of complete transactions.
     peer : str
         The server's name in errors.
     limit : int
@@ -159,23 +167,24 @@ class RowStream:
         limit: int = BLOCK_LIMIT,
     ) -> None:
         self.vclock = vclock_to_array(vclock)
-        self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
+        self.row_counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
+        """int64[32]: by replica id, the number of rows that were passed to `emit`."""
         self._emit, self._peer = emit, peer
         self._buffers = _KernelOutput(limit, peer)
-        self._transactions = np.empty((3, TRANSACTIONS), np.int64)
-        self._times = np.empty(TRANSACTIONS, np.float64)
+        self._transactions = np.empty((3, CHUNK_TRANSACTIONS), np.int64)
+        self._times = np.empty(CHUNK_TRANSACTIONS, np.float64)
 
     @property
-    def repeated(self) -> int:
-        """Number of received rows that were dropped because the vclock has them."""
+    def repeated_rows(self) -> int:
+        """Number of received rows that were dropped, because the requested vclock includes them."""
         return int(self._buffers.state[kernel.REPEATED])
 
     @property
-    def heartbeats(self) -> int:
+    def heartbeat_count(self) -> int:
         """Number of received heartbeats."""
         return int(self._buffers.state[kernel.HEARTBEATS])
 
-    def feed(self, buffer: Bytes, begin: int, end: int) -> Consumed:
+    def feed(self, buffer: Bytes, begin: int, end: int) -> SinkProgress:
         """Process complete packets; see `Sink.feed`.
 
         Raises
@@ -191,22 +200,22 @@ class RowStream:
         state = self._buffers.state
         state[kernel.POSITION] = begin
         while True:
-            status = walk_stream(
-                *(buffer, end, self.vclock, self.counts, state, self._buffers.out),
+            status = convert_stream_rows(
+                *(buffer, end, self.vclock, self.row_counts, state, self._buffers.out),
                 *(self._transactions, self._times),
             )
             count = int(state[kernel.COUNT])
             if count:
-                ends, replicas, lsns = self._transactions[:, :count].copy()
+                ends, replica_ids, last_lsns = self._transactions[:, :count].copy()
                 times = self._times[:count].copy()
-                complete = self._buffers.take_complete()
-                self._emit(TransactionChunk(complete, ends, times, replicas, lsns))
+                complete = self._buffers.take_complete_transactions()
+                self._emit(TransactionChunk(complete, ends, times, replica_ids, last_lsns))
             elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
                 raise self._protocol_error(status)
             if status != kernel.OUTPUT_FULL:
-                return Consumed(
+                return SinkProgress(
                     int(state[kernel.POSITION]),
                     self._buffers.needed_bytes(status),
                     status == kernel.OTHER_PACKET,
@@ -233,11 +242,11 @@ class SnapshotStream:
     Parameters
     ----------
     emit : callable
-        Called with the bytes of some rows, encoded as in a `.snap` file.
+        Called with the bytes of one or more rows, encoded as in a `.snap` file.
     peer : str
         The server's name in errors.
     now : float, optional
-        The timestamp for all rows, seconds since 1970 UTC: the server sends none.
+        The timestamp for all rows, seconds since 1970 UTC; by default the current time. The server sends none.
     limit : int
         Longest accepted row in bytes, as encoded in a log.
 
@@ -255,11 +264,11 @@ class SnapshotStream:
         self._buffers = _KernelOutput(limit, peer)
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Number of rows received so far."""
         return int(self._buffers.state[kernel.NEXT_LSN])
 
-    def feed(self, buffer: Bytes, begin: int, end: int) -> Consumed:
+    def feed(self, buffer: Bytes, begin: int, end: int) -> SinkProgress:
         """Process complete packets; see `Sink.feed`.
 
         Raises
@@ -271,15 +280,15 @@ class SnapshotStream:
         state = self._buffers.state
         state[kernel.POSITION] = begin
         while True:
-            status = walk_snapshot(buffer, end, self._now, state, self._buffers.out)
+            status = convert_snapshot_rows(buffer, end, self._now, state, self._buffers.out)
             if state[kernel.COMMITTED]:
-                self._emit(self._buffers.take_complete())
+                self._emit(self._buffers.take_complete_transactions())
             elif status == kernel.OUTPUT_FULL:
                 self._buffers.grow()
             if status < 0:
                 raise _protocol_error(status, self._peer)
             if status != kernel.OUTPUT_FULL:
-                return Consumed(
+                return SinkProgress(
                     int(state[kernel.POSITION]),
                     self._buffers.needed_bytes(status),
                     status == kernel.OTHER_PACKET,
@@ -300,7 +309,10 @@ def _protocol_error(status: int, peer: str) -> ProtocolError:
 
 
 def compile_kernels() -> None:
-    """Compile or load the kernels before the first row comes; later this would delay acknowledgements by seconds."""
+    """Compile the kernels, or load them from numba's cache, before the first row arrives.
+
+    Later this would delay acknowledgements by seconds.
+    """
     nothing = np.zeros(1, np.uint8)
     RowStream({}, lambda _: None, "").feed(nothing, 0, 0)
     SnapshotStream(lambda _: None, "").feed(nothing, 0, 0)

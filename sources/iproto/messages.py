@@ -2,7 +2,7 @@
 
 No request can register a replica: there is no JOIN and no REGISTER. Differences between server versions are described
 at each function. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`, and observation of 2.6.0.
-`packet` does the framing; `sources.subscribe` decides which vclock to send.
+`packet` adds lengths and headers; `sources.subscribe` decides which vclock to send.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
 REPLICA_IDS = range(1, VCLOCK_MAX)
 
 _LSN_END = 1 << 63
-_SHOWN = 500
+_SHOWN_CHARACTERS = 500
 """Maximum number of characters of a peer's text that our messages show."""
 
-LSN_BEYOND = 1 << 60
+EXCLUDING_LSN = 1 << 60
 """An lsn in a start vclock that excludes all rows of a replica id, however many the server has."""
 
 
 def version_number(version: Version) -> int:
-    """Return a version as one number: one byte each for major, minor and patch, as in the protocol."""
+    """Return a version as the protocol's number: one byte each for major, minor and patch."""
     return version[0] << 16 | version[1] << 8 | version[2]
 
 
 @dataclass(frozen=True)
 class Ballot:
-    """A server's answer to VOTE, a request that needs no authentication.
+    """A server's state as of its answer to VOTE, a request that needs no authentication.
 
     Parameters
     ----------
     vclock : mapping
-        The server's vclock, without component 0.
+        The server's vclock, without replica id 0.
     gc_vclock : mapping
-        The vclock at which its oldest log begins.
+        The vclock at which the server's oldest log begins.
     is_loading : bool
-        Whether it cannot feed a replica yet.
+        Whether the server still starts, and cannot send rows to a replica yet.
 
     """
 
@@ -66,7 +66,7 @@ class Ballot:
 
 
 def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
-    """Return a vclock as it is sent: sorted, without component 0 and without zeros.
+    """Return a vclock as it is sent: sorted, without replica id 0 and without zeros.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
 
 
 def auth_body(user: str, scramble: bytes) -> dict[int, Any]:
-    """Return the body of AUTH; the scramble is packed as a string, as servers expect it."""
+    """Return the body of AUTH; the bytes of the scramble become a string, because servers expect one."""
     text = scramble.decode("utf-8", errors="surrogateescape")
     return {MessageKey.USER_NAME: user, MessageKey.TUPLE: ["chap-sha1", text]}
 
@@ -99,11 +99,12 @@ def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
 
 
 def fetch_snapshot_body(instance_uuid: str, version: Version) -> dict[int, Any]:
-    """Return the body of FETCH_SNAPSHOT: the subscriber's uuid from 3.3 on, before that an empty map.
+    """Return the body of FETCH_SNAPSHOT for a server of this version.
 
-    From 3.3 on the uuid registers the daemon as a consumer of logs: the server retains logs after the snapshot until
-    SUBSCRIBE. 2.6 ignores the body; from 2.11.4 on a body is obligatory. If the body had a SERVER_VERSION, the server
-    would send other kinds of rows. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
+    From 3.3 on the body has the subscriber's uuid, which registers the daemon as a consumer of logs: until SUBSCRIBE
+    the server retains the logs after the snapshot. For older servers the body is an empty map: 2.6 ignores it, and from
+    2.11.4 on it is obligatory. If the body had a SERVER_VERSION, the server would send other kinds of rows. Source:
+    `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
     """
     return {MessageKey.INSTANCE_UUID: instance_uuid} if version >= KEEPS_LOGS_SINCE else {}
 
@@ -115,18 +116,20 @@ class Subscription:
     Parameters
     ----------
     replicaset_uuid, instance_uuid : str
-        Uuid of the server's replicaset, and of the subscriber; the latter is neither nil nor the server's own.
+        Uuid of the server's replicaset, and of the subscriber. That of the subscriber is neither nil nor that of the
+        server.
     vclock : mapping
-        The server sends the rows above it. It must also have an lsn for each excluded id (`LSN_BEYOND`, or any lsn
-        above that in the server's gc vclock); otherwise the server may refuse because it lacks logs of these ids.
+        The server sends the rows above this vclock. The vclock must also have an lsn for each excluded id:
+        `EXCLUDING_LSN`, or any lsn above the one in the server's gc vclock. Otherwise the server may refuse, because it
+        no longer has the logs with rows of these ids.
     version : (int, int, int)
-        The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4:
-        a server takes the start vclock of an older subscriber as its acknowledgement.
-    ids : collection of int, optional
+        The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4,
+        because a server takes the start vclock of an older subscriber as an acknowledgement.
+    sent_ids : frozenset of int, optional
         Replica ids whose rows are sent; None: all.
     cluster_crc32 : int, optional
-        For a relay only: checksum of the subscriber's {replica id: instance uuid}; the relay sends its own map if the
-        checksum differs.
+        For a relay only: the checksum of {replica id: instance uuid} as the subscriber knows it. If the checksum of the
+        relay's map differs, the relay sends its map.
     origins : frozenset of str, optional
         For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
         register instances, define spaces, or confirm or roll back transactions.
@@ -137,7 +140,7 @@ class Subscription:
     instance_uuid: str
     vclock: Mapping[int, int]
     version: Version
-    ids: frozenset[int] | None = None
+    sent_ids: frozenset[int] | None = None
     cluster_crc32: int | None = None
     origins: frozenset[str] | None = None
 
@@ -156,13 +159,13 @@ class Subscription:
             body[MessageKey.CLUSTER_CRC32] = self.cluster_crc32
         if self.origins:
             body[MessageKey.ORIGINS] = sorted(self.origins)
-        if self.ids is not None:
-            body[MessageKey.ID_FILTER] = excluded_ids(self.ids)
+        if self.sent_ids is not None:
+            body[MessageKey.ID_FILTER] = excluded_ids(self.sent_ids)
         return body
 
 
 def excluded_ids(ids: Iterable[int]) -> list[int]:
-    """Return all replica ids of 1..31 except the given ones: the ID_FILTER, whose rows the server does not send."""
+    """Return all replica ids of 1..31 except these: the value of ID_FILTER, whose rows a server does not send."""
     included = frozenset(ids)
     if not included <= frozenset(REPLICA_IDS):
         raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(included)}")
@@ -170,18 +173,22 @@ def excluded_ids(ids: Iterable[int]) -> list[int]:
 
 
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
-    """Return the body of an acknowledgement; its vclock is empty if the server would count it for a quorum."""
+    """Return the body of an acknowledgement.
+
+    Its vclock is empty for a server that would count the acknowledgement for its quorum (`VCLOCK_ACKS_SINCE`); a relay
+    never does (`to_relay`).
+    """
     has_vclock = to_relay or version >= VCLOCK_ACKS_SINCE
     return {MessageKey.VCLOCK: vclock_to_send(vclock) if has_vclock else {}}
 
 
 def answer_vclock(packet: Packet) -> dict[int, int]:
-    """Return the vclock of an answer, without component 0."""
+    """Return the vclock of an answer, without replica id 0."""
     return parse_vclock_map(packet.body.get(MessageKey.VCLOCK))
 
 
 def parse_vclock_map(value: object) -> dict[int, int]:
-    """Check a decoded vclock and return it without component 0.
+    """Check a decoded vclock and return it without replica id 0.
 
     Raises
     ------
@@ -200,12 +207,13 @@ def parse_vclock_map(value: object) -> dict[int, int]:
 
 
 def parse_uuid(value: object) -> str:
-    """Return a uuid in its canonical form.
+    """Check that a decoded value is a uuid, and return it in canonical form.
 
     Raises
     ------
     ProtocolError
-        The value is not a uuid. It would go into the header of a file, where a line break would begin a new line.
+        The value is not a uuid. This is checked because a uuid is written into headers of files, where a line break
+        in it would begin a new line.
     """
     try:
         if isinstance(value, str):
@@ -216,14 +224,16 @@ def parse_uuid(value: object) -> str:
 
 
 def printable(value: object) -> str:
-    """Return a value from a peer as one line of bounded length, for our messages."""
+    """Return a value from a peer as one line of printable characters and bounded length, for messages and logs."""
     text = value if isinstance(value, str) else repr(value)
-    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
-    return line if len(text) <= _SHOWN else f"{line}…"
+    line = "".join(
+        sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN_CHARACTERS]
+    )
+    return line if len(text) <= _SHOWN_CHARACTERS else f"{line}…"
 
 
 def parse_replica_id(value: object) -> int:
-    """Return a replica id of 1..31.
+    """Check that a decoded value is a replica id of 1..31, and return it.
 
     Raises
     ------
@@ -236,7 +246,10 @@ def parse_replica_id(value: object) -> int:
 
 
 def parse_ballot(packet: Packet, version: Version) -> Ballot:
-    """Return the ballot in an answer to VOTE of a server of this version; raise ProtocolError if there is none."""
+    """Return the ballot in a server's answer to VOTE; raise ProtocolError if there is none.
+
+    `version` is the server's version; older servers use other keys.
+    """
     ballot = packet.body.get(MessageKey.BALLOT)
     if not isinstance(ballot, Mapping):
         raise ProtocolError("the answer to VOTE has no ballot")
@@ -257,7 +270,7 @@ def parse_tuples(packet: Packet) -> list[Any]:
 
 
 def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
-    """Return the {replica id: instance uuid} that a relay sent; None if it sent none, since our checksum is equal.
+    """Return the {replica id: instance uuid} that a relay sent; None if it sent none, because the checksums are equal.
 
     Raises
     ------
@@ -298,7 +311,7 @@ def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
 
 
 def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
-    """Return the vclock in a tuple of `_gc_consumers`, after which the server retains logs; None without a tuple.
+    """Return the vclock after which the server retains logs, from a tuple of `_gc_consumers`; None without a tuple.
 
     Raises
     ------

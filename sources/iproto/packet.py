@@ -17,13 +17,13 @@ import msgpack
 from schemas.errors import ProtocolError
 from schemas.iproto import TYPE_ERROR, HeaderKey
 
-PACKET_LIMIT = 1 << 30
-"""Longest accepted packet, in bytes."""
+PACKET_MAX_BYTES = 1 << 30
+"""Longest accepted packet."""
 
-ANSWER_LIMIT = 1 << 20
+ANSWER_MAX_BYTES = 1 << 20
 """Longest accepted packet that is decoded to Python objects, in bytes: nested lists take 75 times as much memory."""
 
-_LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_LENGTH_SIZES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Packet:
 
 
 def packet_bounds(
-    data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
+    data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_MAX_BYTES
 ) -> tuple[int, int] | None:
-    """Read the length at `begin` and return (begin, end) of the packet after it; None if it is incomplete.
+    """Read the length at `begin` and return (begin, end) of the packet after it; None if not all bytes are there.
 
     Raises
     ------
@@ -69,8 +69,8 @@ def packet_bounds(
     return (at, at + length) if at + length <= end else None
 
 
-def length_size(head: int) -> int:
-    """Return how many bytes of a packet's length follow the first byte; 0 if this byte is the length itself.
+def length_size(first_byte: int) -> int:
+    """Return how many bytes of a packet's length follow its first byte; 0 if this byte is the length itself.
 
     Raises
     ------
@@ -78,16 +78,16 @@ def length_size(head: int) -> int:
         No length begins with this byte.
 
     """
-    if head < 0x80:
+    if first_byte < 0x80:
         return 0
-    size = _LENGTHS.get(head)
+    size = _LENGTH_SIZES.get(first_byte)
     if size is None:
-        raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+        raise ProtocolError(f"no packet's length begins with byte {first_byte:#04x}")
     return size
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:
-    """Decode the header and body of a packet, without its length.
+    """Decode the header and body of a packet; `data` begins after the packet's length.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def decode_packet(data: bytes | memoryview) -> Packet:
 
 
 def decode_packet_header(data: bytes | memoryview) -> Packet:
-    """Decode a packet's header and keep its body as bytes; an error packet is decoded completely.
+    """Decode a packet's header and return its body undecoded (`raw_body`); an error packet is decoded completely.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def decode_packet_header(data: bytes | memoryview) -> Packet:
 def encode_packet(
     kind: int, sync: int, body: Mapping[int, Any] | None = None, header: Mapping[int, Any] | None = None
 ) -> bytes:
-    """Return one packet with its length.
+    """Encode one packet: its length, header and body.
 
     Parameters
     ----------

@@ -6,11 +6,12 @@ are returned as MessagePack. If the user may run Lua, a page can also be read as
 
 Source: `iproto_reply_select` in Tarantool's `src/box/iproto.cc`, `enum iterator_type` in `src/box/iterator_type.h`.
 
-`CHECKSUM` is Lua code by which a server computes the checksum of a page, so that equal pages need not be sent. It only
-reads; the function is in the session's storage, compiled once, and disappears with the connection. The checksum of
-a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.row_hash`
-(<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>); that of a page is their sum modulo 2^64, so it does
-not depend on the order of the tuples. A memtx page is a consistent snapshot, since the code never yields.
+`PREPARE_LUA` defines a Lua function by which a server computes the checksum of a page, so that equal pages need not be
+sent. The function only reads. It is stored in the session, compiled once, and disappears with the connection. The
+checksum of a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.row_hash`
+(<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>). The checksum of a page is the sum of those of its
+tuples modulo 2^64, so it does not depend on their order. A memtx page is a consistent snapshot, because the function
+never yields.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from schemas.errors import ConnectionLostError, ProtocolError, ServerError
 from schemas.iproto import Command, MessageKey
 from sources.iproto.client import Connection
 
-PREPARE = """
+PREPARE_LUA = """
 local ffi, bit, buffer, msgpack = require('ffi'), require('bit'), require('buffer'), require('msgpack')
 local rol, bxor, rshift = bit.rol, bit.bxor, bit.rshift
 local u64, u32 = ffi.typeof('const uint64_t *'), ffi.typeof('const uint32_t *')
@@ -84,9 +85,9 @@ box.session.storage.page_checksum = function(space_id, after, limit)
     return #page, total, bytes, page[#page]
 end
 """
-"""Lua code that defines the checksum function in the session."""
+"""Lua code that defines the checksum function in a session."""
 
-CHECKSUM = "return box.session.storage.page_checksum(...)"
+CHECKSUM_LUA = "return box.session.storage.page_checksum(...)"
 """Lua code that calls the checksum function. Arguments: the space's id, the key after which the page begins (an empty
 array for the first page), and the maximum number of tuples. Returns their number, checksum, size in bytes, and the
 last tuple."""
@@ -100,7 +101,7 @@ PAGE_BYTES = 1 << 20
 PAGE_ROWS = 1000
 """Maximum number of tuples of a page: reading them takes a server one or two milliseconds."""
 
-FIRST_ROWS = 50
+FIRST_PAGE_ROWS = 50
 """Maximum number of tuples of the first page of a space, whose tuples may be large."""
 
 KEYS_AT_ONCE = 100
@@ -113,17 +114,17 @@ class PageChecksum:
 
     Parameters
     ----------
-    rows, checksum, size : int
+    row_count, checksum, size_bytes : int
         The number of tuples, the sum of their hashes modulo 2^64, and their size in bytes.
-    last : bytes or None
+    last_tuple : bytes or None
         The last tuple; None for an empty page.
 
     """
 
-    rows: int
+    row_count: int
     checksum: int
-    size: int
-    last: bytes | None
+    size_bytes: int
+    last_tuple: bytes | None
 
 
 class SpacePages:
@@ -132,22 +133,25 @@ class SpacePages:
     def __init__(self, connection: Connection, space_id: int) -> None:
         self._connection, self._space_id = connection, space_id
 
-    async def page(self, after: bytes | None, limit: int) -> list[bytes]:
-        """Return the next tuples after a key, or the first ones.
+    async def read_page(self, after: bytes | None, limit: int) -> list[bytes]:
+        """Return the tuples that follow a primary key, as MessagePack and in the order of their keys.
 
-        `after` is a key as a MessagePack array; None for the first page. `limit` is the maximum number of tuples.
+        `after` is the key as a MessagePack array; None for the first page. `limit` is the maximum number of tuples.
         """
         key = [] if after is None else _decode_key(after)
         return await self._select(ALL if after is None else GREATER, key, limit)
 
-    async def checksum(self, after: bytes | None, limit: int) -> PageChecksum:
-        """Return the checksum of the page that `page` would return; `prepare_checksums` must have returned True."""
+    async def read_checksum(self, after: bytes | None, limit: int) -> PageChecksum:
+        """Return the checksum of the page that `read_page` would return.
+
+        The caller must have called `prepare_checksums`, which must have returned True.
+        """
         key = [] if after is None else _decode_key(after)
         body: dict[int, Any] = {
-            MessageKey.EXPRESSION: CHECKSUM,
+            MessageKey.EXPRESSION: CHECKSUM_LUA,
             MessageKey.TUPLE: [self._space_id, key, limit],
         }
-        packet = await self._connection.request(Command.EVAL, body, is_raw=True)
+        packet = await self._connection.request(Command.EVAL, body, is_body_raw=True)
         rows, checksum, size, *last = split_values(packet.raw_body)
         return PageChecksum(
             _decode_int(rows),
@@ -174,12 +178,12 @@ class SpacePages:
             MessageKey.ITERATOR: iterator,
             MessageKey.KEY: key,
         }
-        return split_values((await self._connection.request(Command.SELECT, body, is_raw=True)).raw_body)
+        return split_values((await self._connection.request(Command.SELECT, body, is_body_raw=True)).raw_body)
 
 
 async def prepare_checksums(connection: Connection) -> bool:
     """Define the checksum function in the session; return False if the user may not run Lua."""
-    body: dict[int, Any] = {MessageKey.EXPRESSION: PREPARE, MessageKey.TUPLE: []}
+    body: dict[int, Any] = {MessageKey.EXPRESSION: PREPARE_LUA, MessageKey.TUPLE: []}
     try:
         await connection.request(Command.EVAL, body)
     except ConnectionLostError:
@@ -189,13 +193,20 @@ async def prepare_checksums(connection: Connection) -> bool:
     return True
 
 
-def next_page_limit(rows: int, size: int) -> int:
-    """Return the maximum number of tuples for the next page, from the number and bytes of the tuples of this one."""
-    return max(1, min(PAGE_ROWS, PAGE_BYTES * rows // size if size else PAGE_ROWS, 4 * rows + FIRST_ROWS))
+def next_page_limit(row_count: int, size_bytes: int) -> int:
+    """Return the maximum number of tuples for the next page, from the number and size of the tuples of this page."""
+    return max(
+        1,
+        min(
+            PAGE_ROWS,
+            PAGE_BYTES * row_count // size_bytes if size_bytes else PAGE_ROWS,
+            4 * row_count + FIRST_PAGE_ROWS,
+        ),
+    )
 
 
 def split_values(body: bytes) -> list[bytes]:
-    """Split the array `IPROTO_DATA` of a body into its values, as MessagePack.
+    """Return the values of the array `IPROTO_DATA` in a body, each as MessagePack.
 
     Raises
     ------

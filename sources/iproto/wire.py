@@ -1,12 +1,12 @@
 """Receives the bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
 
 Reads of a stream are batched: Tarantool 2.6 writes row by row, and waking the reader for each row costs more than the
-row itself. So a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds (`SO_RCVLOWAT`, which
-enlarges the kernel's buffer as well). A unix socket does not support this.
+row itself. So a TCP socket wakes its reader when it has `LOW_WATER_BYTES`, or after some milliseconds (`SO_RCVLOWAT`,
+which enlarges the kernel's buffer as well). A unix socket does not support this.
 
-`server_error` converts a server's error codes to exceptions that say what to do and whether to retry
-(`src/box/errcode.h`; the meanings were observed on 2.6.0 or read in later versions). `client` sends the requests;
-`inflow` decodes a stream's bytes.
+`server_error` converts a server's error codes to exceptions that say what to do and whether to retry. The codes are in
+`src/box/errcode.h`; their meanings were observed on 2.6.0 or read in the source of later versions. `client` sends the
+requests; `inflow` decodes a stream's bytes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
 from sources.iproto.inflow import Sink
 from sources.iproto.messages import REPLICA_IDS, printable
 from sources.iproto.packet import (
-    ANSWER_LIMIT,
-    PACKET_LIMIT,
+    ANSWER_MAX_BYTES,
+    PACKET_MAX_BYTES,
     Packet,
     decode_packet,
     decode_packet_header,
@@ -50,7 +50,7 @@ SYNC_ROLLBACK = 217
 TOO_EARLY = 220
 """From 2.7 on the same as `UNKNOWN_REPLICA`: a replica that is not anonymous subscribes before it has joined."""
 DUPLICATE, UNKNOWN_REPLICA, OTHER_REPLICASET, SAME_UUID, NIL_UUID = 59, 62, 63, 117, 264
-_GAP_TEXT = "Missing .xlog file"
+_MISSING_LOG_TEXT = "Missing .xlog file"
 
 _ERRORS_BY_CODE: dict[int, tuple[type[IprotoError], str | None]] = {
     ACCESS_DENIED: (AccessError, "grant the role `replication` to the user"),
@@ -74,20 +74,24 @@ def server_error(packet: Packet, peer: str) -> IprotoError:
     code = packet.error_code or 0
     message = packet.body.get(MessageKey.ERROR_24, "no message")
     text = printable(message)
-    if code == XLOG_GAP or _GAP_TEXT in text:
+    if code == XLOG_GAP or _MISSING_LOG_TEXT in text:
         return GapError(f"the server no longer has the logs: {text}", peer=peer, code=code)
     kind, advice = _ERRORS_BY_CODE.get(code, (ServerError, None))
     return kind(f"the server answered: {text}", peer=peer, code=code, advice=advice)
 
 
 BUFFER_BYTES = 1 << 19
-LOW_WATER = 1 << 16
-WAIT_SECONDS = 0.01
-"""Longest time that fewer than `LOW_WATER` bytes wait in the kernel, in seconds."""
+"""Initial size of the receive buffer, in bytes."""
+
+LOW_WATER_BYTES = 1 << 16
+"""Number of received bytes at which a TCP socket wakes its reader."""
+
+LOW_WATER_SECONDS = 0.01
+"""Longest time that fewer than `LOW_WATER_BYTES` bytes wait in the kernel, in seconds."""
 
 
 class WireProtocol(asyncio.BufferedProtocol):
-    """The asyncio protocol of one connection: it resolves futures of the greeting and the answers, and feeds a sink."""
+    """The asyncio protocol of one connection: sets the futures of the greeting and the answers, and feeds a sink."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -111,7 +115,7 @@ class WireProtocol(asyncio.BufferedProtocol):
         self._batches_reads = False
         self._read_timer: asyncio.TimerHandle | None = None
         for future in (self.greeting, self.closed):
-            future.add_done_callback(_retrieve_error)
+            future.add_done_callback(_mark_error_retrieved)
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -120,29 +124,29 @@ class WireProtocol(asyncio.BufferedProtocol):
             raise ConnectionLostError("the connection is closed", peer=self.peer)
         return self._transport
 
-    def expect_answer(self, sink: Sink | None = None, *, is_raw: bool = False) -> asyncio.Future[Packet]:
+    def expect_answer(self, sink: Sink | None = None, *, is_body_raw: bool = False) -> asyncio.Future[Packet]:
         """Return a future of the answer to the next request.
 
-        A stream that follows the answer goes to `sink`. The body of a raw answer is not decoded.
+        If a stream follows the answer, `sink` receives it. With `is_body_raw`, the body of the answer is not decoded.
         """
         future: asyncio.Future[Packet] = self._loop.create_future()
-        future.add_done_callback(_retrieve_error)
-        self._pending_answers.append((future, sink, is_raw))
+        future.add_done_callback(_mark_error_retrieved)
+        self._pending_answers.append((future, sink, is_body_raw))
         return future
 
     def allow_cluster_info(self) -> None:
-        """Accept CLUSTER_INFO packets before the next answer, since they were requested from a relay."""
+        """Accept a relay's CLUSTER_INFO packets before the next answer; without this call they are an error."""
         self._cluster_info_left = len(REPLICA_IDS)
 
     @property
     def end_of_stream(self) -> asyncio.Future[Packet]:
-        """A future of the packet that ends the last stream, or of the error that broke it."""
+        """A future of the packet that ends the newest stream, or of the error that breaks it."""
         if self._stream_end is None:
             raise ConnectionLostError("no stream was started", peer=self.peer)
         return self._stream_end
 
     def set_paused(self, is_paused: bool) -> None:
-        """Pause reading, so that rows wait on the server, or resume it."""
+        """Pause or resume reading; while reading is paused, rows wait on the server."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             if is_paused:
@@ -168,7 +172,7 @@ class WireProtocol(asyncio.BufferedProtocol):
         return self._buffer.data[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Process the new bytes; after an error, close the connection."""
+        """Process the bytes that asyncio has written into the buffer; if this fails, close the connection."""
         self._end += count
         self.received_bytes += count
         self.last_received_at = self._loop.time()
@@ -181,8 +185,8 @@ class WireProtocol(asyncio.BufferedProtocol):
             self.abort(error)
             raise
         if self._batches_reads and self._sink is not None and self._read_timer is None:
-            self._set_low_water(LOW_WATER)
-            self._read_timer = self._loop.call_later(WAIT_SECONDS, self._stop_batching_reads)
+            self._set_low_water(LOW_WATER_BYTES)
+            self._read_timer = self._loop.call_later(LOW_WATER_SECONDS, self._stop_batching_reads)
 
     def abort(self, error: Exception) -> None:
         """Close the connection at once, and set this error on all pending futures."""
@@ -207,8 +211,8 @@ class WireProtocol(asyncio.BufferedProtocol):
             self._begin = GREETING_SIZE
         while self._begin < self._end:
             if self._sink is not None:
-                self._begin, need, is_packet = self._sink.feed(self._buffer, self._begin, self._end)
-                if not is_packet:
+                self._begin, need, is_other_packet = self._sink.feed(self._buffer, self._begin, self._end)
+                if not is_other_packet:
                     self._make_room(need)
                     return
             if not self._process_packet():
@@ -219,12 +223,14 @@ class WireProtocol(asyncio.BufferedProtocol):
 
     def _process_packet(self) -> bool:
         data = self._buffer.data
-        is_raw = self._sink is None and bool(self._pending_answers) and self._pending_answers[0][2]
-        frame = packet_bounds(data, self._begin, self._end, PACKET_LIMIT if is_raw else ANSWER_LIMIT)
+        is_body_raw = self._sink is None and bool(self._pending_answers) and self._pending_answers[0][2]
+        frame = packet_bounds(
+            data, self._begin, self._end, PACKET_MAX_BYTES if is_body_raw else ANSWER_MAX_BYTES
+        )
         if frame is None:
             self._make_room(2 * (self._end - self._begin))
             return False
-        packet = (decode_packet_header if is_raw else decode_packet)(data[frame[0] : frame[1]])
+        packet = (decode_packet_header if is_body_raw else decode_packet)(data[frame[0] : frame[1]])
         self._begin = frame[1]
         error = None if packet.error_code is None else server_error(packet, self.peer)
         if packet.type == Command.CLUSTER_INFO:
@@ -249,15 +255,18 @@ class WireProtocol(asyncio.BufferedProtocol):
         else:
             if sink is not None:
                 self._sink, self._stream_end = sink, self._loop.create_future()
-                self._stream_end.add_done_callback(_retrieve_error)
+                self._stream_end.add_done_callback(_mark_error_retrieved)
             future.set_result(packet)
         return True
 
-    def _make_room(self, need: int) -> None:
-        """Move unprocessed bytes to the front of the buffer, or of a larger one if they will grow to `need` bytes."""
+    def _make_room(self, needed_bytes: int) -> None:
+        """Move unprocessed bytes to the front of the buffer, or of a larger one if the next packet has more bytes.
+
+        `needed_bytes` is the size of the next packet, as far as it is known.
+        """
         left = self._buffer[self._begin : self._end]
         size = BUFFER_BYTES
-        while size < need or size <= left.size:
+        while size < needed_bytes or size <= left.size:
             size *= 2
         if size == self._buffer.size and self._begin >= left.size:
             self._buffer[: left.size] = left
@@ -278,7 +287,7 @@ class WireProtocol(asyncio.BufferedProtocol):
             self.closed.set_exception(error)
 
 
-def _retrieve_error(future: asyncio.Future[Any]) -> None:
-    """Read an error, so that asyncio does not warn that it was never retrieved."""
+def _mark_error_retrieved(future: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a future, so that asyncio does not warn that nothing has retrieved it."""
     if not future.cancelled():
         future.exception()

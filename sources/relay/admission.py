@@ -1,6 +1,6 @@
-"""Limits the open connections of a relay, in total and per client address, and how often a password may be guessed.
+"""Limits the open connections of a relay, in total and per client address, and how often an address may try passwords.
 
-The module has no sockets and no clock: the time is a parameter. `session` decides what a connection may request.
+The module has no sockets and no clock: callers pass the time. `session` decides what a connection may request.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from sources.relay.options import ClientLimits
 
-ADDRESSES = 4096
-"""Number of client addresses for which the time of the last guess is stored; older ones are dropped."""
+MAX_ADDRESSES = 4096
+"""Number of client addresses for which the time of the next password is stored; the oldest ones are dropped."""
 
 
 @dataclass(eq=False)
@@ -29,62 +29,66 @@ class AdmittedConnection:
 
 @dataclass
 class ConnectionLimiter:
-    """Counts the open connections of one relay and applies `ClientLimits`."""
+    """Counts the open connections of one relay, refuses those beyond `ClientLimits`, and delays passwords."""
 
     limits: ClientLimits
     refused_connections: int = 0
     """Number of connections that were refused or closed because of a limit."""
     wrong_passwords: int = 0
-    _entries: dict[AdmittedConnection, None] = field(default_factory=dict)
-    _by_address: Counter[str] = field(default_factory=Counter)
-    _next_guess_at: dict[str, float] = field(default_factory=dict)
+    _connections: dict[AdmittedConnection, None] = field(default_factory=dict)
+    _counts_by_address: Counter[str] = field(default_factory=Counter)
+    _next_password_at: dict[str, float] = field(default_factory=dict)
     """For each client address, the time from which it may send the next password."""
 
     @property
-    def count(self) -> int:
+    def connection_count(self) -> int:
         """Number of open connections."""
-        return len(self._entries)
+        return len(self._connections)
 
     def admit(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
-        """Admit a connection; return None if a limit is reached.
+        """Count and return a new connection, or return None if a limit of open connections is reached.
 
-        If too many connections are unauthenticated, the oldest of them is closed to make room.
+        If too many connections are unauthenticated, the oldest of them is closed. `close` closes the new connection; it
+        is called if this one becomes the oldest.
         """
         limits = self.limits
-        is_address_full = address != "" and self._by_address[address] >= limits.per_address
-        if is_address_full or self.count >= limits.connections:
+        is_address_full = (
+            address != "" and self._counts_by_address[address] >= limits.max_connections_per_address
+        )
+        if is_address_full or self.connection_count >= limits.max_connections:
             self.refused_connections += 1
             return None
-        unauthenticated = [entry for entry in self._entries if entry.is_unauthenticated]
-        if len(unauthenticated) >= limits.strangers:
+        unauthenticated = [connection for connection in self._connections if connection.is_unauthenticated]
+        if len(unauthenticated) >= limits.max_unauthenticated:
             self.refused_connections += 1
             unauthenticated[0].close()
             self.remove(unauthenticated[0])
-        entry = AdmittedConnection(address, close)
-        self._entries[entry] = None
-        self._by_address[address] += 1
-        return entry
+        connection = AdmittedConnection(address, close)
+        self._connections[connection] = None
+        self._counts_by_address[address] += 1
+        return connection
 
-    def remove(self, entry: AdmittedConnection) -> None:
-        """Stop counting a closed connection; may be called twice."""
-        if entry in self._entries:
-            del self._entries[entry]
-            self._by_address[entry.address] -= 1
-            if self._by_address[entry.address] == 0:
-                del self._by_address[entry.address]
+    def remove(self, connection: AdmittedConnection) -> None:
+        """Stop counting a closed connection; a second call does nothing."""
+        if connection in self._connections:
+            del self._connections[connection]
+            self._counts_by_address[connection.address] -= 1
+            if self._counts_by_address[connection.address] == 0:
+                del self._counts_by_address[connection.address]
 
-    def wait_before_guess(self, address: str, now: float) -> float:
-        """Return the seconds to wait before this address's password may be checked.
+    def seconds_before_password(self, address: str, now: float) -> float:
+        """Return the seconds to wait before a password from this address is checked.
 
-        The next password of the address waits longer, unless `record_right_password` is called.
+        `now` is the time by any clock, in seconds. The next password from the address must wait longer, unless
+        `record_right_password` is called.
         """
-        at = max(now, self._next_guess_at.pop(address, now))
-        self._next_guess_at[address] = at + self.limits.delay
-        if len(self._next_guess_at) > ADDRESSES:
-            del self._next_guess_at[next(iter(self._next_guess_at))]
+        at = max(now, self._next_password_at.pop(address, now))
+        self._next_password_at[address] = at + self.limits.password_delay_seconds
+        if len(self._next_password_at) > MAX_ADDRESSES:
+            del self._next_password_at[next(iter(self._next_password_at))]
         return at - now
 
     def record_right_password(self, address: str) -> None:
-        """Cancel the delay before the address's next password, because this one was right."""
-        if address in self._next_guess_at:
-            self._next_guess_at[address] -= self.limits.delay
+        """Cancel the delay before the next password from an address, because its last one was right."""
+        if address in self._next_password_at:
+            self._next_password_at[address] -= self.limits.password_delay_seconds

@@ -1,9 +1,10 @@
 """Tracks a spool that a relay serves: its files, its vclock, and which instance each replica id belongs to.
 
 Each refresh reads the rows that were appended since the last one. A replica id may belong to one instance in a part of
-the log and to another instance later. So the catalog stores each row of `_cluster` that registers an instance under an
-id, as an `IdAssignment`. A spool with `feed: own_peer` may have rows of an id before the row that registers it, since
-they come from different peers (`first_owners`). `outflow` sends the rows.
+the log and to another instance later; this instance is called the *owner* of the id. So the catalog stores each row of
+`_cluster` that registers an instance under an id, as an `IdAssignment`. In a spool with `feed: own_peer`, rows of an id
+may precede the row that registers the id, because they come from different peers (`first_id_owners`). `outflow` sends
+the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from schemas.errors import SpoolError, TupleError, XlogError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
 from schemas.system_tuples import field_at, fields_of, uuid_of
 from sources.spool import state as spool_state
-from sources.spool.state import SET_ASIDE, SpoolFile
+from sources.spool.state import REWOUND_PREFIX, SpoolFile
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.selection import Selection
@@ -30,11 +31,11 @@ from sources.xlog.stream.origins import IdAssignment, expelled_replica_id, first
 
 logger = logging.getLogger(__name__)
 
-_FILES = pyarrow.fs.LocalFileSystem()
-_SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
-_UUID_KEYS = ("cluster", "replicaset_uuid")
-_NAME_KEY = "replicaset_name"
-_COLUMNS = [
+_LOCAL_FS = pyarrow.fs.LocalFileSystem()
+_SYSTEM_SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
+_SCHEMA_UUID_KEYS = ("cluster", "replicaset_uuid")
+_SCHEMA_NAME_KEY = "replicaset_name"
+_ROW_COLUMNS = [
     *("type", "space_id", "tuple", "key", "operations", "index_base", "position", "replica_id", "lsn")
 ]
 
@@ -49,9 +50,9 @@ class SpoolCatalog:
     limit : int
         Longest accepted block, in bytes.
     durable_end : callable, optional
-        Returns the path of the log that is being written, and how many of its bytes may be sent. Needed if the spool
-        is the only copy of its rows: rows that a power failure may remove must not be sent. None, or a result of None:
-        all bytes may be sent.
+        Returns the path of the log that is being written, and how many of its bytes are certainly on the disk; only
+        these are sent. Needed if the spool is the only copy of its rows, because a power failure may remove other
+        bytes. Without it, or if it returns None, all bytes may be sent.
 
     """
 
@@ -74,21 +75,22 @@ class SpoolCatalog:
         self.logs: list[SpoolFile] = []
         self._owners: dict[int, str] = {}
         self._first_owners: dict[int, str | None] = {}
-        self._owners_at_start: dict[Path, Mapping[int, str]] = {}
+        self._id_owners_at_start: dict[Path, Mapping[int, str]] = {}
         self._registrations: dict[Path, list[IdAssignment]] = {}
         self._read_ends: dict[str, int] = {}
         self._closed: set[str] = set()
         self._with_next_log: set[Path] = set()
-        self._set_aside: frozenset[Path] | None = None
+        self._rewound_folders: frozenset[Path] | None = None
         self._metas: dict[Path, Meta] = {}
         self.replacements = 0
         """How often the spool was set aside and a new one began; rows sent before are of another history."""
 
     @property
     def gc_vclock(self) -> dict[int, int]:
-        """The vclock from which the spool has all rows: a subscriber with fewer rows needs a snapshot.
+        """The vclock after which the spool has all rows; a subscriber with a lower vclock needs a snapshot.
 
-        It is where the oldest log after the last gap begins. A log after a gap has equal VClock and PrevVClock headers.
+        At this vclock begins the oldest log after the last gap. A log after a gap has equal VClock and PrevVClock
+        headers.
         """
         for file in reversed(self.logs):
             if file.meta.prev_vclock is not None and are_equal(file.meta.prev_vclock, file.meta.vclock):
@@ -98,36 +100,36 @@ class SpoolCatalog:
         return without_local(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
     def sendable_end(self, path: Path) -> int:
-        """Return up to which byte of a log the catalog has read: only blocks that begin before it may be sent.
+        """Return the byte of a log up to which the catalog has read; only blocks that begin before it may be sent.
 
-        Later blocks may have ids whose registration is not known yet. For a closed log the result is beyond the end
-        marker, so that a reader finds the marker.
+        Later blocks may have rows of ids whose registration is not known yet. For a closed log the result is one byte
+        more, so that a reader finds the end marker.
         """
         return self._read_ends.get(path.name, 0) + (path.name in self._closed)
 
     def has_next_log(self, path: Path) -> bool:
-        """Return whether another log follows a log, so that the log no longer grows; as of the last refresh."""
+        """Return whether the spool has a log after this one, which then no longer grows; as of the last refresh."""
         return path in self._with_next_log
 
     @property
-    def last_owners(self) -> Mapping[int, str]:
-        """{replica id: instance uuid}, also for expelled instances, since rows of them may still come."""
+    def last_id_owners(self) -> Mapping[int, str]:
+        """{replica id: instance uuid} at the spool's end, also for expelled instances, whose rows may still come."""
         return self._owners | self.cluster
 
     @property
-    def first_owners(self) -> Mapping[int, str]:
-        """{replica id: instance uuid} before an id's first row of `_cluster` in the spool.
+    def first_id_owners(self) -> Mapping[int, str]:
+        """{replica id: instance uuid} for rows that precede the first row of `_cluster` with their id.
 
-        It has the ids that this row registers for the first time (see `first_owners` in `sources.xlog.stream.origins`).
+        It has the ids that this first row registers with an INSERT (`first_owners` in `sources.xlog.stream.origins`).
         """
         return {id_: uuid for id_, uuid in self._first_owners.items() if uuid is not None}
 
-    def owners_at_start(self, path: Path) -> Mapping[int, str]:
+    def id_owners_at_start(self, path: Path) -> Mapping[int, str]:
         """Return {replica id: instance uuid} at the beginning of a log, also for instances expelled before."""
-        return self._owners_at_start.get(path, {})
+        return self._id_owners_at_start.get(path, {})
 
     def registrations(self, path: Path) -> Sequence[IdAssignment]:
-        """Return the registrations in a log, in log order; a refresh may append to them."""
+        """Return the registrations of instances in a log, in log order; a refresh may append to the result."""
         return self._registrations.get(path, ())
 
     def refresh(self) -> None:
@@ -141,8 +143,8 @@ class SpoolCatalog:
         """
         known = {file.path.name for file in (*self.snapshots, *self.logs)}
         self._list_files()
-        if self._is_set_aside(known - {file.path.name for file in (*self.snapshots, *self.logs)}):
-            self._begin_again()
+        if self._is_spool_replaced(known - {file.path.name for file in (*self.snapshots, *self.logs)}):
+            self._forget_old_spool()
         # A snapshot sorts before the log of the same name, which continues from it.
         for file in sorted(
             (*self.snapshots, *self.logs), key=lambda file: (file.path.stem, file.path.suffix)
@@ -155,11 +157,11 @@ class SpoolCatalog:
                     self._read_system_rows(file, 0, None)
                     self._read_ends[file.path.name] = file.size
             elif read_end != file.size:
-                self._owners_at_start.setdefault(file.path, dict(self._owners))
+                self._id_owners_at_start.setdefault(file.path, dict(self._owners))
                 self._read_appended_rows(file, read_end or file.meta.length)
         paths = {file.path for file in self.logs}
         self._with_next_log = {file.path for file in self.logs[:-1]}
-        for by_path in (self._owners_at_start, self._registrations):
+        for by_path in (self._id_owners_at_start, self._registrations):
             for path in by_path.keys() - paths:
                 del by_path[path]
 
@@ -170,24 +172,30 @@ class SpoolCatalog:
         except OSError as error:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
 
-    def _is_set_aside(self, removed: Collection[str]) -> bool:
-        """Return whether files that were listed before, or may have been, were moved to a folder of the spool."""
-        before, self._set_aside = self._set_aside, frozenset(self.directory.glob(f"{SET_ASIDE}*"))
-        if before is not None and self._set_aside - before:
-            return True
-        return any((folder / name).exists() for folder in self._set_aside for name in removed)
+    def _is_spool_replaced(self, removed_names: Collection[str]) -> bool:
+        """Return whether the daemon has moved the old spool's files into a folder since the last refresh.
 
-    def _begin_again(self) -> None:
-        """Forget all files: with `--accept-rewind` the daemon moved them, and new files may have the same names."""
+        `removed_names` are the files of the last refresh that are missing now. The folder's name has `REWOUND_PREFIX`.
+        """
+        before, self._rewound_folders = (
+            self._rewound_folders,
+            frozenset(self.directory.glob(f"{REWOUND_PREFIX}*")),
+        )
+        if before is not None and self._rewound_folders - before:
+            return True
+        return any((folder / name).exists() for folder in self._rewound_folders for name in removed_names)
+
+    def _forget_old_spool(self) -> None:
+        """Forget all files of the old spool, and list those of the new one, which may have the same names."""
         self.replacements += 1
         self.vclock, self.cluster, self._owners, self._first_owners = {}, {}, {}, {}
-        for known in (self._owners_at_start, self._registrations, self._read_ends, self._metas):
+        for known in (self._id_owners_at_start, self._registrations, self._read_ends, self._metas):
             known.clear()
         self._closed.clear()
         self._list_files()
 
     def _read_appended_rows(self, file: SpoolFile, begin: int) -> None:
-        """Read a log from `begin` on; from its start if the daemon has truncated it after a failed write."""
+        """Read a log from byte `begin` on, or from its start if the daemon has truncated it after a failed write."""
         try:
             if begin <= file.size:
                 self._read_log(file, begin)
@@ -195,7 +203,7 @@ class SpoolCatalog:
         except XlogError:
             path = str(file.path)
             if (
-                reader.first_block_start(_FILES, path, begin, file.meta.length, max_block_bytes=self.limit)
+                reader.first_block_start(_LOCAL_FS, path, begin, file.meta.length, max_block_bytes=self.limit)
                 == begin
             ):
                 raise
@@ -205,7 +213,7 @@ class SpoolCatalog:
         self._read_log(file, file.meta.length)
 
     def _read_log(self, file: SpoolFile, begin: int) -> None:
-        end, is_closed = reader.end_of_complete_blocks(_FILES, str(file.path), begin, self.limit)
+        end, is_closed = reader.end_of_complete_blocks(_LOCAL_FS, str(file.path), begin, self.limit)
         open_log = None if self._durable_end is None else self._durable_end()
         if open_log is not None and open_log[0] == file.path:
             end, is_closed = min(end, open_log[1]), False
@@ -217,10 +225,10 @@ class SpoolCatalog:
         top, has_system_rows = np.zeros(VCLOCK_MAX, np.int64), False
         limits = reader.Limits(max_block_bytes=self.limit)
         for rows in reader.read_headers(
-            _FILES, str(file.path), begin, end, at_block_starts=True, limits=limits
+            _LOCAL_FS, str(file.path), begin, end, at_block_starts=True, limits=limits
         ):
             np.maximum.at(top, rows.replica_id, rows.lsn)
-            has_system_rows = has_system_rows or bool(np.isin(rows.space_id, list(_SPACES)).any())
+            has_system_rows = has_system_rows or bool(np.isin(rows.space_id, list(_SYSTEM_SPACES)).any())
         if has_system_rows:
             self._read_system_rows(file, begin, end)
         reached = {i: int(lsn) for i, lsn in enumerate(top) if i and lsn}
@@ -228,15 +236,15 @@ class SpoolCatalog:
         self._read_ends[file.path.name] = end
 
     def _read_system_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
-        selection = Selection(space_ids=_SPACES)
+        selection = Selection(space_ids=_SYSTEM_SPACES)
         batches = reader.read_rows(
-            *(_FILES, str(file.path), begin, end, selection),
+            *(_LOCAL_FS, str(file.path), begin, end, selection),
             at_block_starts=end is not None,
             meta=file.meta,
             limits=reader.Limits(max_block_bytes=self.limit),
         )
         for batch in batches:
-            for row in batch.select(_COLUMNS).to_pylist():
+            for row in batch.select(_ROW_COLUMNS).to_pylist():
                 if row["space_id"] == SystemSpace.CLUSTER:
                     self._apply_cluster_row(row, file)
                 else:
@@ -247,9 +255,9 @@ class SpoolCatalog:
     def _apply_schema_row(self, row: Mapping[str, Any], path: Path) -> None:
         try:
             fields = fields_of(row["tuple"], "a tuple") if row["tuple"] is not None else ()
-            if fields and fields[0] in _UUID_KEYS:
+            if fields and fields[0] in _SCHEMA_UUID_KEYS:
                 self.replicaset_uuid = uuid_of(field_at(fields, 1, "the uuid"), "the replicaset's uuid")
-            elif fields and fields[0] == _NAME_KEY:
+            elif fields and fields[0] == _SCHEMA_NAME_KEY:
                 name = field_at(fields, 1, "the name")
                 self.replicaset_name = name if isinstance(name, str) else None
         except TupleError as error:

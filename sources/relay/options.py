@@ -15,33 +15,33 @@ RELAY_VERSION = 1
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """Limits for the clients of a relay.
+    """Limits for the clients of a relay: connections, passwords, stored acknowledgements.
 
     Parameters
     ----------
-    connections, per_address : int
+    max_connections, max_connections_per_address : int
         Maximum number of open connections, in total and from one address.
-    strangers : int
-        Maximum number of open connections that have not authenticated; beyond it, the oldest one is closed.
-    authenticate : float
-        Seconds after which a connection that has not authenticated is closed; includes the TLS handshake.
-    guesses : int
+    max_unauthenticated : int
+        Maximum number of open connections that have not authenticated; for a further one, the oldest is closed.
+    authentication_seconds : float
+        Seconds within which a client must authenticate, with the TLS handshake; then its connection is closed.
+    max_wrong_passwords : int
         Number of wrong passwords after which a connection is closed.
-    delay : float
+    password_delay_seconds : float
         Seconds between two checks of passwords from one address.
-    subscribers : int
+    max_subscribers : int
         Maximum number of subscribers whose acknowledgements are stored; each may delay the removal of files by
         `subscribe.keep.forget`.
 
     """
 
-    connections: int = 256
-    per_address: int = 64
-    strangers: int = 64
-    authenticate: float = 10.0
-    guesses: int = 3
-    delay: float = 1.0
-    subscribers: int = 64
+    max_connections: int = 256
+    max_connections_per_address: int = 64
+    max_unauthenticated: int = 64
+    authentication_seconds: float = 10.0
+    max_wrong_passwords: int = 3
+    password_delay_seconds: float = 1.0
+    max_subscribers: int = 64
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class RelayOptions:
         Name in messages and metrics.
     directory : Path
         The spool.
-    listen : Address
-        Where the relay listens.
+    listen_address : Address
+        Address on which the relay listens.
     users : mapping of str to PasswordSource
-        For each user, where to read the password.
-    guest : bool
+        For each user's name, where to read the password.
+    allows_guest : bool
         Whether clients may subscribe without authentication.
     tls : TlsOptions or None
         The relay's certificate and key.
     max_block_bytes : int
         Longest accepted block of the spool, in bytes; each transaction is in one block.
-    heartbeat, poll, silence : float
-        Seconds between two heartbeats; between two refreshes of the catalog; and after which a client that sends
+    heartbeat_seconds, poll_seconds, silence_seconds : float
+        Time between two heartbeats; time between two refreshes of the catalog; and time after which a client that sends
         nothing or reads nothing is disconnected.
     limits : ClientLimits
 
@@ -73,12 +73,12 @@ class RelayOptions:
 
     name: str
     directory: Path
-    listen: Address
+    listen_address: Address
     users: Mapping[str, PasswordSource] = field(default_factory=dict)
-    guest: bool = False
+    allows_guest: bool = False
     tls: TlsOptions | None = None
     max_block_bytes: int = BLOCK_LIMIT
-    heartbeat: float = 1.0
-    poll: float = 0.02
-    silence: float = 20.0
+    heartbeat_seconds: float = 1.0
+    poll_seconds: float = 0.02
+    silence_seconds: float = 20.0
     limits: ClientLimits = field(default_factory=ClientLimits)

@@ -1,7 +1,8 @@
 """Encodes a spool's rows as packets for one subscriber: a snapshot, or the rows after a vclock.
 
 Rows are not decoded: their bytes in the log get a packet's length and header (`kernels.frames`). `session` sends the
-packets. `BlockReader` reads a growing log block by block; damage is an error, an incomplete block at the end is not.
+packets. `BlockReader` reads a growing log block by block; it raises an error for damage, but not for an incomplete
+block at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from sources.xlog.format.vclock import Vclock, is_at_most, without_local
 from sources.xlog.stream.origins import unknown_instance_error
 
 READ_BYTES = 1 << 20
-BLOCKS = 1 << 12
+BLOCKS_PER_READ = 1 << 12
+"""Maximum number of blocks that one read returns."""
 
 
 class BlockReader:
@@ -68,13 +70,13 @@ class BlockReader:
         """Whether no block has been read yet."""
         return self.position == self.meta.length
 
-    def read(self, limit: int | None = None) -> list[Bytes]:
+    def read_blocks(self, end: int | None = None) -> list[Bytes]:
         """Return the rows of the next complete blocks, one array per block; an empty list if there are none yet.
 
         Parameters
         ----------
-        limit : int, optional
-            Position in bytes: only blocks that begin before it are read.
+        end : int, optional
+            Position in the file, in bytes: only blocks that begin before it are read. None: there is no limit.
 
         Raises
         ------
@@ -86,13 +88,13 @@ class BlockReader:
             data = np.frombuffer(os.pread(self._file, self._size, self.position), np.uint8)
             if data.size < MAGIC_SIZE:
                 return []
-            blocks = np.empty((4, BLOCKS), np.int64)
-            stop = data.size if limit is None else min(data.size, limit - self.position)
-            count, end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
+            blocks = np.empty((4, BLOCKS_PER_READ), np.int64)
+            stop = data.size if end is None else min(data.size, end - self.position)
+            count, blocks_end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
             if status < 0:
-                raise damage_error(WalkStatus(int(status)), self.path.name, self.position + int(end))
-            blocks_read = [self._block_rows(data, blocks[:, k]) for k in range(count)]
-            self.position += int(end)
+                raise damage_error(WalkStatus(int(status)), self.path.name, self.position + int(blocks_end))
+            blocks_read = [self._decompress_block(data, blocks[:, k]) for k in range(count)]
+            self.position += int(blocks_end)
             self.is_closed = status == WalkStatus.EOF
             if blocks_read or data.size < self._size or stop < data.size:
                 self._size = READ_BYTES
@@ -101,7 +103,7 @@ class BlockReader:
                 self._size *= 2
         return []
 
-    def _block_rows(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
+    def _decompress_block(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
         begin, end = int(block[BLOCK_BEGIN]), int(block[BLOCK_END])
         if not block[BLOCK_ZSTD]:
             return data[begin:end]
@@ -122,7 +124,8 @@ class BlockReader:
         return out[:size]
 
 
-OUT_BYTES = 1 << 18
+OUTPUT_BYTES = 1 << 18
+"""Initial size of the buffer for packets, in bytes."""
 TreatmentRule = Callable[[Mapping[int, str]], Ints]
 """Returns the treatment of each replica id's rows, int64[32], for a {replica id: instance uuid}."""
 
@@ -130,7 +133,8 @@ TreatmentRule = Callable[[Mapping[int, str]], Ints]
 class RowFramer:
     """Converts blocks of a log to packets for one subscriber.
 
-    `sync` is the IPROTO_SYNC of the subscriber's request. Rows up to `vclock`, the subscriber's, are left out.
+    `sync` is the IPROTO_SYNC of the subscriber's request. Rows up to `vclock`, the vclock of the subscriber, are left
+    out.
     """
 
     def __init__(self, sync: int, vclock: Vclock) -> None:
@@ -141,7 +145,7 @@ class RowFramer:
         """int64[2]: replica id and lsn of the row after which `on_stop_row` is called; zeros: no row."""
         self.on_stop_row: Callable[[], None] = lambda: None
         """Sets `treatments` and `stop_row` again."""
-        self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
+        self._out: Bytes = np.empty(OUTPUT_BYTES, np.uint8)
 
     def packets(self, rows: Bytes, *, is_snapshot: bool = False) -> Iterator[bytes]:
         """Yield the packets of a block's rows; each item is one or more packets.
@@ -164,8 +168,8 @@ class RowFramer:
             elif status == kernel.OUTPUT_FULL:
                 self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEEDED_BYTES])), np.uint8)
             if status == kernel.END_OF_INPUT:
-                if self._out.size > OUT_BYTES:
-                    self._out = np.empty(OUT_BYTES, np.uint8)  # frees the memory of a large row
+                if self._out.size > OUTPUT_BYTES:
+                    self._out = np.empty(OUTPUT_BYTES, np.uint8)  # frees the memory of a large row
                 return
             if status == kernel.STOP_ROW:
                 self.on_stop_row()
@@ -176,7 +180,10 @@ class RowFramer:
 
 
 def compile_kernels() -> None:
-    """Compile or load the kernels before the first client comes; later this would block all subscribers for seconds."""
+    """Compile the kernels, or load them from numba's cache, before the first client connects.
+
+    Later this would block all subscribers for seconds.
+    """
     rows = np.zeros(0, np.uint8)
     read_only = rows.view()
     read_only.flags.writeable = False
@@ -191,7 +198,7 @@ def snapshot_packets(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterato
     """Yield the packets of a snapshot's rows, as FETCH_SNAPSHOT sends them."""
     framer = RowFramer(sync, {})
     with BlockReader(path, limit) as reader:
-        while rows := reader.read():
+        while rows := reader.read_blocks():
             for block in rows:
                 yield from framer.packets(block, is_snapshot=True)
 
@@ -210,12 +217,12 @@ class LogPackets:
         self._applied_registrations = 0
         framer.on_stop_row = self._apply_registration
         self._open_first_log()
-        self.versions = self._first_versions()
+        self.versions = self._first_server_versions()
         """Versions of the servers whose rows are sent. The subscriber gets them once, so they apply to all its rows."""
 
     @property
     def vclock(self) -> dict[int, int]:
-        """The subscriber's vclock after the rows that were encoded so far."""
+        """The vclock that the subscriber has after the rows that were encoded so far."""
         return array_to_vclock(self._framer.vclock)
 
     def close(self) -> None:
@@ -246,9 +253,9 @@ class LogPackets:
                 self._reader = self._open_covering_log()
                 if self._reader is None:
                     return
-            if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
+            if ServerVersions.from_meta(self._reader.meta, self._reader.path.name) != self.versions:
                 raise ConnectionLostError("the next rows are from a server of another version")
-            rows = self._reader.read(self._catalog.sendable_end(self._reader.path))
+            rows = self._reader.read_blocks(self._catalog.sendable_end(self._reader.path))
             self._update_treatments()
             self._stop_at_next_registration()
             for block in rows:
@@ -264,17 +271,17 @@ class LogPackets:
         with contextlib.suppress(GapError):  # `unsent_packets` reports it
             self._reader = self._open_covering_log()
 
-    def _first_versions(self) -> ServerVersions:
+    def _first_server_versions(self) -> ServerVersions:
         """Return the server versions of the open log, or of the newest file if no log is open."""
         newest = [*self._catalog.snapshots, *self._catalog.logs][-1:]
         meta = self._reader.meta if self._reader is not None else newest[0].meta if newest else None
-        return ServerVersions("") if meta is None else ServerVersions.of(meta, "")
+        return ServerVersions("") if meta is None else ServerVersions.from_meta(meta, "")
 
     def _open_covering_log(self) -> BlockReader | None:
         """Open the newest log that begins at or before the subscriber's vclock; None if the spool has no newer rows."""
         logs = self._catalog.logs
         for file in reversed(logs):
-            if self._covers(file):
+            if self._covers_subscriber(file):
                 return self._open_log(file)
         if not logs and is_at_most(
             self._needed_vclock(self._catalog.vclock, self._catalog.cluster), self.vclock
@@ -283,7 +290,7 @@ class LogPackets:
         raise self._gap_error(logs[0].meta.vclock if logs else self._catalog.vclock)
 
     def _open_next_log(self) -> bool:
-        """Open the log after the current one if that is at its end; return whether a log was opened."""
+        """Open the next log if the current one was read to its end; return whether a log was opened."""
         reader = self._reader
         names = [file.path for file in self._catalog.logs]
         if reader is None or reader.path not in names:
@@ -294,14 +301,14 @@ class LogPackets:
         if index + 1 == len(names) or not (reader.is_closed or self._catalog.has_next_log(reader.path)):
             return False
         following = self._catalog.logs[index + 1]
-        if not self._covers(following):
+        if not self._covers_subscriber(following):
             raise self._gap_error(following.meta.vclock)
         self.close()
         self._reader = self._open_log(following)
         return True
 
     def _close_truncated_log(self) -> None:
-        """Close the log if the daemon has cut off rows that were sent; it fetches them again."""
+        """Close the log if the daemon has truncated it below the rows that were sent; the daemon fetches them again."""
         reader = self._reader
         if reader is None or reader.is_empty:
             return
@@ -313,12 +320,12 @@ class LogPackets:
         return self._reader is not None
 
     def _open_log(self, file: SpoolFile) -> BlockReader:
-        self._owners, self._applied_registrations = dict(self._catalog.owners_at_start(file.path)), 0
+        self._owners, self._applied_registrations = dict(self._catalog.id_owners_at_start(file.path)), 0
         return BlockReader(file.path, self._catalog.limit)
 
     def _update_treatments(self) -> None:
-        """Set what happens to the rows up to the next registration."""
-        self._framer.treatments = self._treatment_rule({**self._catalog.first_owners, **self._owners})
+        """Set the treatments of the rows up to the next row that registers an instance."""
+        self._framer.treatments = self._treatment_rule({**self._catalog.first_id_owners, **self._owners})
 
     def _stop_at_next_registration(self) -> None:
         """Make the framer stop after the next row that registers an instance."""
@@ -337,14 +344,14 @@ class LogPackets:
         self._stop_at_next_registration()
 
     def _needed_vclock(self, vclock: Vclock, owners: Mapping[int, str]) -> dict[int, int]:
-        """Return a vclock without the ids whose rows are left out."""
+        """Return a vclock without the ids whose rows the subscriber does not get (`LEFT_OUT`)."""
         treatments = self._treatment_rule(owners)
         return {i: lsn for i, lsn in without_local(vclock).items() if treatments[i]}
 
-    def _covers(self, file: SpoolFile) -> bool:
-        """Return whether a log begins at or before the subscriber's vclock."""
+    def _covers_subscriber(self, file: SpoolFile) -> bool:
+        """Return whether a log begins at or before the subscriber's vclock, so that no needed row is before the log."""
         return is_at_most(
-            self._needed_vclock(file.meta.vclock, self._catalog.owners_at_start(file.path)), self.vclock
+            self._needed_vclock(file.meta.vclock, self._catalog.id_owners_at_start(file.path)), self.vclock
         )
 
     def _gap_error(self, vclock: Mapping[int, int]) -> GapError:

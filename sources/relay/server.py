@@ -29,26 +29,29 @@ from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RelayOptions
 from sources.relay.outflow import compile_kernels
 from sources.relay.session import RelaySession
-from sources.spool.acks import SUBSCRIBER, renew_ack, write_ack
+from sources.spool.acks import SUBSCRIBER_PREFIX, renew_ack, write_ack
 from sources.xlog.format.vclock import rows_ahead
 
 logger = logging.getLogger(__name__)
 
-VERSION = (2, 6, 0)
+GREETING_VERSION = (2, 6, 0)
 """The version of Tarantool that the greeting names."""
 
-ACK_SECONDS = 1.0
-ACCEPT_SECONDS = 0.5
+ACK_WRITE_SECONDS = 1.0
+"""Seconds between two writes of the subscribers' acknowledgements."""
+ACCEPT_RETRY_SECONDS = 0.5
 """Seconds between two attempts to accept a connection while the process has no free file descriptors."""
-CLOSE_SECONDS = 2.0
+CLOSE_WAIT_SECONDS = 2.0
+"""Seconds in which the last bytes of a closed connection may still be sent."""
 BACKLOG, READ_BYTES = 128, 1 << 16
-_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_RESOURCE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+"""Errors of accept that mean that file descriptors or memory are exhausted."""
 
 
 class Relay:
     """Serves one spool to any number of subscribers.
 
-    `durable_end` is as in `SpoolCatalog`; it is needed if this process also writes the spool.
+    `durable_end` is that of `SpoolCatalog`; it is needed if this process also writes the spool.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Relay:
         """
         compile_kernels()
         self._refresh_catalog()
-        address, context = self.options.listen, self._tls_context()
+        address, context = self.options.listen_address, self._tls_context()
         try:
             listeners = await _listening_sockets(address)
         except OSError as error:
@@ -128,13 +131,13 @@ class Relay:
 
     async def _refresh_repeatedly(self) -> None:
         while True:
-            await asyncio.sleep(self.options.poll)
+            await asyncio.sleep(self.options.poll_seconds)
             self._refresh_catalog()
 
     async def _write_acks_repeatedly(self) -> None:
-        """Write the subscribers' acknowledgements regularly; the daemon reads them before it removes files."""
+        """Store the subscribers' acknowledgements in the spool regularly, for the daemon, which removes files."""
         while True:
-            await asyncio.sleep(ACK_SECONDS)
+            await asyncio.sleep(ACK_WRITE_SECONDS)
             for session in list(self.sessions):
                 uuid = session.subscriber
                 if uuid is not None and session.acknowledged:
@@ -143,64 +146,64 @@ class Relay:
             for uuid in disconnected:
                 del self._written_acks[uuid]
 
-    async def _write_ack(self, uuid: str, acknowledged: dict[int, int]) -> None:
-        """Write one acknowledgement, or renew it: it must not expire while its subscriber is connected.
+    async def _write_ack(self, subscriber_uuid: str, vclock: dict[int, int]) -> None:
+        """Write a connected subscriber's acknowledgement; renew an equal one, so that it does not expire.
 
-        After a failure it is retried, and the spool's files stay until then.
+        A failed write is repeated by the next call; until then, the daemon removes no files with newer rows.
         """
-        spool, reader = self.options.directory, f"{SUBSCRIBER}{uuid}"
+        spool, reader = self.options.directory, f"{SUBSCRIBER_PREFIX}{subscriber_uuid}"
         try:
-            if self._written_acks.get(uuid) == acknowledged and renew_ack(spool, reader):
+            if self._written_acks.get(subscriber_uuid) == vclock and renew_ack(spool, reader):
                 return
-            await asyncio.to_thread(write_ack, spool, reader, acknowledged)
+            await asyncio.to_thread(write_ack, spool, reader, vclock)
         except OSError as error:
             if str(error) != self.ack_error:
                 logger.error("%s: an acknowledgement cannot be written: %s", self.options.name, error)
             self.ack_error = str(error)
         else:
-            self._written_acks[uuid], self.ack_error = acknowledged, None
+            self._written_acks[subscriber_uuid], self.ack_error = vclock, None
 
     async def _accept(
         self, listener: socket.socket, context: ssl.SSLContext | None, tasks: asyncio.TaskGroup
     ) -> None:
-        """Accept connections until cancelled; while file descriptors are exhausted, wait before each attempt."""
+        """Accept connections until cancelled; if file descriptors are exhausted, wait before the next attempt."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 sock, address = await loop.sock_accept(listener)
             except OSError as error:
-                if error.errno in _NO_DESCRIPTORS:
+                if error.errno in _RESOURCE_ERRNOS:
                     if not self._lacks_descriptors:
                         logger.error("%s: no connection can be accepted: %s", self.options.name, error)
                     self._lacks_descriptors = True
-                    await asyncio.sleep(ACCEPT_SECONDS)
+                    await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue  # any other error: the client closed the connection before it was accepted
             self._lacks_descriptors = False
             host = str(address[0]) if isinstance(address, tuple) else ""
-            entry = self.limiter.admit(host, lambda sock=sock: _abort_handshake(sock))  # type: ignore[misc]
-            if entry is None:
+            admitted = self.limiter.admit(host, lambda sock=sock: _abort_handshake(sock))  # type: ignore[misc]
+            if admitted is None:
                 sock.close()
                 continue
-            tasks.create_task(self._serve(sock, entry, context))
+            tasks.create_task(self._serve(sock, admitted, context))
 
     async def _serve(
-        self, sock: socket.socket, entry: AdmittedConnection, context: ssl.SSLContext | None
+        self, sock: socket.socket, admitted: AdmittedConnection, context: ssl.SSLContext | None
     ) -> None:
-        """Serve one connection until it ends for any reason."""
+        """Serve one connection until it ends; an error ends only this connection."""
         try:
             reader, writer = await self._open_stream(sock, context)
         except Exception as error:  # a handshake that fails in any way ends this connection only
             logger.info("a connection could not be opened: %s", error)
-            self.limiter.remove(entry)
+            self.limiter.remove(admitted)
             sock.close()
             return
-        entry.close = writer.transport.abort
+        admitted.close = writer.transport.abort
         salt = secrets.token_bytes(SALT_SIZE)
-        session = RelaySession(self.options, self.catalog, self.limiter, entry, salt, reader, writer)
+        session = RelaySession(self.options, self.catalog, self.limiter, admitted, salt, reader, writer)
         self.sessions.add(session)
         try:
             uuid = self.catalog.instance_uuid or "00000000-0000-0000-0000-000000000000"
-            writer.write(format_greeting(Greeting(VERSION, uuid, salt)))
+            writer.write(format_greeting(Greeting(GREETING_VERSION, uuid, salt)))
             await session.run()
         except (AggregatorError, OSError) as error:
             logger.info("%s: %s", session.peer, error)
@@ -208,10 +211,10 @@ class Relay:
             logger.exception("%s: connection closed", session.peer)
         finally:
             self.sessions.discard(session)
-            self.limiter.remove(entry)
+            self.limiter.remove(admitted)
             writer.close()
             # The last bytes may still be sent; a client that does not read them is disconnected.
-            asyncio.get_running_loop().call_later(CLOSE_SECONDS, writer.transport.abort)
+            asyncio.get_running_loop().call_later(CLOSE_WAIT_SECONDS, writer.transport.abort)
 
     async def _open_stream(
         self, sock: socket.socket, context: ssl.SSLContext | None
@@ -219,7 +222,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(READ_BYTES, loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        seconds = None if context is None else self.options.limits.authenticate
+        seconds = None if context is None else self.options.limits.authentication_seconds
         transport, _ = await loop.connect_accepted_socket(
             lambda: protocol, sock, ssl=context, ssl_handshake_timeout=seconds
         )
@@ -227,7 +230,7 @@ class Relay:
 
 
 def _abort_handshake(sock: socket.socket) -> None:
-    """Close a connection during its TLS handshake."""
+    """Close a connection whose TLS handshake has not ended."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
@@ -244,10 +247,10 @@ async def _listening_sockets(address: Address) -> list[socket.socket]:
         listener.listen(BACKLOG)
         return [listener]
     loop, listeners = asyncio.get_running_loop(), []
-    shown_error = await loop.getaddrinfo(
+    address_infos = await loop.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    for family, kind, number, _, where in dict.fromkeys(shown_error):
+    for family, kind, number, _, where in dict.fromkeys(address_infos):
         listener = socket.socket(family, kind, number)
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -263,9 +266,9 @@ def relay_status(relay: Relay) -> dict[str, Any]:
     """Return the status of one relay as a JSON object: its error, connections, vclock and subscribers."""
     return {
         "name": relay.options.name,
-        "listen": str(relay.options.listen),
+        "listen": str(relay.options.listen_address),
         "error": None if relay.error is None else str(relay.error),
-        "connections": relay.limiter.count,
+        "connections": relay.limiter.connection_count,
         "refused_connections": relay.limiter.refused_connections,
         "wrong_passwords": relay.limiter.wrong_passwords,
         "acknowledgement_error": relay.ack_error,

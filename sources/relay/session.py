@@ -1,12 +1,12 @@
 """Answers the requests of one client of the relay.
 
 It answers as Tarantool 2.6.0 answers an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
-FETCH_SNAPSHOT, SUBSCRIBE. For our daemon it supports the extensions of docs/formats.md: a whitelist of instance uuids,
-and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
-registered, and nothing is written.
+FETCH_SNAPSHOT, SUBSCRIBE. For the subscription daemon it supports the extensions of docs/formats.md: a whitelist of
+instance uuids, and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No
+replica is registered, and nothing is written.
 
-Before it has authenticated, a client may send packets of up to 4 KiB, and it must authenticate within some seconds;
-passwords from one address are checked one at a time. A client that reads nothing or sends nothing is disconnected.
+A client must authenticate within some seconds, and until then its packets may have up to 4 KiB. Passwords from one
+address are checked one at a time. A client that reads nothing or sends nothing for some time is disconnected.
 
 `server` has the listening socket and refreshes the spool's catalog.
 """
@@ -49,19 +49,19 @@ ACCESS_DENIED, PASSWORD, UNKNOWN_REQUEST, LOADING, GAP, INVALID = 42, 47, 48, 11
 TIMED_OUT = 115
 UNAUTHENTICATED_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
 """Longest accepted packet before and after authentication, in bytes; nested lists take 75 times as much memory."""
-METHOD = "chap-sha1"
-GUEST = "guest"
+AUTH_METHOD = "chap-sha1"
+GUEST_USER = "guest"
 
 
 class RefusalError(Exception):
-    """An error that a client gets as the answer to its request.
+    """Refuses a request: the client gets the error as its answer.
 
     Parameters
     ----------
     code : int
         Tarantool's error code.
     message : str
-        Text of the error; if Tarantool has this error, Tarantool's text.
+        Text of the error; for an error of Tarantool, the same text.
     is_last : bool
         Whether the connection is closed after the answer.
 
@@ -75,7 +75,7 @@ class RefusalError(Exception):
 class RelaySession:
     """Answers the requests of one connection.
 
-    `entry` is this connection in `limiter`; `salt` is that of the greeting that the client got.
+    `admitted` is this connection as `limiter` counts it. `salt` is the salt in the greeting that the client got.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class RelaySession:
         options: RelayOptions,
         catalog: SpoolCatalog,
         limiter: ConnectionLimiter,
-        entry: AdmittedConnection,
+        admitted: AdmittedConnection,
         salt: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self.peer = str(writer.get_extra_info("peername") or "a unix socket")
-        self._limiter, self._entry = limiter, entry
+        self._limiter, self._admitted = limiter, admitted
         self.subscriber: str | None = None
         """Instance uuid of the subscriber; None before SUBSCRIBE."""
         self.acknowledged: dict[int, int] = {}
@@ -97,16 +97,16 @@ class RelaySession:
         """Number of bytes sent."""
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
-        self._user = GUEST
-        self._guesses = 0
+        self._user = GUEST_USER
+        self._wrong_passwords = 0
         self._last_received_at = self._started_at = time.monotonic()
 
     @property
     def _is_authenticated(self) -> bool:
-        return self._user != GUEST or self._options.guest
+        return self._user != GUEST_USER or self._options.allows_guest
 
     async def run(self) -> None:
-        """Answer requests until the connection ends; a connection that subscribes ends after the stream."""
+        """Answer requests until the connection ends, or until the stream of a subscriber ends."""
         while True:
             packet = await self._read_request()
             if packet is None:
@@ -122,10 +122,10 @@ class RelaySession:
                 return
 
     async def _read_request(self) -> Packet | None:
-        """Return the next packet before SUBSCRIBE; None if the connection ends or no packet comes in time."""
-        seconds = self._options.silence
+        """Return the client's next request; None if the connection ends or no request comes in time."""
+        seconds = self._options.silence_seconds
         if not self._is_authenticated:
-            seconds = self._started_at + self._options.limits.authenticate - time.monotonic()
+            seconds = self._started_at + self._options.limits.authentication_seconds - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 return await self._read_packet()
@@ -134,7 +134,7 @@ class RelaySession:
             return None
 
     async def _read_packet(self) -> Packet | None:
-        """Read one packet, and check its length before its bytes are read; None if the connection ended."""
+        """Read and return one packet, or None if the connection ended; a packet that is too long is not read."""
         limit = REQUEST_LIMIT if self._is_authenticated else UNAUTHENTICATED_LIMIT
         try:
             head = await self._reader.readexactly(1)
@@ -156,7 +156,7 @@ class RelaySession:
                 await self._authenticate(packet)
                 await self._send(encode_packet(0, packet.sync, {}))
             case Command.VOTE:
-                await self._send(encode_packet(0, packet.sync, {MessageKey.BALLOT: self._ballot()}))
+                await self._send(encode_packet(0, packet.sync, {MessageKey.BALLOT: self._ballot_body()}))
             case Command.ID:
                 body: dict[int, Any] = {
                     MessageKey.VERSION: 0,
@@ -166,7 +166,9 @@ class RelaySession:
                 await self._send(encode_packet(0, packet.sync, body))
             case Command.SELECT:
                 self._check_access()
-                await self._send(encode_packet(0, packet.sync, {MessageKey.DATA: self._select(packet.body)}))
+                await self._send(
+                    encode_packet(0, packet.sync, {MessageKey.DATA: self._select_tuples(packet.body)})
+                )
             case Command.FETCH_SNAPSHOT:
                 self._check_access()
                 await self._send_snapshot(packet)
@@ -178,30 +180,32 @@ class RelaySession:
 
     async def _authenticate(self, packet: Packet) -> None:
         user, raw = _parse_auth(packet)
-        address, limits = self._entry.address, self._options.limits
-        wait = self._limiter.wait_before_guess(address, time.monotonic())
-        if wait > limits.authenticate:
+        address, limits = self._admitted.address, self._options.limits
+        wait = self._limiter.seconds_before_password(address, time.monotonic())
+        if wait > limits.authentication_seconds:
             raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
         await asyncio.sleep(wait)
         password = self._options.users.get(user)
         # A wrong name and a wrong password get the same answer after the same comparison.
         is_right = scramble_matches(raw, "" if password is None else password.read(), self._salt)
         if not is_right or password is None:
-            self._guesses += 1
+            self._wrong_passwords += 1
             self._limiter.wrong_passwords += 1
             reason = "Incorrect password supplied for user or no such user"
-            raise RefusalError(PASSWORD, reason, is_last=self._guesses >= limits.guesses)
+            raise RefusalError(PASSWORD, reason, is_last=self._wrong_passwords >= limits.max_wrong_passwords)
         self._limiter.record_right_password(address)
-        self._user, self._entry.is_unauthenticated = user, False
+        self._user, self._admitted.is_unauthenticated = user, False
 
     def _check_access(self) -> None:
-        if self._user == GUEST and not self._options.guest:
+        if self._user == GUEST_USER and not self._options.allows_guest:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
             raise RefusalError(LOADING, "Instance bootstrap hasn't finished yet")
-        self._entry.is_unauthenticated = False  # a guest with the right to subscribe counts as authenticated
+        self._admitted.is_unauthenticated = (
+            False  # a guest with the right to subscribe counts as authenticated
+        )
 
-    def _ballot(self) -> dict[int, Any]:
+    def _ballot_body(self) -> dict[int, Any]:
         return {
             BallotKey.IS_RO_CFG: True,
             BallotKey.IS_LOADING: self._catalog.replicaset_uuid is None,
@@ -209,7 +213,7 @@ class RelaySession:
             BallotKey.GC_VCLOCK: self._catalog.gc_vclock,
         }
 
-    def _select(self, body: Mapping[int, Any]) -> list[Any]:
+    def _select_tuples(self, body: Mapping[int, Any]) -> list[Any]:
         space, key = body.get(MessageKey.SPACE_ID), body.get(MessageKey.KEY) or []
         if not isinstance(key, list):
             raise RefusalError(INVALID, "Invalid MsgPack - request body")
@@ -228,7 +232,7 @@ class RelaySession:
             raise RefusalError(GAP, "the spool has no snapshot: set keep.snapshot of its daemon")
         newest = self._catalog.snapshots[-1]
         vclock = {i: n for i, n in newest.meta.vclock.items() if i}
-        versions = ServerVersions.of(newest.meta, newest.path.name)
+        versions = ServerVersions.from_meta(newest.meta, newest.path.name)
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: vclock,
             MessageKey.SERVER_VERSIONS: _encode_versions(versions),
@@ -249,13 +253,13 @@ class RelaySession:
         if not body.get(MessageKey.REPLICA_ANON):
             raise RefusalError(UNKNOWN_REQUEST, "only anonymous replicas are served: set replication_anon")
         stored = acknowledged_subscribers(self._options.directory)
-        if subscriber not in stored and len(stored) >= self._options.limits.subscribers:
+        if subscriber not in stored and len(stored) >= self._options.limits.max_subscribers:
             raise RefusalError(
                 ACCESS_DENIED, f"{len(stored)} subscribers have acknowledgements: use the uuid of one of them"
             )
-        self.subscriber, self._entry.is_unauthenticated = subscriber, False
+        self.subscriber, self._admitted.is_unauthenticated = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
-            await self._send_cluster(packet.sync, body[MessageKey.CLUSTER_CRC32])
+            await self._send_cluster_info(packet.sync, body[MessageKey.CLUSTER_CRC32])
         logs = LogPackets(self._catalog, RowFramer(packet.sync, vclock), partial(_row_treatments, body))
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
@@ -288,16 +292,16 @@ class RelaySession:
                 # The daemon may still write the row of `_cluster`: the subscriber tries again.
                 raise RefusalError(LOADING, unknown.reason) from None
             now = time.monotonic()
-            if now - self._last_received_at > self._options.silence:
+            if now - self._last_received_at > self._options.silence_seconds:
                 raise RefusalError(TIMED_OUT, "timed out")
-            if now - beat >= self._options.heartbeat and is_idle:
+            if now - beat >= self._options.heartbeat_seconds and is_idle:
                 beat = now
                 await self._send(encode_packet(0, packet.sync, None, {HeaderKey.TIMESTAMP: time.time()}))
             if is_idle:
-                await asyncio.sleep(self._options.poll)
+                await asyncio.sleep(self._options.poll_seconds)
 
     async def _read_acknowledgements(self) -> None:
-        """Read acknowledgements until the connection ends or sends something else."""
+        """Read and store the subscriber's acknowledgements until the connection ends or sends any other packet."""
         while (packet := await self._read_packet()) is not None:
             self._last_received_at = time.monotonic()
             try:
@@ -305,8 +309,8 @@ class RelaySession:
             except AggregatorError:
                 return
 
-    async def _send_cluster(self, sync: int, subscriber_checksum: object) -> None:
-        """Send {replica id: instance uuid}, unless the subscriber's checksum shows that it has the same."""
+    async def _send_cluster_info(self, sync: int, subscriber_checksum: object) -> None:
+        """Send the spool's {replica id: instance uuid}, or an empty map if the subscriber's has the same checksum."""
         cluster = dict(sorted(self._catalog.cluster.items()))
         if subscriber_checksum == checksum(cluster):
             cluster = {}
@@ -323,29 +327,29 @@ class RelaySession:
         await self._send(encode_packet(TYPE_ERROR | refusal.code, sync, body))
 
     async def _send(self, data: bytes) -> None:
-        """Send bytes; disconnect a client that reads nothing for `silence` seconds while the send buffer is full."""
+        """Send bytes; if the send buffer is full and the client reads nothing for `silence_seconds`, disconnect it."""
         self.sent_bytes += len(data)
         self._writer.write(data)
         try:
-            async with asyncio.timeout(self._options.silence):
+            async with asyncio.timeout(self._options.silence_seconds):
                 await self._writer.drain()
         except TimeoutError:
             self._writer.transport.abort()
             raise ConnectionLostError(
-                f"the client read nothing for {self._options.silence:g} seconds: closed"
+                f"the client read nothing for {self._options.silence_seconds:g} seconds: closed"
             ) from None
 
 
 def _parse_auth(packet: Packet) -> tuple[str, bytes]:
-    """Return the user and the scramble of an AUTH request; refuse any other form."""
+    """Return the user and the scramble of an AUTH request; raise RefusalError if the request has another form."""
     user, proof = packet.body.get(MessageKey.USER_NAME), packet.body.get(MessageKey.TUPLE)
-    if isinstance(user, str) and isinstance(proof, list) and len(proof) == 2 and proof[0] == METHOD:
+    if isinstance(user, str) and isinstance(proof, list) and len(proof) == 2 and proof[0] == AUTH_METHOD:
         sent_scramble = proof[1]
         if isinstance(sent_scramble, str):
             sent_scramble = sent_scramble.encode("utf-8", "surrogateescape")
         if isinstance(sent_scramble, bytes) and len(sent_scramble) == SCRAMBLE_SIZE:
             return user, sent_scramble
-    raise RefusalError(INVALID, f"Invalid MsgPack - request body: only {METHOD} is known", is_last=True)
+    raise RefusalError(INVALID, f"Invalid MsgPack - request body: only {AUTH_METHOD} is known", is_last=True)
 
 
 def _check_filters(body: Mapping[int, Any]) -> None:
@@ -357,7 +361,10 @@ def _check_filters(body: Mapping[int, Any]) -> None:
 
 
 def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
-    """Return the treatment of each replica id's rows, int64[32], for a SUBSCRIBE's body and the owners of ids."""
+    """Return what happens to the rows of each replica id, as an int64[32] of treatments such as `SENT`.
+
+    `body` is that of the SUBSCRIBE request, and `owners` is {replica id: instance uuid}.
+    """
     treatments = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
         treatments[:] = UNKNOWN
@@ -369,4 +376,4 @@ def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
 
 
 def _encode_versions(versions: ServerVersions) -> list[Any]:
-    return [versions.version, dict(versions.by_origin)]
+    return [versions.main_version, dict(versions.by_replica_id)]

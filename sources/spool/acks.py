@@ -1,11 +1,11 @@
-"""Reads and writes acknowledgements: up to which vclock each reader of a spool no longer needs the rows.
+"""Reads and writes the acknowledgements of a spool's readers: up to its vclock, a reader no longer needs the rows.
 
 Each reader has its own file `<spool>/acks/<reader>.json` and replaces it atomically:
 
     {"vclock": {"1": 5, "2": 7}}
 
-The job that fills a warehouse acknowledges after each epoch; a relay acknowledges for its subscribers. So the daemon,
-which removes files, need not read other programs' checkpoints.
+The job that fills a warehouse acknowledges after each epoch; a relay acknowledges for its subscribers. The daemon reads
+these files before it removes logs, so it need not know the checkpoints of other programs.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from sources.spool.options import SpoolRetention
 from sources.xlog.format.vclock import vclock_of
 from sources.xlog.format.writer import sync_directory, write_all
 
-FOLDER = "acks"
-SUBSCRIBER = "relay-"
-"""Prefix of the reader's name under which a relay acknowledges for a subscriber; its uuid follows."""
-ACK_LIMIT = 1 << 14
-"""Longest accepted acknowledgement in bytes; 31 ids and lsns take a tenth of it."""
-LOCK = "lock"
+ACKS_FOLDER = "acks"
+SUBSCRIBER_PREFIX = "relay-"
+"""Prefix of the reader's name under which a relay acknowledges for a subscriber; the subscriber's uuid follows."""
+ACK_MAX_BYTES = 1 << 14
+"""Longest accepted file of an acknowledgement; 31 ids and lsns take a tenth of it."""
+LOCK_FILE = "lock"
 """Name of the file that the daemon locks; a log directory of Tarantool has no such file."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
+_READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 
 @dataclass(frozen=True)
 class ReaderAck:
-    """The acknowledgement of one reader: it needs no rows up to a vclock.
+    """The acknowledgement of one reader, which no longer needs the rows up to a vclock.
 
     Parameters
     ----------
     reader : str
-        Name of the reader.
+        Name of the reader: of a job, or `relay-<uuid>` for a subscriber of a relay.
     vclock : mapping
         The acknowledged vclock.
-    modified : float
-        Time of its last acknowledgement, seconds since 1970 UTC.
+    modified_at : float
+        Time of the reader's last acknowledgement, seconds since 1970 UTC.
     error : str or None
-        Why the file is not a valid acknowledgement; the vclock is empty then.
+        Why the file cannot be read or is not valid, and the vclock is empty; None for a valid acknowledgement.
 
     """
 
     reader: str
     vclock: Mapping[int, int]
-    modified: float
+    modified_at: float
     error: str | None = None
 
 
 def is_spool(directory: Path) -> bool:
-    """Return whether a daemon writes the directory, or has written it."""
-    return (directory / LOCK).is_file()
+    """Return whether a directory is a spool, because a daemon writes it or has written it."""
+    return (directory / LOCK_FILE).is_file()
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
-    """Write a reader's acknowledgement of a vclock; the file is durable on return.
+    """Store that a reader no longer needs the rows up to a vclock; the file is durable on return.
 
     Raises
     ------
@@ -71,9 +71,9 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
         The reader's name cannot be a file name.
 
     """
-    if not _NAME.fullmatch(reader):
+    if not _READER_NAME.fullmatch(reader):
         raise ValueError(f"{reader!r} is not a reader's name; allowed: letters, digits, _ . -, up to 80")
-    folder = spool / FOLDER
+    folder = spool / ACKS_FOLDER
     folder.mkdir(exist_ok=True)
     temporary = folder / f".{reader}.{os.getpid()}"
     text = json.dumps({"vclock": {str(i): n for i, n in sorted(vclock.items()) if i}}) + "\n"
@@ -88,9 +88,9 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
 
 
 def renew_ack(spool: Path, reader: str) -> bool:
-    """Renew the time of a reader's acknowledgement, so that it does not expire; return False if there is none."""
+    """Set the time of a reader's acknowledgement to now, so that it does not expire; return False if there is none."""
     try:
-        os.utime(spool / FOLDER / f"{reader}.json")
+        os.utime(spool / ACKS_FOLDER / f"{reader}.json")
     except FileNotFoundError:
         return False
     return True
@@ -106,47 +106,55 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def read_acks(spool: Path) -> dict[str, ReaderAck]:
-    """Return the acknowledgements by the reader's name; that of an unreadable file has an `error`."""
+    """Return all acknowledgements, by the reader's name; for a file that cannot be read, `error` is set."""
     acks = {}
-    for path in sorted((spool / FOLDER).glob("[!.]*.json")):
-        modified = time.time()  # if even this is unreadable, the acknowledgement does not expire
+    for path in sorted((spool / ACKS_FOLDER).glob("[!.]*.json")):
+        modified_at = time.time()  # if even this is unreadable, the acknowledgement does not expire
         try:
-            modified = path.stat().st_mtime
-            acks[path.stem] = _read_ack(path, modified)
+            modified_at = path.stat().st_mtime
+            acks[path.stem] = _read_ack(path, modified_at)
         except FileNotFoundError:
             continue
         except OSError as error:
-            acks[path.stem] = ReaderAck(path.stem, {}, modified, str(error))
+            acks[path.stem] = ReaderAck(path.stem, {}, modified_at, str(error))
     return acks
 
 
-def remove_expired(spool: Path, keep: SpoolRetention, now: float) -> dict[str, ReaderAck]:
+def remove_expired_acks(spool: Path, retention: SpoolRetention, now: float) -> dict[str, ReaderAck]:
     """Remove expired acknowledgements of a relay's subscribers, and return the others by the reader's name.
 
-    Each new subscriber has a new uuid and so its own file: the number of files would grow without limit.
+    Each new subscriber has a new uuid and so a file of its own; without this the number of files would grow without
+    limit. `now` is in seconds since 1970 UTC.
     """
     acks = read_acks(spool)
     expired = {
         name
         for name, ack in acks.items()
-        if name.startswith(SUBSCRIBER) and name not in keep.readers and now - ack.modified >= keep.forget
+        if name.startswith(SUBSCRIBER_PREFIX)
+        and name not in retention.required_readers
+        and now - ack.modified_at >= retention.reader_expiry_seconds
     }
     for name in expired:
-        (spool / FOLDER / f"{name}.json").unlink(missing_ok=True)
+        (spool / ACKS_FOLDER / f"{name}.json").unlink(missing_ok=True)
     return {name: ack for name, ack in acks.items() if name not in expired}
 
 
 def acknowledged_subscribers(spool: Path) -> set[str]:
-    """Return the uuids of the relay subscribers whose acknowledgements are stored."""
-    return {path.stem.removeprefix(SUBSCRIBER) for path in (spool / FOLDER).glob(f"{SUBSCRIBER}*.json")}
+    """Return the uuids of a relay's subscribers whose acknowledgements are stored in a spool."""
+    return {
+        path.stem.removeprefix(SUBSCRIBER_PREFIX)
+        for path in (spool / ACKS_FOLDER).glob(f"{SUBSCRIBER_PREFIX}*.json")
+    }
 
 
-def _read_ack(path: Path, modified: float) -> ReaderAck:
+def _read_ack(path: Path, modified_at: float) -> ReaderAck:
     try:
         with path.open("rb") as file:
-            text = file.read(ACK_LIMIT + 1)
-        if len(text) > ACK_LIMIT:
-            raise ValueError(f"more than {ACK_LIMIT} bytes")
-        return ReaderAck(path.stem, vclock_of(json.loads(text)["vclock"]), modified)
+            text = file.read(ACK_MAX_BYTES + 1)
+        if len(text) > ACK_MAX_BYTES:
+            raise ValueError(f"more than {ACK_MAX_BYTES} bytes")
+        return ReaderAck(path.stem, vclock_of(json.loads(text)["vclock"]), modified_at)
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError, AggregatorError) as error:
-        return ReaderAck(path.stem, {}, modified, f"not an acknowledgement: {type(error).__name__}: {error}")
+        return ReaderAck(
+            path.stem, {}, modified_at, f"not an acknowledgement: {type(error).__name__}: {error}"
+        )

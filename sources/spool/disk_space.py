@@ -1,12 +1,13 @@
-"""Keeps a spool within its disk: chooses the files that can be removed, and checks for room for a snapshot.
+"""Chooses the files of a spool that can be removed, and checks whether a snapshot fits on its disk.
 
 If there are readers (configured, or with an acknowledgement), a file stays until all readers have acknowledged its
-rows, however large the spool grows: a full disk stops the stream but loses no rows. Without readers, limits of size and
-age apply. The last log always stays. A snapshot stays as long as the log that continues from it, and as long as new
-readers may need one (`SpoolRetention.snapshot`).
+rows, however large the spool grows: a full disk stops the stream but loses no rows. Without readers, the limits of size
+and age apply (`SpoolRetention`). The last log always stays. A snapshot stays as long as the log that continues from it,
+and as long as new readers may need one (`SpoolRetention.keeps_snapshot`).
 
-No server reports how large its snapshot is. So the size is estimated: from the newest snapshot of the spool, and from
-how many bytes were written when the last attempt ran out of space. `spool` handles a full disk for rows of logs.
+No server reports how large its snapshot is. So the size is estimated: at least the size of the spool's newest snapshot,
+and more than any earlier attempt had written when it ran out of space. `spool` handles a disk that is full when rows of
+logs are written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sources.xlog.format.vclock import is_at_most, without_local
 
 logger = logging.getLogger(__name__)
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a write that mean that the disk is full."""
 
 
@@ -33,30 +34,35 @@ def removable_files(
     snapshots: Sequence[SpoolFile],
     logs: Sequence[SpoolFile],
     acks: Mapping[str, ReaderAck],
-    keep: SpoolRetention,
+    retention: SpoolRetention,
     now: float,
 ) -> list[Path]:
-    """Return the files that can be removed, from snapshots and logs in log order; `now` is seconds since 1970 UTC."""
-    closed = logs[:-1]
+    """Return the paths of the files that can be removed, snapshots first, each in log order.
+
+    `snapshots` and `logs` are all files of the spool in log order; `now` is in seconds since 1970 UTC.
+    """
+    closed_logs = logs[:-1]
     counting_acks = {
-        name: a for name, a in acks.items() if name in keep.readers or now - a.modified < keep.forget
+        name: a
+        for name, a in acks.items()
+        if name in retention.required_readers or now - a.modified_at < retention.reader_expiry_seconds
     }
-    if counting_acks or keep.readers:
-        old_logs = _acknowledged_logs(closed, logs, counting_acks, keep.readers)
+    if counting_acks or retention.required_readers:
+        old_logs = _acknowledged_logs(closed_logs, logs, counting_acks, retention.required_readers)
     else:
-        old_logs = _logs_beyond_limits(snapshots, logs, keep, now)
-    if keep.snapshot:
+        old_logs = _logs_beyond_limits(snapshots, logs, retention, now)
+    if retention.keeps_snapshot:
         newest = snapshots[-1] if snapshots else None
         old_logs = [] if newest is None else [f for f in old_logs if _ends_before_snapshot(f, logs, newest)]
     first = logs[len(old_logs)] if logs else None
     old_snapshots = [s for s in snapshots if first is not None and _precedes_log(s, first)]
-    if keep.snapshot and snapshots:
+    if retention.keeps_snapshot and snapshots:
         old_snapshots = [s for s in old_snapshots if s is not snapshots[-1]]
     return [file.path for file in (*old_snapshots, *old_logs)]
 
 
 def _acknowledged_logs(
-    closed: Sequence[SpoolFile],
+    closed_logs: Sequence[SpoolFile],
     logs: Sequence[SpoolFile],
     acks: Mapping[str, ReaderAck],
     readers: frozenset[str],
@@ -64,7 +70,7 @@ def _acknowledged_logs(
     if readers - acks.keys():
         return []
     old_logs = []
-    for file, following in zip(closed, logs[1:], strict=True):
+    for file, following in zip(closed_logs, logs[1:], strict=True):
         if not all(is_at_most(without_local(following.meta.vclock), ack.vclock) for ack in acks.values()):
             break
         old_logs.append(file)
@@ -72,13 +78,13 @@ def _acknowledged_logs(
 
 
 def _logs_beyond_limits(
-    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], keep: SpoolRetention, now: float
+    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], retention: SpoolRetention, now: float
 ) -> list[SpoolFile]:
     total = sum(file.size for file in (*snapshots, *logs))
     old_logs = []
     for file in logs[:-1]:
-        too_old = keep.age is not None and now - file.modified > keep.age
-        too_large = keep.size is not None and total > keep.size
+        too_old = retention.max_age_seconds is not None and now - file.modified_at > retention.max_age_seconds
+        too_large = retention.max_bytes is not None and total > retention.max_bytes
         if not (too_old or too_large):
             break
         old_logs.append(file)
@@ -86,8 +92,8 @@ def _logs_beyond_limits(
     return old_logs
 
 
-def _ends_before_snapshot(file: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
-    following = logs[logs.index(file) + 1]
+def _ends_before_snapshot(log: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
+    following = logs[logs.index(log) + 1]
     return is_at_most(without_local(following.meta.vclock), without_local(snapshot.meta.vclock))
 
 
@@ -97,24 +103,24 @@ def _precedes_log(snapshot: SpoolFile, log: SpoolFile) -> bool:
 
 
 def remove_files(paths: Sequence[Path]) -> None:
-    """Delete files in this order."""
+    """Delete files, in the given order."""
     for path in paths:
         logger.info("%s: removed, no reader needs it", path)
         path.unlink(missing_ok=True)
 
 
 class DiskSpace:
-    """Compares the free space of a spool's file system with the estimated size of a snapshot.
+    """Compares the free space of a spool's file system with the estimated size of the next snapshot.
 
-    `reserve` is how much space must remain free, in bytes.
+    `reserve` is the space that must remain free, in bytes.
     """
 
     def __init__(self, directory: Path, reserve: int) -> None:
         self._directory, self._reserve = directory, reserve
-        self._known_size = 0
+        self._last_failed_bytes = 0
 
-    def check(self, written: int = 0) -> None:
-        """Check that a snapshot fits on the disk; `written` bytes of it are already there.
+    def check_snapshot_fits(self, written_bytes: int = 0) -> None:
+        """Check that the rest of a snapshot fits on the disk, when `written_bytes` of it are already written.
 
         Raises
         ------
@@ -122,25 +128,25 @@ class DiskSpace:
             There is too little free space.
 
         """
-        needed = max(self._expected_size() - written, 0) + self._reserve
+        needed = max(self._expected_bytes() - written_bytes, 0) + self._reserve
         free = self._free_bytes()
         if free < needed:
-            raise self.full_error(written, f"{free} bytes are free, {needed} are needed")
+            raise self.full_error(written_bytes, f"{free} bytes are free, {needed} are needed")
 
-    def full_error(self, written: int, why: str) -> SpoolFullError:
-        """Return the error for a snapshot that ran out of space; the next `check` expects more than `written` bytes."""
-        if written:
-            self._known_size = max(self._known_size, written + 1)
-        progress = f" after {written} bytes" if written else ""
+    def full_error(self, written_bytes: int, reason: str) -> SpoolFullError:
+        """Return the error for a snapshot that ran out of space after `written_bytes`; later estimates are larger."""
+        if written_bytes:
+            self._last_failed_bytes = max(self._last_failed_bytes, written_bytes + 1)
+        progress = f" after {written_bytes} bytes" if written_bytes else ""
         return SpoolFullError(
-            f"there is no room for a snapshot{progress}: {why}",
+            f"there is no room for a snapshot{progress}: {reason}",
             spool=str(self._directory),
             advice="free space there, or move the spool to a larger file system",
         )
 
-    def _expected_size(self) -> int:
+    def _expected_bytes(self) -> int:
         snapshots = spool_files(self._directory, ".snap")
-        return max(self._known_size, snapshots[-1].size if snapshots else 0)
+        return max(self._last_failed_bytes, snapshots[-1].size if snapshots else 0)
 
     def _free_bytes(self) -> int:
         status = os.statvfs(self._directory)

@@ -13,28 +13,29 @@ from sources.xlog.format.writer import Fsync
 
 @dataclass(frozen=True)
 class SpoolRetention:
-    """How long the files of a spool are retained.
+    """When the files of a spool may be removed.
 
     Parameters
     ----------
-    readers : frozenset of str
-        Names of readers whose acknowledgement is required before a file is removed, even if they never sent one.
-    size : int or None
-        If there are no readers: maximum total size of the files, in bytes.
-    age : float or None
-        If there are no readers: seconds after its last write until a file may be removed.
-    forget : float
-        A reader that is not in `readers` is ignored this many seconds after its last acknowledgement.
-    snapshot : bool
-        Whether the newest snapshot and all logs after it stay for new readers, such as subscribers of a relay.
+    required_readers : frozenset of str
+        Names of readers that must acknowledge the rows of a log before it is removed. No log is removed while one of
+        them has sent no acknowledgement.
+    max_bytes : int or None
+        If there are no readers: maximum total size of the files, in bytes; None: there is no such limit.
+    max_age_seconds : float or None
+        If there are no readers: seconds after its last write until a file is removed; None: there is no such limit.
+    reader_expiry_seconds : float
+        Seconds after its last acknowledgement until a reader that is not in `required_readers` is ignored.
+    keeps_snapshot : bool
+        Whether the newest snapshot and all logs after it always stay, for new readers such as subscribers of a relay.
 
     """
 
-    readers: frozenset[str] = frozenset()
-    size: int | None = None
-    age: float | None = None
-    forget: float = 86400.0
-    snapshot: bool = False
+    required_readers: frozenset[str] = frozenset()
+    max_bytes: int | None = None
+    max_age_seconds: float | None = None
+    reader_expiry_seconds: float = 86400.0
+    keeps_snapshot: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class SpoolOptions:
     rotate_bytes : int
         Size at which a log is closed and a new one begins.
     fsync : Fsync
-        What survives a power failure. `BLOCK`: all appended rows. `CLOSE`: closed files, and rows up to a
-        `FlushPoint` that was flushed. `NEVER`: nothing for certain. Lost rows are fetched again if the server has them.
+        What survives a power failure. `BLOCK`: all appended rows. `CLOSE`: closed files, and rows up to the last
+        flushed `FlushPoint`. `NEVER`: nothing for certain. Lost rows are fetched again if the server still has them.
     compress : bool or None
-        Whether blocks are compressed; None: those above 2 KiB, as in Tarantool.
+        Whether blocks are compressed; None: blocks above 2 KiB are, as in Tarantool.
     max_block_bytes : int
         Longest block that is written or read; each transaction is in one block.
-    room_bytes : int
-        Free space of the file system that must remain when a snapshot is fetched, in bytes.
+    min_free_bytes : int
+        Space of the file system that must remain free when a snapshot is fetched, in bytes.
 
     """
 
@@ -61,4 +62,4 @@ class SpoolOptions:
     fsync: Fsync = Fsync.CLOSE
     compress: bool | None = None
     max_block_bytes: int = BLOCK_LIMIT
-    room_bytes: int = 64 << 20
+    min_free_bytes: int = 64 << 20

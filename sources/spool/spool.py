@@ -1,13 +1,13 @@
 """Writes a spool: snapshots and rotated logs, with each row once and in order.
 
-A log is named by the vclock that its rows continue from; a closed log ends with Tarantool's end marker. When `append`
-returns, the rows are in the file, in complete blocks. The option `fsync` decides how soon they are on the disk;
-`durable` is the vclock that is certainly on the disk. If the disk is full, rows wait in memory for `retry`, and the
+A log is named after the vclock after which its rows begin; a closed log ends with Tarantool's end marker. When `append`
+returns, the rows are in the file, in complete blocks. The option `fsync` decides how soon they are on the disk; all
+rows up to `durable_vclock` certainly are. If the disk is full, rows wait in memory for `write_waiting_rows`, and the
 daemon stops reading. After any other write error, the log is truncated to its durable part and closed, the next log
-begins at that vclock, and rows above it must be fetched again: so no row follows a lost one.
+begins at `durable_vclock`, and rows above it must be fetched again. So no row follows a missing one.
 
-One process writes a spool: it locks the file `lock` in it. The directory is local. `state` reads the files after a
-kill, `disk_space` removes them.
+Only one process writes a spool, since it locks the file `lock` there. The directory must be local. `state` reads the
+files when the daemon starts; `disk_space` chooses the files to remove.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from pathlib import Path
 
 from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
-from sources.spool.acks import FOLDER as ACKS
-from sources.spool.acks import LOCK
+from sources.spool.acks import ACKS_FOLDER, LOCK_FILE
 from sources.spool.options import SpoolOptions
 from sources.spool.state import LogTail, SpoolState, file_name
 from sources.xlog.format.arrays import Bytes
@@ -48,25 +47,25 @@ class ServerVersions:
 
     Parameters
     ----------
-    version : str
+    main_version : str
         The version of most rows, such as `2.6.0`.
-    by_origin : mapping of int to str
-        {replica id: version} for ids whose rows come from a peer with another version than `version`.
+    by_replica_id : mapping of int to str
+        {replica id: version} for ids whose rows come from a peer with another version than `main_version`.
 
     """
 
-    version: str
-    by_origin: Mapping[int, str] = field(default_factory=dict)
+    main_version: str
+    by_replica_id: Mapping[int, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(meta: Meta, file: str) -> ServerVersions:
-        """Return the versions that a file's header names."""
+    def from_meta(meta: Meta, file: str) -> ServerVersions:
+        """Return the versions that the header `meta` of a file names; `file` is its name in errors."""
         return ServerVersions(meta.other.get("Version", ""), peer_versions(meta, file))
 
-    def header(self) -> dict[str, str]:
-        """Return the header lines that name these versions, by key."""
-        peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_origin)} if self.by_origin else {}
-        return {"Version": self.version, **peers}
+    def header_lines(self) -> dict[str, str]:
+        """Return {key: value} of the header lines that name these versions."""
+        peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_replica_id)} if self.by_replica_id else {}
+        return {"Version": self.main_version, **peers}
 
 
 @dataclass(frozen=True)
@@ -81,20 +80,21 @@ class FlushPoint:
         The position, in bytes.
     vclock : mapping
         The spool's vclock at the position.
-    truncations : int
-        `Spool.truncations` at that time.
+    truncation_count : int
+        `Spool.truncation_count` when the point was made.
 
     """
 
     path: Path
     position: int
     vclock: Mapping[int, int]
-    truncations: int
+    truncation_count: int
 
     def flush(self) -> None:
         """Flush the log to the disk; may run in any thread.
 
-        It opens the file itself, so that another fsync of the file does not swallow an error.
+        It opens the file itself: the kernel reports a write error once per descriptor, so with a shared descriptor
+        another fsync could receive the error.
         """
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -124,7 +124,7 @@ class Spool:
         """The replicaset's uuid, which each header names, so that the logs identify the replicaset."""
         self.vclock: dict[int, int] | None = None
         """The vclock after the last written row; None if the spool is empty."""
-        self.durable: dict[int, int] | None = None
+        self.durable_vclock: dict[int, int] | None = None
         """The vclock that survives a power failure, as far as `fsync` requires; only this may be acknowledged."""
         self.instance_uuid: str | None = None
         """The subscriber's uuid, which the headers name as the instance."""
@@ -135,16 +135,16 @@ class Spool:
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
         self._log_to_truncate: tuple[Path, int] | None = None
         """After a write error: the log that must be truncated before the next write, and to which length in bytes."""
-        self.truncations = 0
+        self.truncation_count = 0
         """How often the spool was truncated; each time, rows above `vclock` must be fetched again first."""
 
     def __enter__(self) -> Spool:
         spool_state.refuse_foreign_directory(self.directory)
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._lock = _lock_file(self.directory / LOCK)
+        self._lock = _lock_file(self.directory / LOCK_FILE)
         try:
             self._unwritten.clear()
-            self._repair()
+            self._finish_truncation()
             spool_state.remove_incomplete_files(self.directory)
             self._restore_state(spool_state.read_state(self.directory, self.options.max_block_bytes))
         except BaseException:
@@ -159,7 +159,7 @@ class Spool:
             self._unlock()
 
     def abandon(self) -> None:
-        """Release the spool like a killed process: no end marker is written."""
+        """Release the spool without an end marker in the open log, as if the process were killed."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
@@ -172,7 +172,7 @@ class Spool:
 
     @property
     def durable_end(self) -> tuple[Path, int] | None:
-        """The open log, and how many of its bytes are certainly on the disk; None if no log is open."""
+        """Path of the open log, and how many of its bytes are certainly on the disk; None if no log is open."""
         writer = self._writer
         return None if writer is None else (writer.path, writer.durable)
 
@@ -182,13 +182,13 @@ class Spool:
         return bool(self._unwritten)
 
     def begin_at(self, vclock: Mapping[int, int]) -> None:
-        """Let an empty spool begin at a vclock, without a snapshot: the next rows are above it."""
+        """Begin an empty spool at a vclock, without a snapshot; the next appended rows are above it."""
         if self.vclock is not None:
             raise SpoolError("the spool is not empty", spool=str(self.directory))
-        self.vclock = self.durable = without_local(vclock)
+        self.vclock = self.durable_vclock = without_local(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
-        """Write complete transactions, which servers of `self.versions` sent.
+        """Write complete transactions, whose rows come from servers of `self.versions`.
 
         Parameters
         ----------
@@ -200,17 +200,17 @@ class Spool:
         Raises
         ------
         SpoolFullError
-            The disk is full; the rows wait in memory, and `retry` writes them.
+            The disk is full; the rows wait in memory, and `write_waiting_rows` writes them.
         TransactionLimitError
-            The rows are larger than a block may be; they are not written.
+            The rows are longer than a block may be; they are not written.
 
         """
         if rows.size > self.options.max_block_bytes:
             raise transaction_limit_error(self.options.max_block_bytes, spool=str(self.directory))
         self._unwritten.append((rows, dict(vclock), self.versions))
-        self.retry()
+        self.write_waiting_rows()
 
-    def retry(self) -> None:
+    def write_waiting_rows(self) -> None:
         """Write the rows that wait in memory.
 
         Raises
@@ -218,44 +218,48 @@ class Spool:
         SpoolFullError
             The disk is still full.
         SpoolBrokenError
-            Writing failed: the log is truncated, `vclock` is lower, and rows above it must be fetched again.
+            Writing failed: the log is truncated, `vclock` is now lower, and rows above it must be fetched again.
 
         """
-        self._repair()
+        self._finish_truncation()
         try:
             while self._unwritten:
                 rows, vclock, versions = self._unwritten[0]
                 self._open_log(versions).write_block(rows.tobytes())
                 self.vclock = without_local(vclock_maximum(self.vclock or {}, vclock))
                 if self.options.fsync is not Fsync.CLOSE:
-                    self.durable = self.vclock
+                    self.durable_vclock = self.vclock
                 del self._unwritten[0]
                 if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
                     self._close_log()
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._handle_write_error(error) from error
 
     def flush_point(self) -> FlushPoint | None:
-        """Return the end of the written rows, to be flushed before they are acknowledged; None if all are flushed."""
+        """Return the end of the written rows, up to which the log must be flushed; None if all rows are flushed."""
         writer = self._writer
-        if writer is None or self.durable == self.vclock:
+        if writer is None or self.durable_vclock == self.vclock:
             return None
-        return FlushPoint(writer.path, writer.position, self.vclock or {}, self.truncations)
+        return FlushPoint(writer.path, writer.position, self.vclock or {}, self.truncation_count)
 
     def record_flush(self, point: FlushPoint) -> None:
-        """Record that the log was flushed up to a point: raises `durable`, unless the spool was truncated meanwhile."""
+        """Record that the log was flushed up to a point; ignored if the spool has been truncated since."""
         writer = self._writer
-        if writer is not None and writer.path == point.path and self.truncations == point.truncations:
-            writer.durable, self.durable = point.position, dict(point.vclock)
+        if (
+            writer is not None
+            and writer.path == point.path
+            and self.truncation_count == point.truncation_count
+        ):
+            writer.durable, self.durable_vclock = point.position, dict(point.vclock)
 
     def record_flush_failure(self, error: OSError) -> SpoolError:
         """Record that flushing failed: truncate the log to its durable part, and return the error to raise."""
         if self._writer is not None:
             self._writer.is_sound = False
-        return self._write_error(error)
+        return self._handle_write_error(error)
 
-    def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
-        """Return a writer of a snapshot at a vclock; call `continue_from` after its `close`.
+    def create_snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
+        """Return a writer of a new snapshot at a vclock; after closing it, the caller calls `continue_from`.
 
         An existing snapshot of the same vclock is replaced when the writer is closed.
         """
@@ -264,32 +268,32 @@ class Spool:
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def continue_from(self, vclock: Mapping[int, int]) -> None:
-        """Continue from a complete snapshot: the next rows are above its vclock, possibly after a gap."""
+        """Continue from a complete snapshot at a vclock: the next rows are above it; rows before it may be missing."""
         self.close()
         before, self.vclock = self.vclock, without_local(vclock)
         if before is not None and not is_at_most(before, self.vclock):
             raise SpoolError(f"a snapshot at {self.vclock} is older than the spool at {before}")
         self._has_gap = before is not None and rows_ahead(self.vclock, before) > 0
-        self.durable = self.vclock
+        self.durable_vclock = self.vclock
 
-    def move_files_to(self, name: str) -> Path:
-        """Move all files into a new folder inside the spool, and return the folder; then the spool has no files.
+    def move_files_to(self, folder_name: str) -> Path:
+        """Move all files into a new folder inside the spool, and return the folder; then the spool is empty.
 
-        The last log is moved last: if the daemon is killed meanwhile, its restart finds the same vclock, or nothing.
-        Acknowledgements are moved too, since readers have read none of the files that follow.
+        The last log is moved last: if the daemon is killed meanwhile, its restart finds the same vclock or an empty
+        spool. Acknowledgements are moved too, because no reader has read the files that are written next.
         """
         self.close()
-        folder = self.directory / name
+        folder = self.directory / folder_name
         folder.mkdir()
         with contextlib.suppress(FileNotFoundError):
-            (self.directory / ACKS).rename(folder / ACKS)
+            (self.directory / ACKS_FOLDER).rename(folder / ACKS_FOLDER)
         for suffix in (".snap", ".xlog"):
             for file in spool_state.spool_files(self.directory, suffix):
                 file.path.rename(folder / file.path.name)
         sync_directory(folder)
         sync_directory(self.directory)
         self._unwritten.clear()
-        self.vclock, self.durable, self._tail, self._has_gap = None, None, None, False
+        self.vclock, self.durable_vclock, self._tail, self._has_gap = None, None, None, False
         return folder
 
     def close(self) -> None:
@@ -307,7 +311,7 @@ class Spool:
             else:
                 self._truncate()
             return
-        self._writer, self.durable = None, self.vclock
+        self._writer, self.durable_vclock = None, self.vclock
 
     def _restore_state(self, state: SpoolState) -> None:
         self.vclock = None if state.vclock is None else dict(state.vclock)
@@ -316,12 +320,12 @@ class Spool:
         tail = state.tail
         if tail is not None and not tail.is_closed and not state.has_gap:
             options = self.options
-            self._writer = XlogWriter.resume(tail.path, tail.position, options.fsync, options.compress)
+            self._writer = XlogWriter.resume(tail.path, tail.end, options.fsync, options.compress)
         if self.options.fsync is not Fsync.NEVER:
             if tail is not None and self._writer is None:
-                FlushPoint(tail.path, tail.position, {}, 0).flush()
+                FlushPoint(tail.path, tail.end, {}, 0).flush()
             sync_directory(self.directory)
-        self.durable = self.vclock
+        self.durable_vclock = self.vclock
 
     def _open_log(self, versions: ServerVersions) -> XlogWriter:
         if self._writer is not None:
@@ -350,10 +354,13 @@ class Spool:
 
     def _has_versions(self, versions: ServerVersions) -> bool:
         """Return whether the header of the last log names these versions."""
-        return self._tail is not None and ServerVersions.of(self._tail.meta, self._tail.path.name) == versions
+        return (
+            self._tail is not None
+            and ServerVersions.from_meta(self._tail.meta, self._tail.path.name) == versions
+        )
 
     def _end_log_of_other_version(self) -> None:
-        """End the open log before rows of other server versions; a log without rows will be replaced."""
+        """Close the open log before rows of other server versions; a log without rows is left to be replaced."""
         writer, tail = self._writer, self._tail
         if writer is not None and tail is not None and writer.position <= tail.meta.length:
             self._writer = None
@@ -362,26 +369,26 @@ class Spool:
             self._close_log()
 
     def _close_log(self) -> None:
-        """Close the open log; errors are raised, since rows in the next log would follow a gap."""
+        """Close the open log; raise OSError if that fails, because the rows of the next log would follow a gap."""
         if self._writer is not None:
             self._writer.close()
-            self._writer, self.durable = None, self.vclock
+            self._writer, self.durable_vclock = None, self.vclock
 
     def _new_meta(
         self,
         kind: str,
         vclock: Mapping[int, int],
         versions: ServerVersions,
-        previous: Mapping[int, int] | None = None,
+        prev_vclock: Mapping[int, int] | None = None,
     ) -> Meta:
         if self.instance_uuid is None:
             raise SpoolError("the spool has no instance uuid", spool=str(self.directory))
-        other = versions.header()
+        other = versions.header_lines()
         if self.replicaset_uuid is not None:
             other[REPLICASET_KEY] = self.replicaset_uuid
-        return Meta(kind, "0.13", self.instance_uuid, vclock, previous, other)
+        return Meta(kind, "0.13", self.instance_uuid, vclock, prev_vclock, other)
 
-    def _write_error(self, error: OSError) -> SpoolError:
+    def _handle_write_error(self, error: OSError) -> SpoolError:
         writer = self._writer
         if error.errno in NO_SPACE_ERRNOS and (writer is None or writer.is_sound):
             return SpoolFullError(
@@ -398,18 +405,18 @@ class Spool:
     def _truncate(self) -> None:
         """Truncate the open log to its durable part and close it."""
         self._unwritten.clear()
-        self.truncations += 1
+        self.truncation_count += 1
         writer, self._writer = self._writer, None
         if writer is None:
             return
         writer.abandon()
         self._log_to_truncate = writer.path, writer.durable
-        self.vclock = self.durable
+        self.vclock = self.durable_vclock
         with contextlib.suppress(SpoolBrokenError):  # tried again before the next write
-            self._repair()
+            self._finish_truncation()
 
-    def _repair(self) -> None:
-        """Truncate the log of the last write error, if this is not done yet."""
+    def _finish_truncation(self) -> None:
+        """Truncate the log of the last write error, if that has not succeeded yet."""
         if self._log_to_truncate is None:
             return
         path, position = self._log_to_truncate
@@ -421,7 +428,7 @@ class Spool:
             raise SpoolBrokenError(f"a log cannot be truncated: {error}", file=str(path)) from error
         self._log_to_truncate = None
         if self._tail is not None and self._tail.path == path:
-            self._tail = replace(self._tail, position=position, is_closed=True)
+            self._tail = replace(self._tail, end=position, is_closed=True)
 
 
 def _truncate_log(path: Path, position: int) -> None:

@@ -1,12 +1,12 @@
-"""Reads the state of a spool from its files: its vclock, where the next row is written, whether its daemon runs.
+"""Reads the state of a spool from its files: its vclock, the end of its last log, and whether its daemon runs.
 
-A killed daemon leaves at most an incomplete block at the end of its last log, or an unfinished snapshot. No reader has
-read either, and both are removed. The directory is local.
+A killed daemon leaves at most an incomplete block at the end of its last log, or an unfinished snapshot. Readers ignore
+both, and both are removed. The directory must be local.
 
-A daemon locks a file of its spool while it runs. Masters may retain logs for a spool without a running daemon
-(`stopped_spools`), which takes disk space there; a running daemon reports in its own status which logs masters retain.
+A daemon locks a file of its spool while it runs. For a spool without a running daemon (`stopped_spools`), masters may
+retain logs, which takes their disk space; for other spools, the daemon's status has the logs that masters retain.
 
-`spool` writes the files, `disk_space` removes them.
+`spool` writes the files, `disk_space` chooses the files to remove.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import AggregatorError, SpoolError, XlogError, XlogMetaIncompleteError
-from sources.spool.acks import LOCK
+from sources.spool.acks import LOCK_FILE
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.meta import REPLICASET_KEY, Meta
 from sources.xlog.format.vclock import rows_ahead, vclock_maximum, without_local
@@ -31,15 +31,15 @@ from sources.xlog.reader import reader
 
 logger = logging.getLogger(__name__)
 
-SET_ASIDE = "rewound-"
-"""Prefix of the name of a folder in a spool: it has the files of the spool before this one."""
-_NAME = re.compile(r"\d{20}\.(?:xlog|snap)\Z")
-_FILES = LocalFileSystem()
+REWOUND_PREFIX = "rewound-"
+"""Prefix of a folder in a spool with the files of an earlier spool, moved there after an instance lost rows."""
+_FILE_NAME = re.compile(r"\d{20}\.(?:xlog|snap)\Z")
+_LOCAL_FS = LocalFileSystem()
 
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """One complete or growing file of a spool.
+    """One snapshot or log of a spool, complete or growing.
 
     Parameters
     ----------
@@ -48,15 +48,15 @@ class SpoolFile:
         The file's header.
     size : int
         Size in bytes.
-    modified : float
-        Time of the last write, seconds since 1970 UTC.
+    modified_at : float
+        Time of the last write to the file, seconds since 1970 UTC.
 
     """
 
     path: Path
     meta: Meta
     size: int
-    modified: float
+    modified_at: float
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class LogTail:
     path : Path
     meta : Meta
         The log's header.
-    position : int
-        End of the log's complete blocks, in bytes.
+    end : int
+        Position in the file, in bytes, at which the complete blocks end.
     is_closed : bool
         Whether the log ends with the end marker.
 
@@ -77,7 +77,7 @@ class LogTail:
 
     path: Path
     meta: Meta
-    position: int
+    end: int
     is_closed: bool
 
 
@@ -94,7 +94,7 @@ class SpoolState:
     has_gap : bool
         Whether rows are missing between the last log and `vclock`, because a newer snapshot follows the log.
     instance_uuid, replicaset_uuid : str or None
-        The subscriber's uuid and that of the replicaset, from the newest header.
+        Uuids of the daemon as a subscriber, and of the replicaset, from the header of the newest file.
 
     """
 
@@ -106,7 +106,7 @@ class SpoolState:
 
 
 def file_name(vclock: Mapping[int, int], suffix: str) -> str:
-    """Return the name of a file that begins at a vclock: its signature in 20 digits."""
+    """Return the name of a file that begins at a vclock: the sum of its lsns in 20 digits, and the suffix."""
     return f"{sum(vclock.values()):020}{suffix}"
 
 
@@ -115,14 +115,15 @@ def spool_files(
 ) -> list[SpoolFile]:
     """Return the files of a spool with a suffix (`.snap` or `.xlog`), in log order.
 
-    `cached_metas` has headers that were read before, and gets new ones: the header of a file with rows does not change.
+    `cached_metas` has headers that were read before; newly read headers are added to it. Headers of files without rows
+    are not cached, since they may change.
     """
     files = []
     metas = {} if cached_metas is None else cached_metas
     for path in sorted(directory.iterdir()):
-        if path.suffix == suffix and _NAME.match(path.name):
+        if path.suffix == suffix and _FILE_NAME.match(path.name):
             stat = path.stat()
-            meta = metas.get(path) or reader.read_meta(_FILES, str(path))
+            meta = metas.get(path) or reader.read_meta(_LOCAL_FS, str(path))
             if stat.st_size > meta.length + len(EOF_MARKER):
                 metas[path] = meta
             files.append(SpoolFile(path, meta, stat.st_size, stat.st_mtime))
@@ -130,9 +131,10 @@ def spool_files(
 
 
 def refuse_foreign_directory(directory: Path) -> None:
-    """Raise an error if a directory has logs but is not a spool, before anything in it is changed.
+    """Raise an error if a directory has logs but is not a spool; the caller has changed nothing in it yet.
 
-    A spool has a file `lock`; a copy of a spool names the replicaset in each header. A spool never has a `.vylog`.
+    A spool has a file `lock`. A copy of a spool may lack it, but each header names the replicaset. No spool has a
+    `.vylog`.
 
     Raises
     ------
@@ -144,7 +146,7 @@ def refuse_foreign_directory(directory: Path) -> None:
         return
     suffixes = {path.name.removesuffix(INPROGRESS).rpartition(".")[2] for path in directory.iterdir()}
     is_foreign = "vylog" in suffixes
-    if suffixes & {"xlog", "snap"} and not (directory / LOCK).is_file():
+    if suffixes & {"xlog", "snap"} and not (directory / LOCK_FILE).is_file():
         try:
             files = [*spool_files(directory, ".snap"), *spool_files(directory, ".xlog")]
             is_foreign = (
@@ -165,10 +167,10 @@ def remove_incomplete_files(directory: Path) -> None:
     for path in directory.glob(f"*{INPROGRESS}"):
         logger.warning("%s: removed, it is incomplete", path)
         path.unlink()
-    logs = sorted(path for path in directory.glob("*.xlog") if _NAME.match(path.name))
+    logs = sorted(path for path in directory.glob("*.xlog") if _FILE_NAME.match(path.name))
     try:
         if logs:
-            reader.read_meta(_FILES, str(logs[-1]))
+            reader.read_meta(_LOCAL_FS, str(logs[-1]))
     except XlogMetaIncompleteError:
         logger.warning("%s: removed, its header is incomplete", logs[-1])
         logs[-1].unlink()
@@ -179,7 +181,7 @@ def remove_incomplete_files(directory: Path) -> None:
 def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
     """Return the state of the spool in a directory; no file is changed.
 
-    Blocks may have up to `limit` bytes.
+    `limit` is the longest accepted block, in bytes.
 
     Raises
     ------
@@ -204,29 +206,32 @@ def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
 
 
 def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[LogTail, dict[int, int]]:
-    """Return the end of a log's complete blocks as a `LogTail`, and the vclock after them."""
+    """Find the end of a log's complete blocks; return it as a `LogTail`, and the vclock after these blocks.
+
+    `meta` is the log's header, and `limit` the longest accepted block, in bytes.
+    """
     top = np.zeros(32, np.int64)
     end = None
     try:
-        for rows in reader.read_headers(_FILES, str(path), limits=reader.Limits(max_block_bytes=limit)):
+        for rows in reader.read_headers(_LOCAL_FS, str(path), limits=reader.Limits(max_block_bytes=limit)):
             np.maximum.at(top, rows.replica_id, rows.lsn)
     except XlogError as error:
         if "offset" not in error.fields:
             raise SpoolError(f"the last log is damaged: {error}", file=str(path)) from error
         end = int(error.fields["offset"])
         logger.warning("%s: read up to byte %d only: %s", path, end, error)
-        top = _lsns_before(path, end, limit)
+        top = _last_lsns_before(path, end, limit)
     position, has_marker = end, False
     if position is None:
-        position, has_marker = reader.end_of_complete_blocks(_FILES, str(path), meta.length, limit)
+        position, has_marker = reader.end_of_complete_blocks(_LOCAL_FS, str(path), meta.length, limit)
     reached = vclock_maximum(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
     return LogTail(path, meta, position, has_marker), without_local(reached)
 
 
-def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _last_lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     top = np.zeros(32, np.int64)
     limits = reader.Limits(max_block_bytes=limit)
-    for rows in reader.read_headers(_FILES, str(path), 0, end, at_block_starts=True, limits=limits):
+    for rows in reader.read_headers(_LOCAL_FS, str(path), 0, end, at_block_starts=True, limits=limits):
         np.maximum.at(top, rows.replica_id, rows.lsn)
     return top
 
@@ -244,11 +249,11 @@ class StoppedSpool:
     directory : str
         The spool.
     instance_uuid : str
-        The uuid under which its daemon subscribed.
+        The uuid under which the spool's daemon subscribed.
     written : float
-        Time of the last write to its newest file, seconds since 1970 UTC.
+        Time of the last write to the spool's newest file, seconds since 1970 UTC.
     keeps_logs : bool
-        Whether the masters' version retains logs for its daemon.
+        Whether masters of this version retain logs for a daemon that does not run.
 
     """
 
@@ -259,14 +264,14 @@ class StoppedSpool:
 
 
 def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
-    """Return the spools among some directories that have no running daemon."""
+    """Return those of the given directories that are spools without a running daemon."""
     spools = (_stopped_spool(directory) for directory in directories)
     return [spool for spool in spools if spool is not None]
 
 
 def _stopped_spool(directory: Path) -> StoppedSpool | None:
     try:
-        if _is_locked(directory / LOCK):
+        if _is_locked(directory / LOCK_FILE):
             return None
         files = [*spool_files(directory, ".snap"), *spool_files(directory, ".xlog")]
     except (OSError, AggregatorError):  # not a spool, or a damaged one, which the job reports
@@ -277,7 +282,7 @@ def _stopped_spool(directory: Path) -> StoppedSpool | None:
         return None
     release = tuple(map(int, re.findall(r"\d+", newest.meta.other.get("Version", ""))[:2]))
     keeps = release >= KEEPS_LOGS_SINCE
-    return StoppedSpool(str(directory), uuid, newest.modified, keeps)
+    return StoppedSpool(str(directory), uuid, newest.modified_at, keeps)
 
 
 def _is_locked(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """The subscription daemon: it copies the rows of live replicasets into spools.
 
-`daemon` runs several replicasets, and `replicaset` follows one: it polls the peers (`link`), decides which peer sends
-the rows of which instance (`assignment`), receives a snapshot or a stream (`feed`) and merges the rows
-(`merge`).
+`daemon` follows several replicasets, and `replicaset` one: it polls the servers, called *peers* (`link`), decides which
+peer sends the rows of which instance (`assignment`), receives a snapshot or streams (`feed`), compares them with what a
+peer sent before (`history`), merges the streams by time (`merge`), and filters rows (`whitelist`).
 """

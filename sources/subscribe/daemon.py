@@ -1,8 +1,9 @@
 """Follows several replicasets in one process, and removes files that no reader of their spools needs.
 
-If a replicaset cannot be followed, the error is reported and following starts again after a growing wait; the other
-replicasets are not affected. `replicaset_status` and `DaemonMetrics` report the status, as a JSON document and as
-Prometheus metrics: no password is in it, since peers are shown by address. The HTTP server is in `observe.status_page`.
+If a replicaset cannot be followed, the error is reported, and the daemon tries again after a wait that grows with each
+failure; the other replicasets are not affected. `replicaset_status` and `DaemonMetrics` report the status, as a JSON
+document and as Prometheus metrics. Peers are shown by address, so no password appears. The HTTP server is in
+`observe.status_page`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
-from sources.spool.acks import remove_expired
+from sources.spool.acks import remove_expired_acks
 from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolRetention
 from sources.subscribe.link import Backoff, PeerLink
@@ -26,47 +27,48 @@ from sources.subscribe.replicaset import ReplicasetSubscription
 
 logger = logging.getLogger(__name__)
 
-REMOVE_SECONDS = 5.0
+REMOVAL_SECONDS = 5.0
+"""Seconds between two removals of files that no reader needs."""
 
 
 def daemon_tasks(
-    replicasets: Sequence[ReplicasetSubscription], keep: SpoolRetention
+    replicasets: Sequence[ReplicasetSubscription], retention: SpoolRetention
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the coroutines to run: one that follows each replicaset, and one that removes files of all spools."""
     inflow.compile_kernels()
     return [
-        *(_run_restarting(replicaset) for replicaset in replicasets),
-        _remove_files_repeatedly(replicasets, keep),
+        *(_follow_with_restarts(replicaset) for replicaset in replicasets),
+        _remove_files_repeatedly(replicasets, retention),
     ]
 
 
-async def _run_restarting(replicaset: ReplicasetSubscription) -> None:
-    """Follow a replicaset until cancelled; start again after any error."""
+async def _follow_with_restarts(replicaset: ReplicasetSubscription) -> None:
+    """Follow a replicaset until cancelled; after an error, wait and start again."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
-    backoff = Backoff(timing.reconnect, timing.longest)
+    backoff = Backoff(timing.min_retry_seconds, timing.max_retry_seconds)
     while True:
         started_at = loop.time()
         try:
             await replicaset.run()
         except Exception as error:
             _record_error(replicaset, _root_error(error))
-        if loop.time() - started_at > 2 * timing.longest:
+        if loop.time() - started_at > 2 * timing.max_retry_seconds:
             backoff.reset()
-        seconds = backoff.seconds()
+        seconds = backoff.next_wait_seconds()
         logger.info("%s: starts again in %.1f seconds", replicaset.options.name, seconds)
         await asyncio.sleep(seconds)
         replicaset.restarts += 1
 
 
 def _root_error(error: Exception) -> Exception:
-    """Return the first error in nested exception groups: the one that ended a group of tasks."""
+    """Return the first error in nested exception groups, which is the one that ended the task group."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _record_error(replicaset: ReplicasetSubscription, error: Exception) -> None:
-    """Log an error of a replicaset and store it for the status; an unexpected error is logged with its traceback."""
+    """Log an error of a replicaset and store it in `replicaset.error`; log the traceback of an unexpected error."""
     is_expected = isinstance(error, AggregatorError | OSError)
     printable = str(error) if is_expected else f"{type(error).__name__}: {error}"
     recorded = error if isinstance(error, AggregatorError) else AggregatorError(printable)
@@ -76,22 +78,22 @@ def _record_error(replicaset: ReplicasetSubscription, error: Exception) -> None:
 
 
 async def _remove_files_repeatedly(
-    replicasets: Sequence[ReplicasetSubscription], keep: SpoolRetention
+    replicasets: Sequence[ReplicasetSubscription], retention: SpoolRetention
 ) -> None:
     while True:
-        await asyncio.sleep(REMOVE_SECONDS)
+        await asyncio.sleep(REMOVAL_SECONDS)
         for replicaset in replicasets:
             try:
-                remove_unneeded_files(replicaset, keep)
+                remove_unneeded_files(replicaset, retention)
             except Exception as error:  # any error: files of the other spools are still removed
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
-def remove_unneeded_files(replicaset: ReplicasetSubscription, keep: SpoolRetention) -> None:
-    """Remove the files of a spool that no reader needs, and report acknowledgements that cannot be read."""
+def remove_unneeded_files(replicaset: ReplicasetSubscription, retention: SpoolRetention) -> None:
+    """Remove the files of a replicaset's spool that no reader needs, and log acknowledgements that cannot be read."""
     directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
-    acks = remove_expired(directory, keep, now)
+    acks = remove_expired_acks(directory, retention, now)
     bad_acks = {name: ack.error for name, ack in acks.items() if ack.error is not None}
     for name in bad_acks.keys() - replicaset.bad_acks.keys():
         logger.error(
@@ -101,7 +103,7 @@ def remove_unneeded_files(replicaset: ReplicasetSubscription, keep: SpoolRetenti
             bad_acks[name],
         )
     replicaset.bad_acks = bad_acks
-    remove_files(removable_files(snapshots, logs, acks, keep, now))
+    remove_files(removable_files(snapshots, logs, acks, retention, now))
 
 
 def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
@@ -113,64 +115,69 @@ def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
         "feed": str(replicaset.options.feed),
         "error": None if replicaset.error is None else str(replicaset.error),
         "subscriber": replicaset.spool.instance_uuid,
-        "vclock": None if vclock is None else _string_keys(vclock),
-        "durable": None if replicaset.spool.durable is None else _string_keys(replicaset.spool.durable),
-        "instances": _string_keys(replicaset.chooser.owners),
+        "vclock": None if vclock is None else _with_string_keys(vclock),
+        "durable": None
+        if replicaset.spool.durable_vclock is None
+        else _with_string_keys(replicaset.spool.durable_vclock),
+        "instances": _with_string_keys(replicaset.chooser.owners),
         "assignment": {
             feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
             for feed in replicaset.feeds.values()
         },
-        "lag_rows": _string_keys(progress.lag_rows(vclock or {})),
-        "lag_seconds": _string_keys(progress.lag_seconds(vclock or {})),
+        "lag_rows": _with_string_keys(progress.lag_rows(vclock or {})),
+        "lag_seconds": _with_string_keys(progress.lag_seconds(vclock or {})),
         "peers": [
             {
                 "address": link.name,
                 "instance": link.uuid,
                 "connected": link.ballot is not None,
                 "connects": link.connection_count,
-                "vclock": None if link.ballot is None else _string_keys(link.ballot.vclock),
-                "kept_from": None if link.retained_vclock is None else _string_keys(link.retained_vclock),
+                "vclock": None if link.ballot is None else _with_string_keys(link.ballot.vclock),
+                "kept_from": None
+                if link.retained_vclock is None
+                else _with_string_keys(link.retained_vclock),
                 "kept_rows": _retained_rows(link),
                 "error": None if link.error is None else str(link.error),
             }
             for link in replicaset.links
         ],
         "transactions": progress.written_transactions,
-        "rows_repeated": progress.repeated + sum(feed.rows.repeated for feed in replicaset.feeds.values()),
+        "rows_repeated": progress.repeated_rows
+        + sum(feed.rows.repeated_rows for feed in replicaset.feeds.values()),
         "restarts": replicaset.restarts,
-        "streams": progress.streams,
-        "assignments": progress.assignments,
-        "snapshots": progress.snapshots,
+        "streams": progress.started_streams,
+        "assignments": progress.assignment_changes,
+        "snapshots": progress.fetched_snapshots,
         "spool": {
             "path": str(replicaset.options.directory),
             "bytes": sum(files.values()),
             "files": len(files),
             "full": replicaset.spool.is_full,
             "bad_acknowledgements": dict(sorted(replicaset.bad_acks.items())),
-            "held_bytes": sum(feed.queue.size for feed in replicaset.feeds.values()),
+            "held_bytes": sum(feed.queue.size_bytes for feed in replicaset.feeds.values()),
         },
     }
 
 
 def _retained_rows(link: PeerLink) -> int | None:
-    """Return how many rows a server retains in its logs for this daemon; None if it retains none, or if not known."""
+    """Return how many rows a server retains in its logs for this daemon; None if it retains none or has not said."""
     if link.retained_vclock is None or link.ballot is None:
         return None
     return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())
 
 
-def _string_keys(values: Any) -> dict[str, Any]:
+def _with_string_keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
 
 def _file_sizes(replicaset: ReplicasetSubscription) -> dict[str, int]:
     try:
-        statuses = [
+        files = [
             f for s in (".snap", ".xlog") for f in spool_state.spool_files(replicaset.options.directory, s)
         ]
     except (OSError, AggregatorError):
         return {}
-    return {file.path.name: file.size for file in statuses}
+    return {file.path.name: file.size for file in files}
 
 
 class DaemonMetrics:
@@ -216,9 +223,9 @@ class DaemonMetrics:
                 printable = ids if isinstance(ids, str) else ",".join(map(str, ids))
                 assigned.add_metric([status["name"], peer, printable], 1)
         yield from (lsn, connected, kept, assigned)
-        yield from self._total_metrics(statuses)
+        yield from self._counters_and_spool_gauges(statuses)
 
-    def _total_metrics(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
+    def _counters_and_spool_gauges(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
         for name, text in (
             ("transactions", "Transactions written to the spool"),
             ("rows_repeated", "Rows received again that the spool already had"),

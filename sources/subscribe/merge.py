@@ -1,13 +1,13 @@
-"""Merges the streams of several peers by time, up to the time until which each stream is complete.
+"""Merges the streams of several peers by time, up to the time until which all streams are complete.
 
-Each stream has a frontier (as a watermark in stream processing): a time before which no more rows will come. It is the
-later of two times: the timestamp of its newest transaction; and the time (by our clock, minus the allowed skew) of the
-last VOTE whose vclock is reached by the received rows. A heartbeat does not move the frontier, since it may overtake
-rows.
+Each stream has a *frontier* (a watermark in stream processing): a time before which it sends no more rows. The frontier
+is the later of two times: the timestamp of the newest received transaction; and the time at which the last VOTE was
+sent whose vclock the received rows have reached, by the daemon's clock minus the allowed clock skew. A heartbeat does
+not move the frontier, since it may overtake rows.
 
-Transactions before the frontiers of all streams are merged. So the rows of a key stay in order if the key has one
-writer at a time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it
-answers. The module uses neither a clock nor I/O.
+Transactions up to the lowest frontier are merged. So the rows of a key stay in order if the key has one writer at a
+time and clocks differ by less than the allowed skew. An idle or slow peer delays the others until it answers. The
+module uses neither a clock nor I/O.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sources.xlog.format.damage import transaction_limit_error
 from sources.xlog.format.kernels.native import address_of, copy_bytes
 
 NEVER = float("-inf")
+"""A time before all others."""
 
 
 @dataclass
@@ -35,84 +36,92 @@ class StreamQueue:
     ----------
     ids : frozenset of int or None
         The replica ids whose rows the stream has; None: all.
-    received : dict
-        The vclock of the received rows.
+    received_vclock : dict
+        The vclock after the received rows.
 
     """
 
     ids: frozenset[int] | None
-    received: dict[int, int]
-    size: int = 0
+    received_vclock: dict[int, int]
+    size_bytes: int = 0
     """Size of the queued rows in bytes."""
     _chunks: deque[TransactionChunk] = field(default_factory=deque)
-    _newest: float = NEVER
+    _newest_time: float = NEVER
     _complete_until: float = NEVER
+    """When the last VOTE was sent whose vclock is received."""
     _votes: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
+    """(time, vclock) of each VOTE whose vclock is not received yet: when it was sent, and its answer; oldest first."""
 
-    def add(self, chunk: TransactionChunk, latest: float = float("inf")) -> float:
-        """Add a chunk of the stream; return by how many seconds its newest timestamp exceeds `latest`, or 0.
+    def add(self, chunk: TransactionChunk, max_time: float = float("inf")) -> float:
+        """Add a chunk of the stream; return by how many seconds its newest timestamp exceeds `max_time`, or 0.
 
-        Times within a stream are made non-decreasing, so a row with a timestamp in the future would delay all later
-        rows: its time counts as `latest`.
+        A later timestamp counts as `max_time`. Otherwise a row from the future would delay all later rows of the
+        stream, because a transaction counts as no older than the one before it.
         """
-        ahead = max(0.0, float(chunk.times.max()) - latest)
-        times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
-        self._newest = float(times[-1])
-        self.received.update(chunk.vclock)
-        self._chunks.append(TransactionChunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
-        self.size += chunk.rows.size
+        ahead = max(0.0, float(chunk.timestamps.max()) - max_time)
+        times = np.maximum.accumulate(np.maximum(np.minimum(chunk.timestamps, max_time), self._newest_time))
+        self._newest_time = float(times[-1])
+        self.received_vclock.update(chunk.vclock)
+        self._chunks.append(
+            TransactionChunk(chunk.rows, chunk.ends, times, chunk.replica_ids, chunk.last_lsns)
+        )
+        self.size_bytes += chunk.rows.size
         return ahead
 
-    def record_vote(self, moment: float, vclock: Mapping[int, int]) -> None:
-        """Record a vclock that the peer reported (VOTE) when asked at `moment`: it covers all earlier rows."""
-        self._votes.append((moment, vclock))
+    def record_vote(self, asked_at: float, vclock: Mapping[int, int]) -> None:
+        """Record the vclock of a peer's answer to a VOTE that was sent at `asked_at`; it covers all older rows."""
+        self._votes.append((asked_at, vclock))
 
     def frontier(self) -> float:
-        """Return the time before which no more rows will come from the stream."""
+        """Return the time before which the stream sends no more rows."""
         while self._votes and self._has_received(self._votes[0][1]):
             self._complete_until = max(self._complete_until, self._votes.popleft()[0])
-        return max(self._newest, self._complete_until)
+        return max(self._newest_time, self._complete_until)
 
-    def take_until(self, before: float) -> list[TransactionChunk]:
-        """Remove and return the transactions up to a time, in order."""
+    def take_until(self, end_time: float) -> list[TransactionChunk]:
+        """Remove and return the queued transactions with times up to `end_time`, oldest first."""
         removed = []
         while self._chunks:
             chunk = self._chunks[0]
-            count = int(np.searchsorted(chunk.times, before, side="right"))
+            count = int(np.searchsorted(chunk.timestamps, end_time, side="right"))
             if count == 0:
                 break
             self._chunks.popleft()
-            if count < chunk.times.size:
+            if count < chunk.timestamps.size:
                 head, rest = _split_chunk(chunk, count)
                 self._chunks.appendleft(rest)
                 removed.append(head)
                 break
             removed.append(chunk)
-        self.size -= sum(chunk.rows.size for chunk in removed)
+        self.size_bytes -= sum(chunk.rows.size for chunk in removed)
         return removed
 
     def _has_received(self, vclock: Mapping[int, int]) -> bool:
         ids: Collection[int] = vclock if self.ids is None else self.ids
-        return all(self.received.get(i, 0) >= vclock.get(i, 0) for i in ids)
+        return all(self.received_vclock.get(i, 0) >= vclock.get(i, 0) for i in ids)
 
 
 def _split_chunk(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk, TransactionChunk]:
     at = int(chunk.ends[count - 1])
     head = TransactionChunk(
-        chunk.rows[:at], chunk.ends[:count], chunk.times[:count], chunk.replicas[:count], chunk.lsns[:count]
+        chunk.rows[:at],
+        chunk.ends[:count],
+        chunk.timestamps[:count],
+        chunk.replica_ids[:count],
+        chunk.last_lsns[:count],
     )
     rest = TransactionChunk(
         chunk.rows[at:],
         chunk.ends[count:] - at,
-        chunk.times[count:],
-        chunk.replicas[count:],
-        chunk.lsns[count:],
+        chunk.timestamps[count:],
+        chunk.replica_ids[count:],
+        chunk.last_lsns[count:],
     )
     return head, rest
 
 
 def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]:
-    """Split a chunk between transactions into parts of at most `limit` bytes.
+    """Split a chunk into chunks of at most `limit` bytes, without splitting a transaction.
 
     Raises
     ------
@@ -124,7 +133,7 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
     while chunk.rows.size > limit:
         count = int(np.searchsorted(chunk.ends, limit, side="right"))
         if not count:
-            replica_id, lsn = int(chunk.replicas[0]), int(chunk.lsns[0])
+            replica_id, lsn = int(chunk.replica_ids[0]), int(chunk.last_lsns[0])
             raise transaction_limit_error(limit, replica_id=replica_id, lsn=lsn)
         head, chunk = _split_chunk(chunk, count)
         parts.append(head)
@@ -132,32 +141,36 @@ def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]
 
 
 def merge_by_time(queues: Collection[StreamQueue]) -> TransactionChunk | None:
-    """Remove and return the transactions before the frontiers of all streams, sorted by time; None if there are none.
+    """Remove the transactions up to the lowest frontier from their queues, and return them sorted by time.
 
-    There is one queue per running stream. Transactions with equal times are in the order of the queues.
+    There is one queue per running stream. Transactions with equal times are in the order of the queues. The result is
+    None if there are no such transactions.
     """
     if not queues:
         return None
-    before = min(queue.frontier() for queue in queues)
-    chunks = [chunk for queue in queues for chunk in queue.take_until(before)]
+    end_time = min(queue.frontier() for queue in queues)
+    chunks = [chunk for queue in queues for chunk in queue.take_until(end_time)]
     if len(chunks) < 2:
         return chunks[0] if chunks else None
     offsets = np.cumsum([0, *(chunk.rows.size for chunk in chunks)])
     ends = np.concatenate([chunk.ends + at for chunk, at in zip(chunks, offsets, strict=False)])
-    times = np.concatenate([chunk.times for chunk in chunks])
+    times = np.concatenate([chunk.timestamps for chunk in chunks])
     order = np.argsort(times, kind="stable")
     source = np.concatenate([chunk.rows for chunk in chunks])
     out = np.empty_like(source)
     new_ends = np.empty_like(ends)
     _reorder_transactions(source, ends, order, out, new_ends)
-    replicas = np.concatenate([chunk.replicas for chunk in chunks])[order]
-    lsns = np.concatenate([chunk.lsns for chunk in chunks])[order]
+    replicas = np.concatenate([chunk.replica_ids for chunk in chunks])[order]
+    lsns = np.concatenate([chunk.last_lsns for chunk in chunks])[order]
     return TransactionChunk(out, new_ends, times[order], replicas, lsns)
 
 
 @kernel
 def _reorder_transactions(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
-    """Copy transactions in another order; transaction i lies in `source[ends[i - 1]:ends[i]]`."""
+    """Copy transactions to `out` in the order of the indexes in `order`, and return the number of copied bytes.
+
+    Transaction i is `source[ends[i - 1]:ends[i]]`. `new_ends` gets the end of each copy in `out`.
+    """
     at, to = 0, address_of(out)
     base = address_of(source)
     for k in range(order.size):

@@ -19,9 +19,9 @@ class FeedMode(StrEnum):
 
 
 class OrphanPolicy(StrEnum):
-    """Which peer feeds a new orphan (an instance that is not connected itself).
+    """Which peer feeds a new orphan: the replica id of an instance that is not connected itself.
 
-    `LAST`: the peer with the highest replica id. `ROUND_ROBIN`: the peer with the fewest ids.
+    `LAST`: the peer with the highest replica id. `ROUND_ROBIN`: the peer that feeds the fewest ids.
     """
 
     LAST = "last"
@@ -34,42 +34,43 @@ class Timing:
 
     Parameters
     ----------
-    answer : float
-        Longest wait for an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
-    poll : float
-        Seconds between two VOTE requests to a peer.
-    acknowledge : float
-        Seconds between two acknowledgements; a server disconnects after 4 x `replication_timeout` without one.
-    reconnect, longest : float
+    answer_seconds : float
+        Longest wait for an answer, for a connection, and for the next byte of a stream. A server sends a heartbeat each
+        second.
+    poll_seconds : float
+        Time between two VOTE requests to a peer.
+    acknowledge_seconds : float
+        Time between two acknowledgements; a server disconnects after 4 x `replication_timeout` without one.
+    min_retry_seconds, max_retry_seconds : float
         Shortest and longest wait before a failed step, such as connecting, is repeated. Waits grow with each
         consecutive failure.
-    patience : float
-        How long the daemon waits for a state to end by itself before it acts: a leader that falls behind, an instance
-        that lost rows.
-    clock_skew : float
+    patience_seconds : float
+        How long a bad state must last before the daemon acts: a leader is behind, an instance has lost rows, or no peer
+        has the needed logs.
+    max_clock_skew_seconds : float
         Largest accepted difference between the clocks of peers (`feed: own_peer`).
 
     """
 
-    answer: float = 4.0
-    poll: float = 0.2
-    acknowledge: float = 1.0
-    reconnect: float = 1.0
-    longest: float = 30.0
-    patience: float = 10.0
-    clock_skew: float = 0.5
+    answer_seconds: float = 4.0
+    poll_seconds: float = 0.2
+    acknowledge_seconds: float = 1.0
+    min_retry_seconds: float = 1.0
+    max_retry_seconds: float = 30.0
+    patience_seconds: float = 10.0
+    max_clock_skew_seconds: float = 0.5
 
 
 @dataclass(frozen=True)
 class SpoolStart:
-    """The vclock at which an empty spool begins, instead of at a snapshot.
+    """Where an empty spool begins: at a vclock, instead of with a snapshot.
 
     Parameters
     ----------
     replicaset_uuid : str
         The replicaset to which the vclock belongs; peers of another replicaset are refused.
     vclock : Vclock
-        With replica ids of this replicaset.
+        The vclock, with replica ids of this replicaset.
 
     """
 
@@ -91,11 +92,11 @@ class ReplicasetOptions:
     feed : FeedMode
     orphans : OrphanPolicy
     origins : frozenset of str
-        Uuids of the instances whose rows are kept; empty: all.
+        Uuids of the instances whose rows are written; empty: all. Rows of other instances become NOPs.
     accept_rewind : bool
-        Whether a new spool begins if an instance has lost rows that were received; otherwise this is an error.
-    hold_bytes : int
-        Size of the queued rows at which a stream that waits for others (`feed: own_peer`) is paused, in bytes.
+        Whether a new spool begins if an instance has lost rows that the daemon received; otherwise this is an error.
+    max_queued_bytes : int
+        Size of queued rows, in bytes, above which a stream that waits for others (`feed: own_peer`) is paused.
     timing : Timing
     spool : SpoolOptions
 
@@ -108,6 +109,6 @@ class ReplicasetOptions:
     orphans: OrphanPolicy = OrphanPolicy.LAST
     origins: frozenset[str] = frozenset()
     accept_rewind: bool = False
-    hold_bytes: int = 64 << 20
+    max_queued_bytes: int = 64 << 20
     timing: Timing = field(default_factory=Timing)
     spool: SpoolOptions = field(default_factory=SpoolOptions)

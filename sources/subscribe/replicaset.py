@@ -1,7 +1,8 @@
-"""Follows one replicaset: runs a stream from the right peers, merges their rows, and writes them to the spool.
+"""Follows one replicaset: receives streams of its peers, merges their rows, and writes them to the spool.
 
-`_step` runs repeatedly and makes all decisions, from the peers' last answers and the spool's vclock; so a step that
-failed is simply repeated. `assignment` and `merge` make the decisions, without I/O. `daemon` runs several replicasets.
+`_step` runs repeatedly. It decides from the peers' last answers and the spool's vclock which streams should run, so a
+step that failed is simply repeated. `assignment` and `merge` have the rules, without I/O. `daemon` runs several
+replicasets.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -31,10 +31,10 @@ from schemas.errors import (
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import TransactionChunk
 from sources.spool.disk_space import DiskSpace
-from sources.spool.spool import ServerVersions, Spool
-from sources.spool.state import SET_ASIDE
-from sources.subscribe.assignment import FeedChooser, FeedDecision, format_assignment, total_rows
-from sources.subscribe.feed import PeerFeed, fetch_snapshot, start_feed
+from sources.spool.spool import Spool
+from sources.spool.state import REWOUND_PREFIX
+from sources.subscribe.assignment import FeedChooser, FeedDecision, format_assignment, peer_signature
+from sources.subscribe.feed import PeerFeed, combined_versions, fetch_snapshot, start_feed
 from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
@@ -45,48 +45,48 @@ from sources.xlog.format.vclock import Vclock
 
 @dataclass
 class FeedProgress:
-    """Counts rows and events since the start of the daemon, and knows how many rows the spool lacks."""
+    """Counts rows and events since the start of the daemon, and computes how far the spool is behind the peers."""
 
     received_transactions: int = 0
     """Number of received transactions."""
     written_transactions: int = 0
     """Number of transactions that were written to the spool."""
-    repeated: int = 0
+    repeated_rows: int = 0
     """Number of received rows that the spool already had."""
-    streams: int = 0
+    started_streams: int = 0
     """Number of successful SUBSCRIBE requests."""
-    assignments: int = 0
+    assignment_changes: int = 0
     """Number of changes of the assignment of ids to peers."""
-    snapshots: int = 0
+    fetched_snapshots: int = 0
     """Number of fetched snapshots."""
     newest_lsns: dict[int, int] = field(default_factory=dict)
     """The highest lsn of each id that any peer has reported."""
-    row_times: dict[int, float] = field(default_factory=dict)
+    last_row_times: dict[int, float] = field(default_factory=dict)
     """Timestamp of the last written row of each id, seconds since 1970 UTC."""
 
-    def record_peers(self, links: Iterable[PeerLink]) -> None:
+    def record_newest_lsns(self, links: Iterable[PeerLink]) -> None:
         """Update `newest_lsns` from the peers' ballots."""
         for link in links:
             for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
                 self.newest_lsns[id_] = max(lsn, self.newest_lsns.get(id_, 0))
 
     def record_written(self, chunk: TransactionChunk) -> None:
-        """Count the transactions of a written chunk, and store the timestamps of its last rows."""
-        self.written_transactions += int(chunk.lsns.size)
+        """Count the transactions of a written chunk, and store the timestamp of its last row of each replica id."""
+        self.written_transactions += int(chunk.last_lsns.size)
         newest = np.full(VCLOCK_MAX, -1.0)
-        np.maximum.at(newest, chunk.replicas, chunk.times)
+        np.maximum.at(newest, chunk.replica_ids, chunk.timestamps)
         for id_ in np.flatnonzero(newest >= 0):
-            self.row_times[int(id_)] = float(newest[id_])
+            self.last_row_times[int(id_)] = float(newest[id_])
 
     def lag_rows(self, vclock: Vclock) -> dict[int, int]:
-        """Return, by replica id, how many rows the spool, at this vclock, lacks of those that a peer has."""
+        """Return, by replica id, how many rows of the peers a spool with this vclock lacks."""
         return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
 
     def lag_seconds(self, vclock: Vclock) -> dict[int, float]:
-        """Return, by replica id, the age of the last written row in seconds; 0 if the spool lacks no rows of the id."""
+        """Return, by replica id, the age of the last written row in seconds; 0 if the spool lacks no row of the id."""
         now = time.time()
         return {
-            i: max(0.0, now - self.row_times.get(i, now)) if behind else 0.0
+            i: max(0.0, now - self.last_row_times.get(i, now)) if behind else 0.0
             for i, behind in self.lag_rows(vclock).items()
         }
 
@@ -97,13 +97,13 @@ logger = logging.getLogger(__name__)
 class ReplicasetSubscription:
     """Subscribes to the masters of one replicaset and writes their rows to a spool.
 
-    An empty spool begins at `start`, or without it at a snapshot.
+    An empty spool begins at `start`; without `start`, it begins with a snapshot.
     """
 
     def __init__(self, options: ReplicasetOptions, start: SpoolStart | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
-        self._disk_space = DiskSpace(options.directory, options.spool.room_bytes)
+        self._disk_space = DiskSpace(options.directory, options.spool.min_free_bytes)
         self.links = [
             PeerLink(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers
         ]
@@ -112,37 +112,38 @@ class ReplicasetSubscription:
         self.chooser = FeedChooser(options)
         self.progress = FeedProgress()
         self.error: AggregatorError | None = None
-        """Why no rows are received; None while following works."""
-        self._oversized: TransactionLimitError | None = None
+        """Why no rows are received; None if they are."""
+        self._oversized_error: TransactionLimitError | None = None
         """Set if the next transaction is larger than any reader accepts; then no more rows are requested."""
         self.bad_acks: dict[str, str] = {}
         """For each reader whose acknowledgement cannot be read, the reason."""
         self.restarts = 0
-        """How often following was restarted after a failure."""
-        self._backoff = Backoff(options.timing.poll, options.timing.longest)
+        """How often `run` was called again after a failure."""
+        self._backoff = Backoff(options.timing.poll_seconds, options.timing.max_retry_seconds)
         self._start = start
         self._history = PeerHistory(options.directory)
         self._whitelist = OriginWhitelist(options.origins)
-        self._undecided: UnknownInstanceError | None = None
+        self._undecided_error: UnknownInstanceError | None = None
         """Set if the whitelist cannot decide about the next row; no rows are written until all streams start again."""
-        self._other_histories: dict[str, tuple[int, RewindError]] = {}
-        """For each peer whose rows differ from those sent before: its `connection_count` then, and the error."""
+        self._changed_histories: dict[str, tuple[int, RewindError]] = {}
+        """For each peer whose rows differ from those it sent before: its `connection_count` then, and the error."""
         self._lacking_logs: dict[str, dict[int, int]] = {}
+        """For each peer that no longer has the needed logs: the spool's vclock when it refused."""
         self._changed = asyncio.Event()
         self._spool_error: AggregatorError | None = None
         """Why the spool cannot be written; `run` then ends, and must be called again."""
-        self._truncations = 0
-        """`Spool.truncations` when this run began."""
+        self._truncation_count = 0
+        """`Spool.truncation_count` when this run began."""
 
     async def run(self) -> None:
         """Follow the replicaset until cancelled; may be called again after an error."""
-        self.chooser, self._lacking_logs, self._other_histories = FeedChooser(self.options), {}, {}
+        self.chooser, self._lacking_logs, self._changed_histories = FeedChooser(self.options), {}, {}
         for link in self.links:
             link.ballot = None
-        self._spool_error = self._undecided = None
-        self._whitelist.forget()
+        self._spool_error = self._undecided_error = None
+        self._whitelist.invalidate()
         with self.spool:
-            self._truncations = self.spool.truncations
+            self._truncation_count = self.spool.truncation_count
             self._history.load()
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
@@ -163,7 +164,7 @@ class ReplicasetSubscription:
     async def _step_repeatedly(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self.options.timing.poll):
+                async with asyncio.timeout(self.options.timing.poll_seconds):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -178,22 +179,22 @@ class ReplicasetSubscription:
                 raise
             except AggregatorError as error:
                 if isinstance(error, TransactionLimitError):
-                    self._oversized = error
+                    self._oversized_error = error
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
                 self.error = error
-                await asyncio.sleep(self._backoff.seconds())
+                await asyncio.sleep(self._backoff.next_wait_seconds())
 
     async def _acknowledge_repeatedly(self) -> None:
         while True:
             for feed in self.feeds.values():
-                feed.acknowledge(self.spool.durable or {})
-            await asyncio.sleep(self.options.timing.acknowledge)
+                feed.acknowledge(self.spool.durable_vclock or {})
+            await asyncio.sleep(self.options.timing.acknowledge_seconds)
 
     async def _flush_repeatedly(self) -> None:
-        """Flush written rows to the disk regularly, in another thread: only flushed rows are acknowledged."""
+        """Flush written rows to the disk regularly, in another thread; only flushed rows are acknowledged."""
         while True:
-            await asyncio.sleep(self.options.timing.acknowledge)
+            await asyncio.sleep(self.options.timing.acknowledge_seconds)
             self._save_history()
             point = self.spool.flush_point()
             if point is None:
@@ -210,80 +211,83 @@ class ReplicasetSubscription:
         with contextlib.suppress(OSError):  # writing the spool reports errors of the disk
             self._history.save()
 
-    def _on_peer_event(self, link: PeerLink, moment: float) -> None:
-        """Record that a peer connected, disconnected or answered a VOTE."""
+    def _on_peer_event(self, link: PeerLink, asked_at: float) -> None:
+        """Handle that a peer has connected, disconnected or answered a VOTE that was sent at `asked_at`."""
         feed = self.feeds.get(link.uuid or "")
         if feed is not None and feed.link is link and link.ballot is not None:
-            feed.queue.record_vote(moment - self.options.timing.clock_skew, link.ballot.vclock)
+            feed.queue.record_vote(asked_at - self.options.timing.max_clock_skew_seconds, link.ballot.vclock)
             self._write_merged()
         self._changed.set()
 
     async def _step(self) -> None:
-        """Decide which streams should run, close the others, and start missing ones."""
+        """Decide which streams should run, close the others, and start those that do not run yet."""
         self._close_dead_streams()
         self._close_undecided_streams()
-        self.spool.retry()
-        if self._oversized is not None:
+        self.spool.write_waiting_rows()
+        if self._oversized_error is not None:
             self._close_feeds(set(self.feeds))
-            raise self._oversized
+            raise self._oversized_error
         self._write_merged()
-        ready = self._with_known_history(self._ready_links())
-        if not ready:
+        ready_links = self._without_changed_histories(self._ready_links())
+        if not ready_links:
             return
-        self.progress.record_peers(ready.values())
+        self.progress.record_newest_lsns(ready_links.values())
         if self.spool.vclock is None:
-            await self._fetch_snapshot(ready)
-        if self._handle_rewound_instances(ready):
+            await self._fetch_snapshot(ready_links)
+        if self._handle_rewound_instances(ready_links):
             return
         now = time.monotonic()
         decision = self.chooser.decide(
-            ready, self.spool.vclock or {}, self._lacking_logs, self._running_ids(), now
+            ready_links, self.spool.vclock or {}, self._lacking_logs, self._running_assignment(), now
         )
-        if decision.is_gap:
+        if decision.needs_snapshot:
             self._close_feeds(set(self.feeds))
             logger.warning("%s: no peer has the logs any more: a new snapshot is fetched", self.options.name)
-            await self._fetch_snapshot(ready)
+            await self._fetch_snapshot(ready_links)
             return
-        await self._apply_decision(decision, ready)
+        await self._apply_decision(decision, ready_links)
 
-    def _running_ids(self) -> dict[str, frozenset[int] | None]:
+    def _running_assignment(self) -> dict[str, frozenset[int] | None]:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
     def _ready_links(self) -> dict[str, PeerLink]:
         """Return the connected peers, by instance uuid."""
-        ready: dict[str, PeerLink] = {}
+        ready_links: dict[str, PeerLink] = {}
         for link in self.links:
             if link.ballot is None or link.uuid is None:
                 continue
-            if link.uuid in ready:
+            if link.uuid in ready_links:
                 link.error = PeerError("another configured peer is the same instance", peer=link.name)
                 continue
-            first = next(iter(ready.values()), link)
+            first = next(iter(ready_links.values()), link)
             self._check_replicaset(link, first.replicaset_uuid, first.name)
             if self.spool.replicaset_uuid is not None:
                 self._check_replicaset(link, self.spool.replicaset_uuid, "the spool")
-            ready[link.uuid] = link
-        return ready
+            ready_links[link.uuid] = link
+        return ready_links
 
-    def _with_known_history(self, ready: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
-        """Return the peers whose rows are the same as before; if there are none, fail or begin a new spool."""
+    def _without_changed_histories(self, ready_links: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
+        """Return the peers, by instance uuid, except those whose rows differ from the rows that they sent before.
+
+        If no peer is left, raise RewindError, or with `accept_rewind` begin a new spool.
+        """
         for link in self.links:
             if (
-                link.uuid in self._other_histories
-                and self._other_histories[link.uuid][0] != link.connection_count
+                link.uuid in self._changed_histories
+                and self._changed_histories[link.uuid][0] != link.connection_count
             ):
-                del self._other_histories[link.uuid]
-        if not self._other_histories or self.feeds or ready.keys() - self._other_histories.keys():
-            return {uuid: link for uuid, link in ready.items() if uuid not in self._other_histories}
+                del self._changed_histories[link.uuid]
+        if not self._changed_histories or self.feeds or ready_links.keys() - self._changed_histories.keys():
+            return {uuid: link for uuid, link in ready_links.items() if uuid not in self._changed_histories}
         if not self.options.accept_rewind:
-            raise next(iter(self._other_histories.values()))[1]
+            raise next(iter(self._changed_histories.values()))[1]
         self._begin_new_spool()
         return {}
 
-    def _check_replicaset(self, link: PeerLink, uuid: str | None, whose: str) -> None:
+    def _check_replicaset(self, link: PeerLink, uuid: str | None, expected_by: str) -> None:
         if link.replicaset_uuid != uuid:
             raise PeerError(
-                f"the peer is of replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
+                f"the peer is of replicaset {link.replicaset_uuid}, not {uuid} as {expected_by}",
                 peer=link.name,
                 advice="list peers of one replicaset only, and give each a spool of its own",
             )
@@ -295,7 +299,7 @@ class ReplicasetSubscription:
             if error is None and not feed.is_silent and feed.link.ballot is not None:
                 continue
             if isinstance(error, TransactionLimitError):
-                self._oversized = error
+                self._oversized_error = error
             if isinstance(error, GapError | StreamGapError):
                 self._lacking_logs[uuid] = dict(self.spool.vclock or {})
             logger.warning(
@@ -306,11 +310,12 @@ class ReplicasetSubscription:
             self._close_feeds({uuid})
 
     def _close_undecided_streams(self) -> None:
-        """Close all streams if the whitelist cannot decide about a row; they start again after the peers' next answers.
+        """If the whitelist cannot decide about a row, close all streams.
 
-        Then the peers report which instance its replica id means, if they know.
+        They start again after the peers' next answers, which say what instance the row's replica id means, if a peer
+        knows it.
         """
-        error, self._undecided = self._undecided, None
+        error, self._undecided_error = self._undecided_error, None
         if error is None:
             return
         logger.warning("%s: all streams begin again: %s", self.options.name, error)
@@ -319,17 +324,17 @@ class ReplicasetSubscription:
             feed.link.record_stream_end(feed.age_seconds)
         self._close_feeds(set(self.feeds))
 
-    async def _fetch_snapshot(self, ready: Mapping[str, PeerLink]) -> None:
-        link = max(ready.values(), key=total_rows)
+    async def _fetch_snapshot(self, ready_links: Mapping[str, PeerLink]) -> None:
+        link = max(ready_links.values(), key=peer_signature)
         self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool, self._disk_space)
-        self._whitelist.forget()
+        self._whitelist.invalidate()
         self._lacking_logs.clear()
-        self.progress.snapshots += 1
+        self.progress.fetched_snapshots += 1
 
-    def _handle_rewound_instances(self, ready: Mapping[str, PeerLink]) -> bool:
-        """If an instance lost rows, raise an error or begin a new spool; return whether a new spool began."""
-        rewound = self.chooser.rewound_instances(ready, self.spool.vclock or {}, time.monotonic())
+    def _handle_rewound_instances(self, ready_links: Mapping[str, PeerLink]) -> bool:
+        """If an instance lost rows, raise RewindError or begin a new spool; return whether a new spool began."""
+        rewound = self.chooser.rewound_instances(ready_links, self.spool.vclock or {}, time.monotonic())
         if not rewound:
             return False
         self._close_feeds(set(self.feeds))
@@ -348,36 +353,36 @@ class ReplicasetSubscription:
 
     def _begin_new_spool(self) -> None:
         """Move the spool's files to a folder and begin an empty spool."""
-        folder = self.spool.move_files_to(f"{SET_ASIDE}{time.time_ns()}")
-        self._history.forget()
-        self._whitelist.forget()
-        self.chooser, self._other_histories = FeedChooser(self.options), {}
+        folder = self.spool.move_files_to(f"{REWOUND_PREFIX}{time.time_ns()}")
+        self._history.clear()
+        self._whitelist.invalidate()
+        self.chooser, self._changed_histories = FeedChooser(self.options), {}
         for link in self.links:  # the ballots were compared with the old spool
             link.ballot = None
         logger.warning(
             "%s: a new spool begins; the files of the old one are in %s", self.options.name, folder
         )
 
-    async def _apply_decision(self, decision: FeedDecision, ready: Mapping[str, PeerLink]) -> None:
-        """Close streams that should not run, then start missing ones, so that no row is fetched twice."""
-        current, assignment = self._running_ids(), decision.assignment
+    async def _apply_decision(self, decision: FeedDecision, ready_links: Mapping[str, PeerLink]) -> None:
+        """Close streams that should not run, and only then start those that do not run yet: no row is fetched twice."""
+        current, assignment = self._running_assignment(), decision.assignment
         changed = {uuid for uuid in current if uuid not in assignment or assignment[uuid] != current[uuid]}
         self._close_feeds(changed)
         missing = [uuid for uuid in assignment if uuid not in self.feeds]
         if missing:
             self._whitelist.load(self.options.directory)
-            logger.info("%s: assignment %s", self.options.name, format_assignment(assignment, ready))
-            self.progress.assignments += 1
+            logger.info("%s: assignment %s", self.options.name, format_assignment(assignment, ready_links))
+            self.progress.assignment_changes += 1
             await asyncio.gather(
                 *(
-                    self._start_feed(ready[uuid], assignment[uuid], decision.accepted_behind)
+                    self._start_feed(ready_links[uuid], assignment[uuid], decision.accepted_behind_ids)
                     for uuid in missing
                 )
             )
         self._write_merged()
 
     async def _start_feed(
-        self, link: PeerLink, ids: frozenset[int] | None, accepted_behind: frozenset[int]
+        self, link: PeerLink, ids: frozenset[int] | None, accepted_behind_ids: frozenset[int]
     ) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
@@ -386,7 +391,7 @@ class ReplicasetSubscription:
             feed = await start_feed(
                 link,
                 ids,
-                (frozenset(self.chooser.owners) if ids is None else ids) - accepted_behind,
+                (frozenset(self.chooser.owners) if ids is None else ids) - accepted_behind_ids,
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
@@ -400,23 +405,23 @@ class ReplicasetSubscription:
             if isinstance(error, GapError):
                 self._lacking_logs[link.uuid] = dict(self.spool.vclock or {})
             if isinstance(error, RewindError):
-                self._other_histories[link.uuid] = link.connection_count, error
+                self._changed_histories[link.uuid] = link.connection_count, error
             link.error = error
             link.record_stream_end()
             return
         self.feeds[link.uuid] = feed
-        self.progress.streams += 1
+        self.progress.started_streams += 1
 
     def _close_feeds(self, uuids: set[str]) -> None:
         for uuid in uuids:
             feed = self.feeds.pop(uuid)
-            self.progress.repeated += feed.rows.repeated
+            self.progress.repeated_rows += feed.rows.repeated_rows
             feed.close()
 
     def _on_chunk(self, feed: PeerFeed, chunk: TransactionChunk) -> None:
         if feed.link.uuid is not None:
-            self._history.remember(feed.link.uuid, chunk, time.monotonic())
-        ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
+            self._history.record_chunk(feed.link.uuid, chunk, time.monotonic())
+        ahead = feed.queue.add(chunk, time.time() + self.options.timing.max_clock_skew_seconds)
         if ahead > feed.clock_ahead_seconds + 1.0:  # logged again only if it has grown
             feed.clock_ahead_seconds = ahead
             logger.warning(
@@ -425,47 +430,47 @@ class ReplicasetSubscription:
                 feed.link.name,
                 ahead,
             )
-        self.progress.received_transactions += int(chunk.lsns.size)
+        self.progress.received_transactions += int(chunk.last_lsns.size)
         self._write_merged()
 
     def _write_merged(self) -> None:
-        """Merge and write rows; pause streams with too many queued rows, or all streams if the disk is full."""
-        if self.spool.truncations != self._truncations:
+        """Write the rows that can be merged; pause streams with too many queued rows, or all if the disk is full."""
+        if self.spool.truncation_count != self._truncation_count:
             # The spool was truncated: until this run is cancelled, streams continue after the lost rows.
             return
-        if self._undecided is not None:
+        if self._undecided_error is not None:
             return
         queues = [feed.queue for feed in self.feeds.values()]
-        can_write = self._oversized is None and not self.spool.is_full
-        if can_write and self.chooser.is_every_id_fed(self._running_ids()):
+        can_write = self._oversized_error is None and not self.spool.is_full
+        if can_write and self.chooser.is_every_id_fed(self._running_assignment()):
             chunk = merge_by_time(queues)
             if chunk is not None:
-                self._write_wanted(chunk)
+                self._write_filtered(chunk)
         for feed in self.feeds.values():
-            feed.set_paused(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
+            feed.set_paused(self.spool.is_full or feed.queue.size_bytes > self.options.max_queued_bytes)
 
-    def _write_wanted(self, chunk: TransactionChunk) -> None:
-        """Write a chunk, with NOPs for the rows of unwanted instances, up to the first row that cannot be decided."""
+    def _write_filtered(self, chunk: TransactionChunk) -> None:
+        """Write a chunk, with NOPs for rows of unwanted instances, up to the first row of an unknown instance."""
         senders = [
             RowSender(uuid, feed.ids, feed.link.cluster, feed.link.is_relay)
             for uuid, feed in self.feeds.items()
         ]
         filtered = self._whitelist.filter(chunk, senders)
-        if filtered.chunk.lsns.size:
+        if filtered.chunk.last_lsns.size:
             self._write(filtered.chunk)
         if filtered.error is not None:
-            self._undecided = filtered.error
+            self._undecided_error = filtered.error
             self._changed.set()
 
     def _write(self, chunk: TransactionChunk) -> None:
         try:
             parts = split_by_size(chunk, self.spool.options.max_block_bytes)
         except TransactionLimitError as error:
-            self._oversized = error
+            self._oversized_error = error
             self._changed.set()
             return
         self.progress.record_written(chunk)
-        self.spool.versions = merged_versions(self.feeds.values())
+        self.spool.versions = combined_versions(self.feeds.values())
         try:
             for part in parts:
                 self.spool.append(part.rows, part.vclock)
@@ -476,19 +481,3 @@ class ReplicasetSubscription:
             # Not raised: a connection may be the caller. `_step_repeatedly` raises it and so ends the run.
             self._spool_error = error
             self._changed.set()
-
-
-def merged_versions(feeds: Collection[PeerFeed]) -> ServerVersions:
-    """Return the newest version of the peers, and the version of each replica id whose peer has another version.
-
-    The version of a row is that of the peer that sends it: its operations are applied by the rules of this version.
-    """
-    newest = max((feed.versions.version for feed in feeds), key=_version_numbers)
-    by_origin: dict[int, str] = {}
-    for feed in feeds:
-        by_origin |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(feed.versions.by_origin)
-    return ServerVersions(newest, {i: version for i, version in by_origin.items() if version != newest})
-
-
-def _version_numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:3]))

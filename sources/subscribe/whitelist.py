@@ -1,14 +1,15 @@
 """Filters rows by the instance that made them, for a daemon with the option `origins`.
 
 Rows of other instances become NOPs, so that the spool's vclock equals the master's. Rows that register instances,
-define spaces, or confirm or roll back transactions are kept: other rows depend on them. The rows of `_cluster` say
-which instance a replica id belongs to. A relay filters before it sends (`sources.relay`); rows of a Tarantool are
-filtered here, in the order in which they are written to the spool, so that each row is decided by the rows of
-`_cluster` before it.
+define spaces, or confirm or roll back transactions are always written, because other rows depend on them. The rows of
+`_cluster` say which instance, called the *owner*, a replica id belongs to. A relay filters before it sends
+(`sources.relay`). Rows of a Tarantool are filtered here, in the order in which they are written to the spool, so the
+rows of `_cluster` before a row decide about it.
 
 With `feed: own_peer`, an instance's rows and the row of `_cluster` that registers it come in different streams. If
-clocks differ, the rows may be written first. So the rows of an id that its own instance sends are always of this
-instance. A row that nothing decides is not written (`UnknownInstanceError`): as a NOP, a wanted row would be lost.
+clocks differ, the instance's rows may be written first. So if an instance itself sends the rows of its id, it is their
+owner. A row whose owner is not known is not written (`UnknownInstanceError`), because as a NOP a wanted row would be
+lost.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from schemas.errors import ProtocolError, UnknownInstanceError
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType, SystemSpace, type_name
 from sources.iproto.inflow import TransactionChunk
 from sources.iproto.kernels import wire as kernel
-from sources.iproto.kernels.filter import next_registration, replace_unwanted
+from sources.iproto.kernels.filter import next_registering_transaction, replace_unwanted_rows
 from sources.relay.catalog import SpoolCatalog
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.stream.origins import first_owners, id_assignment_of, unknown_instance_error
@@ -42,7 +43,7 @@ class RowSender:
     ids : frozenset of int or None
         The replica ids whose rows it sends; None: all.
     cluster : mapping of int to str
-        {replica id: instance uuid} as the peer reports it now.
+        {replica id: instance uuid}, as the peer last reported it.
     is_relay : bool
         Whether the peer is a relay, which filters before it sends.
 
@@ -55,14 +56,14 @@ class RowSender:
 
 
 class FilteredRows(NamedTuple):
-    """Rows of a chunk that can be written now.
+    """The filtered rows of a chunk that can be written now.
 
     Parameters
     ----------
     chunk : TransactionChunk
-        The chunk up to the first row that cannot be decided; without transactions if it is the first one.
+        The transactions before the first row whose owner is not known; there may be none.
     error : UnknownInstanceError or None
-        Why the rest cannot be written; None if there is no rest.
+        Why the other transactions cannot be written; None if there are no others.
 
     """
 
@@ -73,7 +74,7 @@ class FilteredRows(NamedTuple):
 class OriginWhitelist:
     """Replaces rows of unwanted instances by NOPs, in the order of a spool.
 
-    `origins` are the uuids of the instances whose rows are kept; if it is empty, all rows are kept.
+    `origins` are the uuids of the instances whose rows are written; if it is empty, all rows are.
     """
 
     def __init__(self, origins: Collection[str]) -> None:
@@ -84,36 +85,36 @@ class OriginWhitelist:
         if self.origins:
             _compile_kernels()
 
-    def forget(self) -> None:
-        """Let the next `load` read the spool again, since its rows were not all filtered by this object."""
+    def invalidate(self) -> None:
+        """Make the next `load` read the spool again, because rows were written that this object has not filtered."""
         self._is_loaded = False
 
     def load(self, directory: Path) -> None:
-        """Read which instance each replica id means at the end of a spool, unless this is known."""
+        """Read from a spool which instance each replica id means at its end, unless this is known already."""
         if not self.origins or self._is_loaded:
             return
         catalog = SpoolCatalog(directory)
         catalog.refresh()
-        self.owners = dict(catalog.last_owners)
+        self.owners = dict(catalog.last_id_owners)
         self._is_loaded = True
 
     def filter(self, chunk: TransactionChunk, senders: Collection[RowSender]) -> FilteredRows:
-        """Return the rows to write for a chunk that continues the spool.
+        """Return the rows to write for a chunk that continues the spool; `senders` are all peers that send rows.
 
-        Each registration in the chunk is valid for the transactions after it. The caller drops the rest of a chunk of
-        which only a part can be written, and passes these rows again later.
+        Each registration in the chunk is valid for the transactions after it. If only a part of the chunk can be
+        written, the caller drops the rest, receives its rows again, and passes them then.
         """
         if not self.origins:
             return FilteredRows(chunk, None)
-        count = int(chunk.lsns.size)
+        count = int(chunk.last_lsns.size)
         registering = _registering_transactions(chunk)
         output = _FilterOutput(chunk)
         for number, cluster_rows in [*registering, (count - 1, [])]:
             later = [row for later_number, rows in registering if later_number >= number for row in rows]
-            first = first_owners(later)
+            later_owners = first_owners(later)
             treatments = np.full(VCLOCK_MAX, kernel.UNKNOWN, np.int64)
-            for id_ in np.flatnonzero(np.bincount(chunk.replicas, minlength=VCLOCK_MAX)).tolist():
-                treatments[id_] = self._treatment(id_, senders, first)
+            for id_ in np.flatnonzero(np.bincount(chunk.replica_ids, minlength=VCLOCK_MAX)).tolist():
+                treatments[id_] = self._treatment_of_id(id_, senders, later_owners)
             if not output.extend(number + 1, treatments):
                 break
             for row in cluster_rows:
@@ -125,34 +126,38 @@ class OriginWhitelist:
             return FilteredRows(written, None)
         at = written.ends.size
         error = unknown_instance_error(
-            int(chunk.replicas[at]),
-            lsn=int(chunk.lsns[at]),
+            int(chunk.replica_ids[at]),
+            lsn=int(chunk.last_lsns[at]),
             advice="the peers are asked again; if none of them knows it, begin a new spool with a snapshot",
         )
         return FilteredRows(written, error)
 
-    def _treatment(self, id_: int, senders: Collection[RowSender], first: Mapping[int, str | None]) -> int:
+    def _treatment_of_id(
+        self, id_: int, senders: Collection[RowSender], later_owners: Mapping[int, str | None]
+    ) -> int:
         sender = next((one for one in senders if one.ids is None or id_ in one.ids), None)
         if sender is not None and sender.is_relay:
             return kernel.SENT
-        owner = self._owner(id_, sender, first)
+        owner = self._owner_of_id(id_, sender, later_owners)
         if owner is None:
             return kernel.UNKNOWN
         return kernel.SENT if owner in self.origins else kernel.AS_NOP
 
-    def _owner(self, id_: int, sender: RowSender | None, first: Mapping[int, str | None]) -> str | None:
-        """Return the instance of an id, or None if it is not known.
+    def _owner_of_id(
+        self, id_: int, sender: RowSender | None, later_owners: Mapping[int, str | None]
+    ) -> str | None:
+        """Return the uuid of the instance that owns an id, or None if it is not known.
 
-        An instance's own stream, which sends some ids only, has rows of its id from after its registration. Without a
-        registration before the rows, the first one after them counts; then what the sender reports, since a spool
-        without a snapshot lacks the older rows of `_cluster`.
+        A sender of only some ids that reports this id as its own is the owner. Otherwise the last registration before
+        the rows counts; without one, the first registration after them (`later_owners`); without that, what the sender
+        reports, because a spool without a snapshot lacks older rows of `_cluster`.
         """
         reported = None if sender is None else sender.cluster.get(id_)
         if sender is not None and sender.ids is not None and reported == sender.uuid:
             return sender.uuid
         if id_ not in self.owners:
-            if id_ in first:
-                return first[id_]
+            if id_ in later_owners:
+                return later_owners[id_]
             if reported is not None:
                 # Valid up to a registration, also if the instance is expelled before that.
                 self.owners[id_] = reported
@@ -160,20 +165,23 @@ class OriginWhitelist:
 
 
 class _FilterOutput:
-    """The filtered transactions of a chunk, in a buffer that grows."""
+    """Collects the filtered transactions of a chunk, in a buffer that grows."""
 
     def __init__(self, chunk: TransactionChunk) -> None:
         self._source = chunk
-        self._out: Bytes = np.empty(chunk.rows.size + kernel.HEAD_ROOM, np.uint8)
+        self._out: Bytes = np.empty(chunk.rows.size + kernel.ROW_OVERHEAD_BYTES, np.uint8)
         self._ends: Ints = np.empty(chunk.ends.size, np.int64)
         self._state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
     def extend(self, stop: int, treatments: Ints) -> bool:
-        """Add the transactions up to number `stop`; return False at a row whose instance is not known."""
+        """Add the transactions before index `stop`; stop earlier and return False at a row whose owner is not known.
+
+        `treatments` says for each replica id what happens to its rows (`kernels.wire`).
+        """
         source = self._source
         while True:
-            status = replace_unwanted(
-                *(source.rows, source.ends, source.replicas, stop, treatments),
+            status = replace_unwanted_rows(
+                *(source.rows, source.ends, source.replica_ids, stop, treatments),
                 *(self._state, self._out, self._ends),
             )
             if status < 0:
@@ -190,27 +198,27 @@ class _FilterOutput:
         return TransactionChunk(
             self._out[:written],
             self._ends[:count],
-            source.times[:count],
-            source.replicas[:count],
-            source.lsns[:count],
+            source.timestamps[:count],
+            source.replica_ids[:count],
+            source.last_lsns[:count],
         )
 
 
 def _registering_transactions(chunk: TransactionChunk) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Return the numbers of the transactions with rows of `_cluster`, and these rows."""
+    """Return (index in the chunk, decoded rows of `_cluster`) of each transaction with such rows."""
     found = []
-    number = int(next_registration(chunk.rows, chunk.ends, 0))
+    number = int(next_registering_transaction(chunk.rows, chunk.ends, 0))
     while 0 <= number < chunk.ends.size:
         begin = int(chunk.ends[number - 1]) if number else 0
-        found.append((number, list(_rows_of_cluster(chunk.rows[begin : int(chunk.ends[number])].tobytes()))))
-        number = int(next_registration(chunk.rows, chunk.ends, number + 1))
+        found.append((number, list(_cluster_rows(chunk.rows[begin : int(chunk.ends[number])].tobytes()))))
+        number = int(next_registering_transaction(chunk.rows, chunk.ends, number + 1))
     if number < 0:
         raise ProtocolError("a received row is not a valid xrow")
     return found
 
 
-def _rows_of_cluster(rows: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `_cluster` in a transaction, whose rows are encoded as in a log."""
+def _cluster_rows(rows: bytes) -> Iterator[dict[str, Any]]:
+    """Decode the rows of `_cluster` in a transaction; `rows` are all its rows, encoded as in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0)
     unpacker.feed(rows)
     while unpacker.tell() < len(rows):
@@ -231,7 +239,10 @@ def _rows_of_cluster(rows: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _compile_kernels() -> None:
-    """Compile or load the kernels before the first row comes; later this would delay acknowledgements by seconds."""
+    """Compile the kernels, or load them from numba's cache, before the first row arrives.
+
+    Later this would delay acknowledgements by seconds.
+    """
     nothing = np.zeros(0, np.int64)
     empty = TransactionChunk(np.zeros(0, np.uint8), nothing, np.zeros(0), nothing, nothing)
     _registering_transactions(empty)

@@ -81,9 +81,9 @@ def _fed(data: bytes, cuts: list[int], is_snapshot: bool) -> tuple[bytes, str | 
         for begin, end in pairwise(edges):
             left += data[begin:end]
             buffer = np.frombuffer(left, np.uint8) if left else np.zeros(1, np.uint8)
-            at, _, is_packet = sink.feed(buffer, 0, len(left))
+            at, _, is_other_packet = sink.feed(buffer, 0, len(left))
             left = left[at:]
-            if is_packet:
+            if is_other_packet:
                 break
     except ProtocolError as error:
         return bytes(rows), error.reason
@@ -173,7 +173,15 @@ def _served() -> tuple[RelayOptions, SpoolCatalog]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_spool(folder / "spool", rows=3)
     address = Address("127.0.0.1", 0)
-    options = RelayOptions("a", folder / "spool", address, guest=True, heartbeat=9.0, silence=5.0, poll=0.0)
+    options = RelayOptions(
+        "a",
+        folder / "spool",
+        address,
+        allows_guest=True,
+        heartbeat_seconds=9.0,
+        silence_seconds=5.0,
+        poll_seconds=0.0,
+    )
     catalog = SpoolCatalog(folder / "spool")
     catalog.refresh()
     return options, catalog

@@ -91,7 +91,7 @@ def _files(server: Path) -> list[Path]:
 
 
 def _write_snapshot(spool: Spool, path: Path, lsn: int) -> None:
-    writer = spool.snapshot({SERVER_ID: lsn})
+    writer = spool.create_snapshot({SERVER_ID: lsn})
     for _, raw in _rows(path):
         writer.write_block(raw)
     writer.close()

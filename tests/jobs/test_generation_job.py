@@ -87,7 +87,7 @@ def test_the_tables_end_with_the_servers_tuples(tmp_path: Path, tarantool: Taran
     tarantool.eval(MISSED)
     with following(how) as replicaset:
         reached()
-        assert replicaset.progress.snapshots == 1
+        assert replicaset.progress.fetched_snapshots == 1
         deployment.run()
         check()
         now = versions(deployment)

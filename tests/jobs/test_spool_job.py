@@ -94,7 +94,7 @@ def test_files_go_when_the_tables_have_them(tmp_path: Path, tarantool: Tarantool
     assert dict(start.vclock) == {1: tarantool.eval("return box.info.lsn")}
     with following(options(spool, f"unix/:{tarantool.socket}", spool=ROTATE), start) as replicaset:
         write(tarantool, replicaset, 801)
-        assert replicaset.progress.snapshots == 0
+        assert replicaset.progress.fetched_snapshots == 0
         assert spool_starts(section)[0] is None
         deployment.run()
     assert same(deployment, tarantool)

@@ -106,7 +106,7 @@ async def ask_master(peer: Peer, timeout: float) -> PeerFacts:
         if version < ANONYMOUS_SINCE:
             text = f"Tarantool {'.'.join(map(str, version))} does not support anonymous subscribers"
             return PeerFacts(peer.name, "peer_version", text, version)
-        ballot = await connection.vote()
+        ballot = await connection.request_ballot()
         if ballot.is_loading:
             return PeerFacts(peer.name, "peer_loading", "the server is loading its data", version)
         return await _check_right_to_replicate(connection, ballot)

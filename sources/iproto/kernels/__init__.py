@@ -1,4 +1,5 @@
 """The hot path of replication, compiled by numba.
 
-`rows` converts received rows to a log, `filter` replaces unwanted ones, and `frames` converts a log to packets.
+`rows` converts received rows to rows of a log, `filter` replaces rows of unwanted instances by NOPs, and `frames`
+converts rows of a log to packets. `wire` has the functions and constants that they share.
 """

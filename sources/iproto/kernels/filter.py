@@ -1,7 +1,7 @@
 """Numba kernels that replace rows of unwanted instances by NOPs, in transactions that are encoded as in a log.
 
-`sources.subscribe.whitelist` decides which instances are unwanted. The rows were checked before (`rows.walk_stream`).
-The kernels read nothing outside of the rows, whatever their bytes are.
+`sources.subscribe.whitelist` decides which instances are unwanted. The rows were checked before
+(`rows.convert_stream_rows`). The kernels read nothing outside of the rows, whatever their bytes are.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from sources.iproto.kernels.wire import (
     BAD_HEADER,
     COUNT,
     END_OF_INPUT,
-    HEAD_ROOM,
+    HEADER_KEY_COUNT,
     K_TYPE,
-    KEYS,
     NEEDED_BYTES,
     OUTPUT_FULL,
+    ROW_OVERHEAD_BYTES,
     SENT,
     UNKNOWN,
     UNKNOWN_INSTANCE,
@@ -26,7 +26,7 @@ from sources.iproto.kernels.wire import (
     body_space_id,
     copy_header,
     passes_whitelist,
-    put_nop,
+    put_nop_header,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, copy_bytes
@@ -36,17 +36,18 @@ _NOP, _CLUSTER = int(RequestType.NOP), int(SystemSpace.CLUSTER)
 
 
 @kernel
-def next_registration(rows: Bytes, ends: Ints, first: Int) -> Int:
-    """Return the number of the first transaction from `first` on with a row of `_cluster`; their count if none has one.
+def next_registering_transaction(rows: Bytes, ends: Ints, first: Int) -> Int:
+    """Return the index of the next transaction with a row of `_cluster`, from index `first` on.
 
-    Transaction i is `rows[ends[i - 1]:ends[i]]`. The result is -1 for bytes that are not rows.
+    Transaction i is `rows[ends[i - 1]:ends[i]]`. If no transaction has such a row, the result is the number of
+    transactions; for bytes that are not rows it is -1.
     """
     data = address_of(rows)
     for number in range(first, ends.size):
         p = np.int64(ends[number - 1] if number > 0 else 0)
         end = np.int64(ends[number])
         while p < end:
-            kind, body = _row_type(data, p, end)
+            kind, body = _row_type_and_body(data, p, end)
             if body < 0:
                 return -1
             p = body
@@ -60,8 +61,8 @@ def next_registration(rows: Bytes, ends: Ints, first: Int) -> Int:
 
 
 @kernel
-def _row_type(data: Int, begin: Int, end: Int) -> tuple[Int, Int]:
-    """Return (request type, position of the body) of a row; the position is -1 if its header is damaged."""
+def _row_type_and_body(data: Int, begin: Int, end: Int) -> tuple[Int, Int]:
+    """Return (request type, position of the body) of the row at `begin`; the position is -1 for a damaged header."""
     pairs, p = load_map_size(data, begin, end)
     kind = np.int64(0)
     for _ in range(pairs if p >= 0 else 0):
@@ -79,10 +80,10 @@ def _row_type(data: Int, begin: Int, end: Int) -> tuple[Int, Int]:
 
 
 @kernel
-def replace_unwanted(
+def replace_unwanted_rows(
     rows: Bytes,
     ends: Ints,
-    replicas: Ints,
+    replica_ids: Ints,
     stop: Int,
     treatments: Ints,
     state: Ints,
@@ -94,36 +95,37 @@ def replace_unwanted(
     Parameters
     ----------
     rows : uint8[]
-        The transactions; number i is `rows[ends[i - 1]:ends[i]]`.
-    ends, replicas : int64[n]
-        End and replica id of each transaction.
+        The bytes of the transactions; transaction i is `rows[ends[i - 1]:ends[i]]`.
+    ends, replica_ids : int64[n]
+        For each transaction, its end in `rows` and its replica id.
     stop : int
-        Number of the transaction before which the kernel ends.
+        Index of the transaction before which the kernel ends.
     treatments : int64[32]
-        For each replica id `SENT`, `AS_NOP` or `UNKNOWN`.
+        For each replica id, what happens to its rows: `SENT`, `AS_NOP` or `UNKNOWN` (`kernels.wire`).
     state : int64[STATE_SIZE]
-        COUNT: number of the next transaction; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have.
+        COUNT: index of the next transaction; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have.
     out : uint8[]
-        Output for the rows.
+        Output: the copied and replaced rows.
     out_ends : int64[n]
         Output: the end of each transaction in `out`.
 
     Returns
     -------
     int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or a kind of
+        damage.
 
     """
     data, to = address_of(rows), address_of(out)
-    values = np.zeros(KEYS + 1, np.int64)
+    values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)
     while state[COUNT] < stop:
         number = state[COUNT]
         p = np.int64(ends[number - 1] if number > 0 else 0)
         end = np.int64(ends[number])
-        treatment = treatments[replicas[number]]
+        treatment = treatments[replica_ids[number]]
         w = np.int64(state[WRITTEN])
-        if w + end - p + HEAD_ROOM > out.size:
-            state[NEEDED_BYTES] = w + end - p + HEAD_ROOM
+        if w + end - p + ROW_OVERHEAD_BYTES > out.size:
+            state[NEEDED_BYTES] = w + end - p + ROW_OVERHEAD_BYTES
             return OUTPUT_FULL
         if treatment == SENT:
             copy_bytes(to + w, data + p, end - p)
@@ -131,8 +133,8 @@ def replace_unwanted(
             p = end
         while p < end:
             # A NOP may be longer than the row that it replaces.
-            if w + end - p + HEAD_ROOM > out.size:
-                state[NEEDED_BYTES] = w + end - p + HEAD_ROOM
+            if w + end - p + ROW_OVERHEAD_BYTES > out.size:
+                state[NEEDED_BYTES] = w + end - p + ROW_OVERHEAD_BYTES
                 return OUTPUT_FULL
             body, copied = copy_header(data, p, end, values, to, w)
             if body < 0:
@@ -148,7 +150,7 @@ def replace_unwanted(
             elif treatment == UNKNOWN:
                 return UNKNOWN_INSTANCE
             else:
-                w = np.int64(put_nop(values, to, w))
+                w = np.int64(put_nop_header(values, to, w))
             p = row_end
         out_ends[number] = w
         state[WRITTEN] = w

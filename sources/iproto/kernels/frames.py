@@ -3,8 +3,8 @@
     log     header, body
     packet  byte 0xce and a length of 4 bytes, header with SYNC, body
 
-Rows may be left out or replaced by NOPs. A body is copied unchanged. The kernel reads nothing outside of
-`buffer[begin:end]`, whatever its bytes are. `rows` does the opposite; `sources.relay` decides which rows are sent.
+Rows may be left out or replaced by NOPs. A body is copied unchanged. The kernel reads nothing outside of the given
+bytes, whatever they are. `rows` does the opposite conversion; `sources.relay` decides which rows are sent.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from sources.iproto.kernels.wire import (
     AS_NOP,
     BAD_HEADER,
     END_OF_INPUT,
-    HEAD_ROOM,
+    HEADER_KEY_COUNT,
     K_LSN,
     K_REPLICA,
     K_TYPE,
-    KEYS,
     LEFT_OUT,
     NEEDED_BYTES,
     OUTPUT_FULL,
@@ -29,6 +28,7 @@ from sources.iproto.kernels.wire import (
     REPEATED,
     REPLICA,
     ROW_LSN,
+    ROW_OVERHEAD_BYTES,
     SENT,
     STOP_ROW,
     UNKNOWN,
@@ -38,15 +38,15 @@ from sources.iproto.kernels.wire import (
     copy_header,
     passes_whitelist,
     put_byte,
-    put_nop,
+    put_nop_header,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, byte_at, copy_bytes
 from sources.xlog.format.kernels.skip import skip
 
-PREFIX = 5
+LENGTH_BYTES = 5
 _SYNC, _NOP = int(HeaderKey.SYNC), int(RequestType.NOP)
-_REPLICAS = int(VCLOCK_MAX)
+_REPLICA_ID_END = int(VCLOCK_MAX)
 
 
 @kernel
@@ -70,12 +70,12 @@ def frame_rows(
     sync : int
         IPROTO_SYNC of the subscriber's request, below 2^32.
     vclock : int64[32]
-        The subscriber's vclock: rows up to it are left out. The kernel advances it to every row above it, also if the
-        row is not sent.
+        The subscriber's vclock: rows up to it are left out. Each row above it advances it, even a row that is not
+        sent.
     treatments : int64[32]
-        For each replica id, `LEFT_OUT`, `SENT`, `AS_NOP` or `UNKNOWN`.
+        For each replica id, what happens to its rows: `LEFT_OUT`, `SENT`, `AS_NOP` or `UNKNOWN` (`kernels.wire`).
     stop_row : int64[2]
-        Replica id and lsn of the row after which the kernel stops; zeros: no row.
+        Replica id and lsn of the row after which the kernel stops; zeros: the kernel stops after no row.
     is_snapshot : bool
         Whether the rows are of a snapshot: all are sent, without lsn and timestamp.
     state : int64[STATE_SIZE]
@@ -87,21 +87,21 @@ def frame_rows(
     Returns
     -------
     int
-        `END_OF_INPUT` at the end of the rows, `OUTPUT_FULL`, `STOP_ROW` after the row of `stop_row`, `UNKNOWN_INSTANCE`
-        before a row that is not known to be wanted or not, or damage.
+        `END_OF_INPUT` at the end of the rows, `OUTPUT_FULL`, `STOP_ROW` after the row that `stop_row` names,
+        `UNKNOWN_INSTANCE` before a row with the treatment `UNKNOWN`, or a kind of damage.
 
     """
     data, to = address_of(buffer), address_of(out)
-    values = np.zeros(KEYS + 1, np.int64)
+    values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)
     while state[POSITION] < end:
         begin = state[POSITION]
         body = skip(data, begin, end)
         if body < 0:
             return BAD_HEADER
-        if state[WRITTEN] + body - begin + PREFIX + HEAD_ROOM > out.size:
-            state[NEEDED_BYTES] = state[WRITTEN] + body - begin + PREFIX + HEAD_ROOM
+        if state[WRITTEN] + body - begin + LENGTH_BYTES + ROW_OVERHEAD_BYTES > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + body - begin + LENGTH_BYTES + ROW_OVERHEAD_BYTES
             return OUTPUT_FULL
-        start = state[WRITTEN] + PREFIX
+        start = state[WRITTEN] + LENGTH_BYTES
         _, w = copy_header(data, begin, body, values, to, start)
         if w == 0:
             return BAD_HEADER
@@ -110,12 +110,12 @@ def frame_rows(
             stop = skip(data, body, end)
             if stop < 0:
                 return BAD_HEADER
-        if state[WRITTEN] + stop - begin + PREFIX + HEAD_ROOM > out.size:
-            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + PREFIX + HEAD_ROOM
+        if state[WRITTEN] + stop - begin + LENGTH_BYTES + ROW_OVERHEAD_BYTES > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + LENGTH_BYTES + ROW_OVERHEAD_BYTES
             return OUTPUT_FULL
         if (
             not is_snapshot
-            and _is_undecided(values, vclock, treatments)
+            and _is_treatment_unknown(values, vclock, treatments)
             and not passes_whitelist(values[K_TYPE], body_space_id(data, body, stop))
         ):
             state[REPLICA], state[ROW_LSN] = values[K_REPLICA], values[K_LSN]
@@ -129,7 +129,7 @@ def frame_rows(
                 return STOP_ROW
             continue
         if treatment == AS_NOP and not passes_whitelist(values[K_TYPE], body_space_id(data, body, stop)):
-            w = put_nop(values, to, start)
+            w = put_nop_header(values, to, start)
             body = stop
         if is_snapshot:
             if values[K_TYPE] > 0x7F:  # the type must be one byte, as in a server's snapshot
@@ -153,17 +153,18 @@ def frame_rows(
 
 
 @kernel
-def _is_undecided(values: Ints, vclock: Ints, treatments: Ints) -> bool:
+def _is_treatment_unknown(values: Ints, vclock: Ints, treatments: Ints) -> bool:
     replica, lsn = values[K_REPLICA], values[K_LSN]
-    if values[K_TYPE] == _NOP or not 0 < replica < _REPLICAS:
+    if values[K_TYPE] == _NOP or not 0 < replica < _REPLICA_ID_END:
         return False
     return bool(lsn > vclock[replica] and treatments[replica] == UNKNOWN)
 
 
 @kernel
 def _row_treatment(values: Ints, vclock: Ints, treatments: Ints) -> Int:
+    """Return what happens to the row with this header, and advance the vclock to the row."""
     replica, lsn = values[K_REPLICA], values[K_LSN]
-    if not 0 < replica < _REPLICAS or lsn <= vclock[replica]:
+    if not 0 < replica < _REPLICA_ID_END or lsn <= vclock[replica]:
         return LEFT_OUT
     vclock[replica] = lsn
     return np.int64(treatments[replica])

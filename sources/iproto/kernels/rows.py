@@ -3,14 +3,15 @@
     packet  mp_uint length, header with SYNC, body
     log     header without SYNC and SCHEMA_VERSION, body
 
-`walk_stream` converts the rows of SUBSCRIBE: it copies complete transactions above the vclock, and stops if an lsn is
-missing. `walk_snapshot` converts the rows of FETCH_SNAPSHOT, which have neither lsn nor timestamp. Like a checkpoint of
-Tarantool it numbers them from 0 (0 itself is omitted) and gives them equal timestamps (`checkpoint_write_row` in
-`src/box/memtx_engine.c`).
+`convert_stream_rows` converts the rows of SUBSCRIBE: it copies complete transactions above the vclock, and stops if an
+lsn is missing. `convert_snapshot_rows` converts the rows of FETCH_SNAPSHOT, which have neither lsn nor timestamp. As a
+checkpoint of Tarantool does, it numbers them from lsn 0, which the first header omits, and gives all the same timestamp
+(`checkpoint_write_row` in `src/box/memtx_engine.c`).
 
 IPROTO has no checksum, and the log's checksum is computed only when rows are written. So a packet counts as damaged if
 it is not exactly one row that a log reader accepts (`is_complete_body`, `is_valid_header`). A body is copied unchanged.
-The kernels read nothing outside of `buffer[begin:end]`, whatever its bytes are. They stop at answers and errors.
+The kernels read nothing outside of the received bytes, whatever these are. They stop at packets that are not rows:
+answers and errors.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from sources.iproto.kernels.wire import (
     CUT_TRANSACTION,
     END_OF_INPUT,
     FIRST_LSN,
-    HAS_TSN,
-    HEAD_ROOM,
+    HAS_TSN_INDEX,
+    HEADER_KEY_COUNT,
     HEARTBEATS,
     K_FLAGS,
     K_LSN,
@@ -40,7 +41,6 @@ from sources.iproto.kernels.wire import (
     K_TIME,
     K_TSN,
     K_TYPE,
-    KEYS,
     LSN_GAP,
     NEEDED_BYTES,
     NEXT_LSN,
@@ -50,6 +50,7 @@ from sources.iproto.kernels.wire import (
     REPEATED,
     REPLICA,
     ROW_LSN,
+    ROW_OVERHEAD_BYTES,
     SKIPPING,
     WRITTEN,
     copy_header,
@@ -66,36 +67,36 @@ from sources.xlog.format.kernels.skip import DOUBLE
 
 
 @kernel
-def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
+def convert_snapshot_rows(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
     """Convert the complete rows of FETCH_SNAPSHOT in a buffer, and number them with consecutive lsns.
 
     Parameters
     ----------
     buffer, end, out
-        See `walk_stream`.
+        See `convert_stream_rows`.
     time : float
         The timestamp of all rows, seconds since 1970 UTC.
     state : int64[STATE_SIZE]
-        POSITION, WRITTEN, COMMITTED (equal to WRITTEN), NEEDED_BYTES, and NEXT_LSN: the number of the next row.
+        POSITION, WRITTEN, COMMITTED (equal to WRITTEN), NEEDED_BYTES, and NEXT_LSN: the lsn of the next row.
 
     Returns
     -------
     int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or a kind of damage (`kernels.wire`).
 
     """
     data, to = address_of(buffer), address_of(out)
-    values = np.zeros(KEYS + 1, np.int64)
+    values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)
     bits = np.empty(1, np.float64)
     bits[0] = time
-    stamp = bits.view(np.int64)[0]
+    time_bits = bits.view(np.int64)[0]
     while True:
         begin, stop = packet_bounds(data, state[POSITION], end)
         if begin < 0:
             state[NEEDED_BYTES] = stop
             return END_OF_INPUT if begin == -1 else BAD_LENGTH
-        if state[WRITTEN] + stop - begin + HEAD_ROOM > out.size:
-            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + HEAD_ROOM
+        if state[WRITTEN] + stop - begin + ROW_OVERHEAD_BYTES > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + ROW_OVERHEAD_BYTES
             return OUTPUT_FULL
         body, _ = copy_header(data, begin, stop, values, to, state[WRITTEN])
         if body < 0:
@@ -104,7 +105,7 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
             return OTHER_PACKET if not is_row(values[K_TYPE]) else BAD_ROW
         if not is_complete_body(data, body, stop, values[K_TYPE]):
             return BAD_BODY
-        w = _put_snapshot_header(to, state[WRITTEN], values[K_TYPE], state[NEXT_LSN], stamp)
+        w = _put_snapshot_header(to, state[WRITTEN], values[K_TYPE], state[NEXT_LSN], time_bits)
         copy_bytes(to + w, data + body, stop - body)
         state[WRITTEN] = w + stop - body
         state[COMMITTED] = state[WRITTEN]
@@ -113,8 +114,11 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
 
 
 @kernel
-def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> Int:
-    """Write the header of a snapshot's row and return its end; the first row, with number 0, has no lsn."""
+def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, time_bits: Int) -> Int:
+    """Write the header of a snapshot's row and return its end; the header of the first row, number 0, has no lsn.
+
+    `time_bits` has the bits of the timestamp, a double.
+    """
     put_byte(out, w, 0x82 if lsn == 0 else 0x83)
     put_byte(out, w + 1, K_TYPE)
     put_byte(out, w + 2, kind)
@@ -126,19 +130,19 @@ def _put_snapshot_header(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> I
         w += 10
     put_byte(out, w, K_TIME)
     put_byte(out, w + 1, DOUBLE)
-    put_word(out, w + 2, swap_bytes(np.uint64(stamp)))
+    put_word(out, w + 2, swap_bytes(np.uint64(time_bits)))
     return w + 10
 
 
-REPLICAS = int(VCLOCK_MAX)
-HEARTBEAT = 0
+REPLICA_ID_END = int(VCLOCK_MAX)
+HEARTBEAT_TYPE = 0
 
 
 @kernel
 def _check_sequence(values: Ints, vclock: Ints, state: Ints) -> int:
-    """Check that a row continues its transaction and its instance's lsns; return 0, or the kind of damage."""
+    """Check that a row has the next lsn of its instance and continues its transaction; return 0 or a kind of damage."""
     replica, lsn = values[K_REPLICA], values[K_LSN]
-    if not 0 < replica < REPLICAS or lsn <= 0:
+    if not 0 < replica < REPLICA_ID_END or lsn <= 0:
         return BAD_ID
     tsn = lsn - values[K_TSN]
     state[ROW_LSN] = lsn
@@ -158,7 +162,7 @@ def _check_sequence(values: Ints, vclock: Ints, state: Ints) -> int:
 
 
 @kernel
-def walk_stream(
+def convert_stream_rows(
     buffer: Bytes,
     end: Int,
     vclock: Ints,
@@ -177,37 +181,37 @@ def walk_stream(
     vclock : int64[32]
         Rows up to it are dropped. The kernel advances it after each complete transaction.
     counts : int64[32]
-        Number of copied rows by replica id; the kernel adds to it.
+        Number of copied rows by replica id; the kernel adds the rows of this call.
     state : int64[STATE_SIZE]
         The state between calls, initially zeros; see `kernels.wire`.
     out : uint8[]
         Output for the rows; complete transactions end at `state[COMMITTED]`.
     transactions : int64[3, n]
-        Output: for each complete transaction its end in `out`, its replica id, and the lsn of its last row.
+        Output, one column per complete transaction: its end in `out`, its replica id, and the lsn of its last row.
     times : float64[n]
         Output: for each transaction the timestamp of its last row, seconds since 1970 UTC, by the server's clock.
 
     Returns
     -------
     int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or damage.
+        `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or a kind of damage (`kernels.wire`).
 
     """
     data, to = address_of(buffer), address_of(out)
-    values = np.zeros(KEYS + 1, np.int64)
+    values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)
     while True:
         begin, stop = packet_bounds(data, state[POSITION], end)
         if begin < 0:
             state[NEEDED_BYTES] = stop
             return END_OF_INPUT if begin == -1 else BAD_LENGTH
-        if state[COUNT] == times.size or state[WRITTEN] + stop - begin + HEAD_ROOM > out.size:
-            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + HEAD_ROOM
+        if state[COUNT] == times.size or state[WRITTEN] + stop - begin + ROW_OVERHEAD_BYTES > out.size:
+            state[NEEDED_BYTES] = state[WRITTEN] + stop - begin + ROW_OVERHEAD_BYTES
             return OUTPUT_FULL
         body, w = copy_header(data, begin, stop, values, to, state[WRITTEN])
         if body < 0:
             return BAD_HEADER
         kind = values[K_TYPE]
-        if kind == HEARTBEAT:
+        if kind == HEARTBEAT_TYPE:
             state[HEARTBEATS] += 1
             state[POSITION] = stop
             continue
@@ -223,7 +227,7 @@ def walk_stream(
         else:
             copy_bytes(to + w, data + body, stop - body)
             state[WRITTEN] = w + stop - body
-        if values[HAS_TSN] == 0 or values[K_FLAGS] & 1:
+        if values[HAS_TSN_INDEX] == 0 or values[K_FLAGS] & 1:
             status = np.int64(_finish_transaction(values, vclock, counts, state, transactions, times))
             if status < 0:
                 return status

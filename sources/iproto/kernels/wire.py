@@ -1,4 +1,4 @@
-"""Numba kernels that parse packets and headers of rows, and write headers; `rows` and `frames` use them."""
+"""Numba kernels that parse packets and headers of rows, and write headers; `rows`, `filter` and `frames` use them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BAD_LENGTH, BAD_HEADER, BAD_ID, LSN_GAP, CUT_TRANSACTION, BAD_ROW, BAD_BODY = -1
 """Results of the kernels in `rows`, `frames` and `filter`.
 
 END_OF_INPUT: no complete packet is left. OUTPUT_FULL: `out` must grow. OTHER_PACKET: the next packet is not a row.
-STOP_ROW: the kernel stopped after a row, as its docstring says. UNKNOWN_INSTANCE: it stopped before a row whose
+STOP_ROW: the kernel stopped after the row that its caller named. UNKNOWN_INSTANCE: it stopped before a row whose
 treatment is UNKNOWN. Negative results are kinds of damage.
 """
 
@@ -47,15 +47,17 @@ of rows dropped because the vclock has them. NEEDED_BYTES: size of the next pack
 checked row. HEARTBEATS: number received.
 """
 STATE_SIZE = 12
+"""Number of elements of `state`."""
 
-HEAD_ROOM = 64
+ROW_OVERHEAD_BYTES = 64
 """Maximum number of bytes by which a row in the log is longer than its packet."""
 
 K_TYPE, _SYNC, K_REPLICA, K_LSN = 0, int(HeaderKey.SYNC), int(HeaderKey.REPLICA_ID), int(HeaderKey.LSN)
 K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_VERSION), int(HeaderKey.TSN)
 K_FLAGS = int(HeaderKey.FLAGS)
-KEYS = 10
-HAS_TSN = 10
+HEADER_KEY_COUNT = 10
+HAS_TSN_INDEX = 10
+"""The array `values` has a header's numbers, each at the index of its key, and whether it has a TSN."""
 _SELECT, _DML_MAX = int(RequestType.SELECT), int(DML_MAX)
 _INSERT, _NOP = int(RequestType.INSERT), int(RequestType.NOP)
 _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
@@ -68,18 +70,22 @@ LEFT_OUT: they are not sent. SENT: they are sent. AS_NOP: they are replaced by N
 accepts. UNKNOWN: the instance of the id is not known, so a kernel stops before a row that `passes_whitelist` does not
 accept: as a NOP, a wanted row would be lost.
 """
-_PACKET_LIMIT = 1 << 30
+_PACKET_MAX_BYTES = 1 << 30
 _GROUP, _INT32_MAX = int(HeaderKey.GROUP_ID), 2**31 - 1
-_TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds
-_ARRAYS = 1 << int(BodyKey.KEY) | 1 << int(BodyKey.TUPLE) | 1 << int(BodyKey.OPS)
-_NUMBERS = 1 << int(BodyKey.SPACE_ID) | 1 << int(BodyKey.INDEX_BASE)
-_BY_FIELDS = 1 << _INSERT | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.UPDATE)
-_BY_FIELDS |= 1 << int(RequestType.DELETE) | 1 << int(RequestType.UPSERT)
+_MAX_TIMESTAMP = 9.2e12  # seconds: the range of 63 bits of microseconds
+_ARRAY_KEYS_MASK = 1 << int(BodyKey.KEY) | 1 << int(BodyKey.TUPLE) | 1 << int(BodyKey.OPS)
+_INTEGER_KEYS_MASK = 1 << int(BodyKey.SPACE_ID) | 1 << int(BodyKey.INDEX_BASE)
+_CHECKED_TYPES_MASK = 1 << _INSERT | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.UPDATE)
+_CHECKED_TYPES_MASK |= 1 << int(RequestType.DELETE) | 1 << int(RequestType.UPSERT)
+"""Bit masks: body keys whose values are arrays, or integers, and request types whose arrays are checked."""
 
 
 @kernel
 def packet_bounds(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return (begin, end) of the packet at `p`; (-1, needed bytes) if it is incomplete, (-2, 0) if there is none."""
+    """Return where the packet at position `p` begins, after its length, and where it ends.
+
+    The result is (-1, needed bytes) if the packet is incomplete, and (-2, 0) if no valid length is at `p`.
+    """
     if p >= end:
         return -1, 1
     head = byte_at(data, p)
@@ -90,7 +96,7 @@ def packet_bounds(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     if begin > end:
         return -1, 1 + size
     length = head if size == 0 else big_endian(data, p + 1, size)
-    if not 0 < length <= _PACKET_LIMIT:
+    if not 0 < length <= _PACKET_MAX_BYTES:
         return -2, 0
     if begin + length > end:
         return -1, begin - p + length
@@ -99,12 +105,13 @@ def packet_bounds(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 
 @kernel
 def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
-    """Store the header's numbers in `values` by key; copy the header without SYNC and SCHEMA_VERSION to `out + to`.
+    """Store a header's numbers in `values`, at the index of their key, and copy the header to the address `out + to`.
 
-    Return (position of the body, end in `out`), or (-1, 0) for damage. `values[HAS_TSN]` is 1 if there is a TSN.
+    The copy has neither SYNC nor SCHEMA_VERSION. Returns (position of the body, offset from `out` at which the copy
+    ends), or (-1, 0) for damage. `values[HAS_TSN_INDEX]` is 1 if the header has a TSN.
     """
     pairs, p = load_map_size(data, begin, end)
-    if p < 0 or pairs > KEYS + 5:
+    if p < 0 or pairs > HEADER_KEY_COUNT + 5:
         return -1, 0
     values[:] = 0
     copied_pairs, w = 0, to + 1
@@ -118,13 +125,13 @@ def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int
                 return -1, 0
             values[K_TIME] = big_endian(data, p + 1, 8)
             p += 9
-        elif 0 <= key < KEYS:
+        elif 0 <= key < HEADER_KEY_COUNT:
             value, p = load_uint(data, p, end)
             if p < 0:
                 return -1, 0
             values[key] = value
             if key == K_TSN:
-                values[HAS_TSN] = 1
+                values[HAS_TSN_INDEX] = 1
         else:
             p = skip(data, p, end)
             if p < 0:
@@ -143,28 +150,33 @@ def copy_header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int
 def is_valid_header(values: Ints) -> bool:
     """Return whether a log reader accepts a header's timestamp and group id."""
     seconds = double_of(values[K_TIME])
-    return bool(-_TIME_MAX < seconds < _TIME_MAX and 0 <= values[_GROUP] <= _INT32_MAX)
+    return bool(-_MAX_TIMESTAMP < seconds < _MAX_TIMESTAMP and 0 <= values[_GROUP] <= _INT32_MAX)
 
 
 @kernel
 def is_complete_body(data: Int, begin: Int, end: Int, kind: Int) -> bool:
-    """Return whether a log reader accepts `begin..end` as one body: a map, or nothing for a NOP."""
+    """Return whether a log reader accepts the bytes from `begin` to `end` as one body: a map, or no bytes for a NOP."""
     if kind == _NOP or begin == end:
         return bool(kind == _NOP and begin == end)
     pairs, p = load_map_size(data, begin, end)
     if p < 0:
         return False
-    by_fields = (_BY_FIELDS >> kind) & 1 == 1
+    has_checked_arrays = (_CHECKED_TYPES_MASK >> kind) & 1 == 1
     for _ in range(pairs):
         key, p = load_uint(data, p, end)
         if p < 0:
             return False
-        if 0 <= key < 63 and (_NUMBERS >> key) & 1:
+        if 0 <= key < 63 and (_INTEGER_KEYS_MASK >> key) & 1:
             value, p = load_uint(data, p, end)
             if not 0 <= value <= _INT32_MAX:
                 return False
         else:
-            if 0 <= key < 63 and by_fields and (_ARRAYS >> key) & 1 and not is_array(data, p, end):
+            if (
+                0 <= key < 63
+                and has_checked_arrays
+                and (_ARRAY_KEYS_MASK >> key) & 1
+                and not is_array(data, p, end)
+            ):
                 return False
             p = skip(data, p, end)
         if p < 0:
@@ -174,7 +186,7 @@ def is_complete_body(data: Int, begin: Int, end: Int, kind: Int) -> bool:
 
 @kernel
 def body_space_id(data: Int, begin: Int, end: Int) -> Int:
-    """Return the space id of a body, -1 if it has none or is not a map."""
+    """Return the space id in a body; -1 if the body has no space id or is not a map."""
     pairs, p = load_map_size(data, begin, end)
     for _ in range(pairs if p >= 0 else 0):
         key, p = load_uint(data, p, end)
@@ -190,30 +202,29 @@ def body_space_id(data: Int, begin: Int, end: Int) -> Int:
 
 
 @kernel
-def passes_whitelist(kind: Int, space: Int) -> bool:
-    """Return whether a row is kept although its instance is not on the whitelist.
+def passes_whitelist(kind: Int, space_id: Int) -> bool:
+    """Return whether a row is sent although its instance is not on the whitelist.
 
-    It is kept if it registers an instance, defines a space, or confirms or rolls back synchronous transactions.
-
+    This holds for rows that register an instance, define a space, or confirm or roll back synchronous transactions.
     Rows of sequences and of vinyl's deferred deletes do none of this, although they are in system spaces.
     """
     if kind >= _FIRST_RAFT:
         return True
-    return bool(0 <= space <= _SYSTEM_ID_MAX and space not in (_SEQUENCE_DATA, _DEFERRED_DELETE))
+    return bool(0 <= space_id <= _SYSTEM_ID_MAX and space_id not in (_SEQUENCE_DATA, _DEFERRED_DELETE))
 
 
 @kernel
-def put_nop(values: Ints, to: Int, at: Int) -> Int:
-    """Write the header of a NOP that replaces a row, encoded as Tarantool does, and return its end."""
+def put_nop_header(values: Ints, to: Int, at: Int) -> Int:
+    """Write the header of a NOP that replaces the row with header `values`, as Tarantool encodes it; return its end."""
     has_flags = values[K_FLAGS] != 0
-    put_byte(to, at, 0x84 + values[HAS_TSN] + (1 if has_flags else 0))
+    put_byte(to, at, 0x84 + values[HAS_TSN_INDEX] + (1 if has_flags else 0))
     put_byte(to, at + 1, K_TYPE)
     put_byte(to, at + 2, _NOP)
     put_byte(to, at + 3, K_REPLICA)
     put_byte(to, at + 4, values[K_REPLICA])
     w: Int = put_number(to, at + 5, K_LSN, UINT64, values[K_LSN])
     w = put_number(to, w, K_TIME, DOUBLE, values[K_TIME])
-    if values[HAS_TSN]:
+    if values[HAS_TSN_INDEX]:
         w = put_number(to, w, K_TSN, UINT64, values[K_TSN])
     if has_flags:
         put_byte(to, w, K_FLAGS)
@@ -223,10 +234,10 @@ def put_nop(values: Ints, to: Int, at: Int) -> Int:
 
 
 @kernel
-def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
-    """Write a key, a MessagePack type byte and a number of eight bytes; return their end."""
+def put_number(to: Int, at: Int, key: Int, type_byte: Int, value: Int) -> Int:
+    """Write a key, a MessagePack type byte and a number of eight bytes; return where they end."""
     put_byte(to, at, key)
-    put_byte(to, at + 1, head)
+    put_byte(to, at + 1, type_byte)
     for k in range(8):
         put_byte(to, at + 2 + k, (value >> 8 * (7 - k)) & 0xFF)
     return at + 10
@@ -234,18 +245,18 @@ def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
 
 @kernel
 def put_byte(data: Int, at: Int, value: Int) -> None:
-    """Store one byte at address + offset; at least eight bytes must be free there (`HEAD_ROOM`)."""
+    """Store one byte at the address `data + at`; at least eight bytes must be writable there (`ROW_OVERHEAD_BYTES`)."""
     rest = np.int64(word_at(data, at) >> np.uint64(8))
     put_word(data, at, rest << 8 | value)
 
 
 @kernel
 def is_row(kind: Int) -> bool:
-    """Return whether a request type is that of a row in a log; unknown types of later servers count as rows."""
+    """Return whether rows of a log have this request type; unknown types of later servers count as rows."""
     return bool(_SELECT < kind <= _DML_MAX or _FIRST_RAFT <= kind < _FIRST_ADMIN)
 
 
 @kernel
 def is_snapshot_row(kind: Int) -> bool:
-    """Return whether a type is that of a row in a snapshot: INSERT, or an unknown type of later servers."""
+    """Return whether rows of a snapshot have this request type: INSERT, or an unknown type of later servers."""
     return bool(kind == _INSERT or _NOP < kind <= _DML_MAX)

@@ -19,7 +19,7 @@ from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Level
 from observe.doctor.gather import sources
 from pipeline.commit.epoch import commit_epoch
-from sources.spool.acks import LOCK
+from sources.spool.acks import LOCK_FILE
 from tests.pipeline.deployment import Deployment as Tables
 from tests.truth import OWN_ROOT
 from warehouse import switch
@@ -185,7 +185,7 @@ def clock_behind(one: Healthy) -> None:
 def damaged_spool(one: Healthy) -> None:
     spool = one.folder / "spool"
     spool.mkdir()
-    (spool / LOCK).touch()
+    (spool / LOCK_FILE).touch()
     shutil.copy(one.log(0), spool)
     first = spool / one.log(0).name
     first.write_bytes(b"nonsense" + first.read_bytes())

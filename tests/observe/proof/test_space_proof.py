@@ -63,7 +63,7 @@ def proof_of(
 
     async def run() -> SpaceProof:
         connection = await connect(Peer("server", Address(path=server.socket)), 20)
-        own = (await connection.vote()).vclock if vclock is None else vclock
+        own = (await connection.request_ballot()).vclock if vclock is None else vclock
         tables = ChosenTables(location_of("nowhere"), 7, {UUID: own}, {}, answers, changed)
         compared = ComparedSpace(SPACE, "s", 1, UUID, "server")
         try:

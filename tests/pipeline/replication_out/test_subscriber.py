@@ -138,7 +138,7 @@ def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -
 
 def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "secret")
-    password = PasswordSource(env="SECRET")
+    password = PasswordSource(env_variable="SECRET")
     names = "local t = {} for _, u in box.space._user:pairs() do table.insert(t, u[3]) end return t"
     users = [
         [*READERS, SubscriberUser("one", password), SubscriberUser("two", password, executes=True)],

@@ -11,7 +11,7 @@ import pytest
 from jobs.unpack import unpack_all
 from schemas.errors import BackupError
 from sources.backup.manifest import backup_chains, parse_manifest
-from sources.backup.unpack import UNPACKING, BackupStorage, unpack
+from sources.backup.unpack import UNPACKING_FOLDER, BackupStorage, unpack
 from tests.sources.backup.storage import INSTANCE, REPLICASET, add_backup, tar_archive
 
 SNAP, LOG, NEXT = (f"{number:020}.{kind}" for number, kind in ((5, "snap"), (5, "xlog"), (9, "xlog")))
@@ -84,7 +84,7 @@ def test_a_missing_backup_is_reported_as_a_gap_by_its_id(
 def test_a_backup_that_begins_at_another_vclock_is_a_gap(storage: Path) -> None:
     add_backup(storage, "B3", "B2", {NEXT: b"x"}, {1: 13, 2: 3}, {1: 20})
     (chain,) = backup_chains(BackupStorage(str(storage)).manifests())
-    assert [one.reason for one in chain.missing] == ["backup B2 ends at {1: 12, 2: 3}"]
+    assert [one.reason for one in chain.gaps] == ["backup B2 ends at {1: 12, 2: 3}"]
 
 
 def test_a_backup_in_which_the_replicaset_failed_is_skipped(
@@ -93,7 +93,7 @@ def test_a_backup_in_which_the_replicaset_failed_is_skipped(
     add_backup(storage, "B2", "B1", None, None, {})
     add_backup(storage, "B3", "B2", {NEXT: b"x"}, {1: 9}, {1: 20})
     (chain,) = backup_chains(BackupStorage(str(storage)).manifests())
-    assert chain.missing == ()
+    assert chain.gaps == ()
     unpack_all(str(storage), tmp_path / "into")
     assert f"backup B2 has nothing of replicaset {REPLICASET}: timeout" in capsys.readouterr().err
 
@@ -120,7 +120,7 @@ def test_a_damaged_archive_leaves_nothing(storage: Path, tmp_path: Path, where: 
     with pytest.raises(BackupError, match="B2"):
         unpack(open_archive, chain.archives[1], tmp_path / "into")
     assert unpacked_files(tmp_path / "into") == {}
-    assert not (tmp_path / "into" / REPLICASET / INSTANCE / UNPACKING).exists()
+    assert not (tmp_path / "into" / REPLICASET / INSTANCE / UNPACKING_FOLDER).exists()
 
 
 def test_an_archive_with_another_checksum_is_refused(storage: Path, tmp_path: Path) -> None:

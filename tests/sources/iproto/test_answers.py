@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemas.errors import IprotoError, ProtocolError, XlogMetaError
 from schemas.iproto import Command
 from sources.iproto import messages
-from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, packet_bounds
+from sources.iproto.packet import ANSWER_MAX_BYTES, Packet, decode_packet, encode_packet, packet_bounds
 from sources.iproto.wire import WireProtocol, server_error
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, format_meta
 from tests.sources.iproto.streams import with_length
@@ -161,9 +161,9 @@ def test_cluster_information_after_the_answer_is_refused() -> None:
 
 def test_an_answer_beyond_the_limit_is_refused_by_its_length() -> None:
     """Nested lists take 75 times their bytes, so only small answers are accepted."""
-    head = b"\xce" + (ANSWER_LIMIT + 1).to_bytes(4, "big")
+    head = b"\xce" + (ANSWER_MAX_BYTES + 1).to_bytes(4, "big")
     with pytest.raises(ProtocolError):
-        packet_bounds(head, 0, len(head), ANSWER_LIMIT)
+        packet_bounds(head, 0, len(head), ANSWER_MAX_BYTES)
     _, error = feed_answer(head)
     assert isinstance(error, IprotoError)
 

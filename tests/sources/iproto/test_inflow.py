@@ -43,8 +43,8 @@ class ReceivedRows:
         for begin, end in pairwise(edges):
             left += data[begin:end]
             buffer = np.frombuffer(left, np.uint8) if left else np.zeros(1, np.uint8)
-            at, _, is_packet = self.rows.feed(buffer, 0, len(left))
-            assert not is_packet
+            at, _, is_other_packet = self.rows.feed(buffer, 0, len(left))
+            assert not is_other_packet
             left = left[at:]
 
     @property
@@ -75,12 +75,12 @@ def test_any_cut_gives_the_rows_of_the_log(transactions: list[list[Row]], data: 
     assert received.log == log_bytes(rows)
     ends = [len(log_bytes(t)) for t in transactions]
     assert [int(size) for c in received.chunks for size in np.diff(c.ends, prepend=0)] == ends
-    assert [t for c in received.chunks for t in c.times.tolist()] == [t[-1].time for t in transactions]
+    assert [t for c in received.chunks for t in c.timestamps.tolist()] == [t[-1].time for t in transactions]
     assert array_to_vclock(received.rows.vclock) == {
         r: max(x.lsn for x in rows if x.replica == r) for r in {x.replica for x in rows}
     }
-    assert sum(received.rows.counts) == len(rows)
-    assert received.rows.heartbeats == 2
+    assert sum(received.rows.row_counts) == len(rows)
+    assert received.rows.heartbeat_count == 2
 
 
 @given(transaction_lists(), st.data())
@@ -95,7 +95,7 @@ def test_a_stream_that_is_cut_and_restarted_gives_each_row_once(
     again = ReceivedRows(array_to_vclock(first.rows.vclock))
     again.feed(wire)
     assert first.log + again.log == log_bytes(row for rows in transactions for row in rows)
-    assert again.rows.repeated == sum(first.rows.counts)
+    assert again.rows.repeated_rows == sum(first.rows.row_counts)
 
 
 def test_an_incomplete_transaction_is_not_emitted() -> None:
@@ -138,8 +138,10 @@ def test_a_packet_that_is_not_a_row_stops_the_stream() -> None:
     error = with_length(msgpack.packb({0: 0x8020, 1: 2, 5: 1}) + msgpack.packb({0x31: "Missing .xlog file"}))
     wire = stream([transaction(1, 1, 1)]) + error
     chunks: list[TransactionChunk] = []
-    at, _, is_packet = RowStream({}, chunks.append, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
-    assert is_packet
+    at, _, is_other_packet = RowStream({}, chunks.append, "p").feed(
+        np.frombuffer(wire, np.uint8), 0, len(wire)
+    )
+    assert is_other_packet
     assert wire[at:] == error
     assert len(chunks) == 1
 
@@ -165,8 +167,8 @@ def test_random_bytes_raise_protocol_errors_only(noise: bytes) -> None:
 
 
 def test_transactions_larger_than_the_buffer_are_emitted_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflow, "OUT_BYTES", 64)
-    monkeypatch.setattr(inflow, "TRANSACTIONS", 2)
+    monkeypatch.setattr(inflow, "OUTPUT_BYTES", 64)
+    monkeypatch.setattr(inflow, "CHUNK_TRANSACTIONS", 2)
     transactions = [transaction(1, 1 + 40 * k, 40, payload=b"y" * 50) for k in range(5)]
     received = ReceivedRows()
     received.feed(stream(transactions))
@@ -210,7 +212,7 @@ def test_a_row_beyond_the_limit_is_refused_before_it_is_received() -> None:
 def test_memory_of_a_large_transaction_is_freed() -> None:
     received = ReceivedRows()
     received.feed(stream([transaction(1, 1, 40, payload=b"x" * 100_000)]))
-    assert received.rows._buffers.out.size == inflow.OUT_BYTES
+    assert received.rows._buffers.out.size == inflow.OUTPUT_BYTES
     received.feed(stream([transaction(1, 41, 2)]))
     assert received.rows.vclock[1] == 42
 
@@ -222,8 +224,8 @@ def test_rows_of_a_snapshot_are_numbered_as_a_checkpoint_does() -> None:
     sink = SnapshotStream(lambda rows: got.append(rows.tobytes()), "p", now=7.25)
     buffer = np.frombuffer(wire, np.uint8)
     half, _, _ = sink.feed(buffer, 0, len(wire) // 2)
-    at, _, is_packet = sink.feed(buffer, half, len(wire))
-    assert (at, is_packet, sink.rows) == (len(wire), False, 300)
+    at, _, is_other_packet = sink.feed(buffer, half, len(wire))
+    assert (at, is_other_packet, sink.row_count) == (len(wire), False, 300)
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(b"".join(got))
     for k, body in enumerate(bodies):

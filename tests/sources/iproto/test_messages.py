@@ -187,10 +187,13 @@ def test_passwords_come_from_the_environment_or_a_file(
 ) -> None:
     monkeypatch.setenv("SECRET_OF_TEST", "one")
     (tmp_path / "password").write_text("two\nnot this\n")
-    assert PasswordSource(env="SECRET_OF_TEST").read() == "one"
+    assert PasswordSource(env_variable="SECRET_OF_TEST").read() == "one"
     assert PasswordSource(file=str(tmp_path / "password")).read() == "two"
     assert PasswordSource().read() == ""
-    for missing in (PasswordSource(env="NOT_SET_ANYWHERE"), PasswordSource(file=str(tmp_path / "none"))):
+    for missing in (
+        PasswordSource(env_variable="NOT_SET_ANYWHERE"),
+        PasswordSource(file=str(tmp_path / "none")),
+    ):
         with pytest.raises(ConfigurationError):
             missing.read()
     assert "two" not in repr(PasswordSource(file=str(tmp_path / "password")))

@@ -35,7 +35,7 @@ def run_connected(
     """Connect to a server, call a function with the connection, and return its result."""
 
     async def run() -> Result:
-        password = PasswordSource() if user is None else PasswordSource(env="PASSWORD_OF_READER")
+        password = PasswordSource() if user is None else PasswordSource(env_variable="PASSWORD_OF_READER")
         connection = await connect(Peer("server", Address(path=server.socket), user, password), 20)
         try:
             return await work(connection)
@@ -56,7 +56,7 @@ def key_of(tuple_: bytes) -> bytes:
 
 async def all_pages(pages: SpacePages, limit: int) -> list[list[bytes]]:
     found, after = [], None
-    while page := await pages.page(after, limit):
+    while page := await pages.read_page(after, limit):
         found.append(page)
         after = key_of(page[-1])
     return found
@@ -78,12 +78,12 @@ def test_a_pages_checksum_is_that_of_its_tuples(tarantool: Tarantool) -> None:
     async def work(connection: Connection) -> None:
         assert await prepare_checksums(connection)
         pages, after = SpacePages(connection, SPACE), None
-        while page := await pages.page(after, 333):
-            found = await pages.checksum(after, 333)
-            assert (found.rows, found.checksum) == (len(page), checksum_of(page))
-            assert (found.last, found.size) == (page[-1], sum(map(len, page)))
+        while page := await pages.read_page(after, 333):
+            found = await pages.read_checksum(after, 333)
+            assert (found.row_count, found.checksum) == (len(page), checksum_of(page))
+            assert (found.last_tuple, found.size_bytes) == (page[-1], sum(map(len, page)))
             after = key_of(page[-1])
-        assert (await pages.checksum(after, 333)).last is None
+        assert (await pages.read_checksum(after, 333)).last_tuple is None
 
     run_connected(tarantool, work)
 
@@ -96,7 +96,7 @@ def test_a_user_who_may_only_read_gets_pages_and_no_checksums(
     tarantool.eval(FILL)
 
     async def work(connection: Connection) -> tuple[bool, list[bytes]]:
-        return await prepare_checksums(connection), await SpacePages(connection, SPACE).page(None, 3)
+        return await prepare_checksums(connection), await SpacePages(connection, SPACE).read_page(None, 3)
 
     may, page = run_connected(tarantool, work, "reader")
     assert not may
@@ -116,7 +116,7 @@ def test_tuples_by_key_are_in_the_order_of_the_keys(tarantool: Tarantool) -> Non
 def test_a_page_may_be_larger_than_other_answers(tarantool: Tarantool) -> None:
     tarantool.eval("box.schema.space.create('s', {id = 600}):create_index('pk')")
     tarantool.eval("for i = 1, 9 do box.space.s:insert{i, ('x'):rep(300000)} end")
-    page = run_connected(tarantool, lambda connection: SpacePages(connection, SPACE).page(None, 9))
+    page = run_connected(tarantool, lambda connection: SpacePages(connection, SPACE).read_page(None, 9))
     assert sum(map(len, page)) > 2_700_000
 
 

@@ -59,7 +59,7 @@ def test_rows_are_received_through_tls(tmp_path: Path, cut: int | None) -> None:
         await_until(lambda: bool(replicaset.feeds), "a stream")
         write(masters, 1, 0, 500)
         await_all(masters, replicaset)
-        assert replicaset.progress.repeated == 0
+        assert replicaset.progress.repeated_rows == 0
         check(masters, tmp_path / "spool")
 
 

@@ -35,7 +35,7 @@ def write_spool(directory: Path, rows: int = 0, size: int = 100, members: tuple[
     with Spool(directory, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid, spool.replicaset_uuid = DAEMON, REPLICASET
         if spool.vclock is None:
-            with spool.snapshot({1: START}) as writer:
+            with spool.create_snapshot({1: START}) as writer:
                 writer.write([system_row(0, 272, ["cluster", REPLICASET])])
                 for number, values in enumerate(members or ([1, A1],), 1):
                     writer.write([system_row(number, 320, values)])
@@ -55,7 +55,11 @@ def append(spool: Spool, count: int, size: int = 100) -> None:
 @asynccontextmanager
 async def relaying(directory: Path, limits: ClientLimits | None = None, **other: Any) -> AsyncIterator[Relay]:
     """Run a relay on a free local port."""
-    options: dict[str, Any] = {"guest": True, "heartbeat": 0.1, "limits": limits or ClientLimits()} | other
+    options: dict[str, Any] = {
+        "allows_guest": True,
+        "heartbeat_seconds": 0.1,
+        "limits": limits or ClientLimits(),
+    } | other
     relay = Relay(RelayOptions("a", directory, Address("127.0.0.1", 0), **options))
     task = asyncio.create_task(relay.run())
     while relay.port == 0 and not task.done():

@@ -28,7 +28,10 @@ from sources.spool.acks import read_acks
 from tests.sources.relay.spools import A1, DAEMON, START, Client, relaying, write_spool
 
 PING, AUTH, SELECT, SUBSCRIBE = 0x40, 0x07, 0x01, 0x42
-USERS: dict[str, Any] = {"users": {"central": PasswordSource(env="RELAY_PASSWORD")}, "guest": False}
+USERS: dict[str, Any] = {
+    "users": {"central": PasswordSource(env_variable="RELAY_PASSWORD")},
+    "allows_guest": False,
+}
 ME = "00000000-0000-4000-8000-0000000000{:02x}"
 
 
@@ -80,12 +83,12 @@ def test_a_long_packet_before_authentication_is_refused_by_its_length(spool: Pat
 @pytest.mark.parametrize("sent", [b"", b"\xce", b"\xce\x00\x00\x0f\xff" + b"\x90" * 100])
 def test_a_client_that_does_not_authenticate_in_time_is_disconnected(spool: Path, sent: bytes) -> None:
     async def test() -> None:
-        limits = ClientLimits(authenticate=0.3)
+        limits = ClientLimits(authentication_seconds=0.3)
         async with relaying(spool, limits, **USERS) as relay, Client(relay) as evil:
             await evil.greet()
             evil.writer.write(sent)
             assert await evil.is_closed()
-            await until(lambda: relay.limiter.count == 0)
+            await until(lambda: relay.limiter.connection_count == 0)
 
     run(test())
 
@@ -97,7 +100,10 @@ async def send_ping(client: Client) -> None:
 
 def test_pings_do_not_extend_the_time_to_authenticate(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, ClientLimits(authenticate=0.3), **USERS) as relay, Client(relay) as evil:
+        async with (
+            relaying(spool, ClientLimits(authentication_seconds=0.3), **USERS) as relay,
+            Client(relay) as evil,
+        ):
             await evil.greet()
             await asyncio.gather(send_ping(evil), return_exceptions=True)
             assert await evil.is_closed()
@@ -107,7 +113,7 @@ def test_pings_do_not_extend_the_time_to_authenticate(spool: Path) -> None:
 
 def test_an_authenticated_client_without_requests_is_disconnected(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, silence=0.3) as relay, Client(relay) as idle:
+        async with relaying(spool, silence_seconds=0.3) as relay, Client(relay) as idle:
             await idle.greet()
             assert await idle.is_closed()
 
@@ -126,14 +132,14 @@ async def open_client(relay: server.Relay, source: str | None = None) -> tuple[C
 
 def test_connections_are_limited_in_all_and_by_address(spool: Path) -> None:
     async def test() -> None:
-        limits = ClientLimits(connections=5, per_address=3, strangers=100)
+        limits = ClientLimits(max_connections=5, max_connections_per_address=3, max_unauthenticated=100)
         async with relaying(spool, limits, **USERS) as relay:
             near = [await open_client(relay, "127.0.0.2") for _ in range(4)]
             assert [greeted for _, greeted in near] == [True, True, True, False]
             others = [await open_client(relay, "127.0.0.3") for _ in range(3)]
             assert [greeted for _, greeted in others] == [True, True, False]
             await near[0][0].__aexit__()
-            await until(lambda: relay.limiter.count == 4)
+            await until(lambda: relay.limiter.connection_count == 4)
             again, greeted = await open_client(relay, "127.0.0.3")
             assert greeted
             for client, _ in [*near, *others, (again, True)]:
@@ -146,7 +152,7 @@ def test_a_guest_with_rights_counts_as_authenticated(spool: Path) -> None:
     """If guests are allowed, a daemon's connection for requests never authenticates."""
 
     async def test() -> None:
-        async with relaying(spool, ClientLimits(strangers=2)) as relay, Client(relay) as daemon:
+        async with relaying(spool, ClientLimits(max_unauthenticated=2)) as relay, Client(relay) as daemon:
             await daemon.greet()
             assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
             idle = [await open_client(relay) for _ in range(4)]
@@ -160,7 +166,10 @@ def test_a_guest_with_rights_counts_as_authenticated(spool: Path) -> None:
 
 def test_new_connections_replace_unauthenticated_ones_only(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, ClientLimits(strangers=3), **USERS) as relay, Client(relay) as known:
+        async with (
+            relaying(spool, ClientLimits(max_unauthenticated=3), **USERS) as relay,
+            Client(relay) as known,
+        ):
             await known.greet()
             assert (await known.ask(AUTH, password_auth(known, "secret"))).type == 0
             strangers = [await open_client(relay) for _ in range(5)]
@@ -177,7 +186,10 @@ def test_new_connections_replace_unauthenticated_ones_only(spool: Path) -> None:
 
 def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, ClientLimits(delay=0.01), **USERS) as relay, Client(relay) as evil:
+        async with (
+            relaying(spool, ClientLimits(password_delay_seconds=0.01), **USERS) as relay,
+            Client(relay) as evil,
+        ):
             await evil.greet()
             for _ in range(3):
                 assert (await evil.ask(AUTH, password_auth(evil, "wrong"))).error_code == 47
@@ -188,15 +200,15 @@ def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
 
 
 def test_passwords_from_one_address_are_checked_one_at_a_time() -> None:
-    admission = ConnectionLimiter(ClientLimits(delay=1.0))
-    assert [admission.wait_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
-    assert admission.wait_before_guess("b", 10.0) == 0
-    assert admission.wait_before_guess("a", 12.5) == 1.5
+    admission = ConnectionLimiter(ClientLimits(password_delay_seconds=1.0))
+    assert [admission.seconds_before_password("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
+    assert admission.seconds_before_password("b", 10.0) == 0
+    assert admission.seconds_before_password("a", 12.5) == 1.5
     admission.record_right_password("b")
-    assert admission.wait_before_guess("b", 10.0) == 0
+    assert admission.seconds_before_password("b", 10.0) == 0
     for number in range(10_000):
-        admission.wait_before_guess(str(number), 0.0)
-    assert len(admission._next_guess_at) < 5000
+        admission.seconds_before_password(str(number), 0.0)
+    assert len(admission._next_password_at) < 5000
 
 
 ODD_PROOFS: list[Any] = [
@@ -264,7 +276,7 @@ def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path, is_acknowle
 
     async def test() -> None:
         async with (
-            relaying(tmp_path / "spool", silence=2) as relay,
+            relaying(tmp_path / "spool", silence_seconds=2) as relay,
             Client(relay) as slow,
             Client(relay) as good,
         ):
@@ -285,7 +297,7 @@ def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path, is_acknowle
 def test_the_relay_waits_while_file_descriptors_are_exhausted(
     spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "ACCEPT_SECONDS", 0.01)
+    monkeypatch.setattr(server, "ACCEPT_RETRY_SECONDS", 0.01)
     real, failures = asyncio.SelectorEventLoop.sock_accept, [20]
 
     async def accept(loop: Any, listener: Any) -> Any:
@@ -318,13 +330,13 @@ def test_an_acknowledgement_does_not_expire_while_its_subscriber_is_connected(sp
 
     async def test() -> None:
         name = f"relay-{ME.format(1)}"
-        path = spool / acks.FOLDER / f"{name}.json"
+        path = spool / acks.ACKS_FOLDER / f"{name}.json"
         async with relaying(spool) as relay, Client(relay) as client:
             await client.greet()
             assert await subscribe_and_acknowledge(client, 1) is None
             await until(lambda: name in read_acks(spool))
             os.utime(path, (1.0, 1.0))
-            await until(lambda: read_acks(spool)[name].modified > 1.0)
+            await until(lambda: read_acks(spool)[name].modified_at > 1.0)
             path.unlink()
             await until(lambda: name in read_acks(spool))
 
@@ -334,7 +346,7 @@ def test_an_acknowledgement_does_not_expire_while_its_subscriber_is_connected(sp
 def test_an_acknowledgement_that_cannot_be_written_is_retried(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
+    monkeypatch.setattr(server, "ACK_WRITE_SECONDS", 0.01)
     real, failures = acks.write_ack, [3]
 
     def failing(*arguments: Any) -> None:
@@ -359,7 +371,7 @@ def test_an_acknowledgement_that_cannot_be_written_is_retried(
 def test_a_malformed_acknowledgement_ends_only_its_own_connection(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
+    monkeypatch.setattr(server, "ACK_WRITE_SECONDS", 0.01)
 
     async def test() -> None:
         async with relaying(spool) as relay, Client(relay) as evil, Client(relay) as good:
@@ -378,10 +390,10 @@ def test_a_malformed_acknowledgement_ends_only_its_own_connection(
 def test_the_number_of_subscribers_with_acknowledgements_is_limited(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
+    monkeypatch.setattr(server, "ACK_WRITE_SECONDS", 0.01)
 
     async def test() -> None:
-        async with relaying(spool, ClientLimits(subscribers=2)) as relay:
+        async with relaying(spool, ClientLimits(max_subscribers=2)) as relay:
             for number in range(2):
                 async with Client(relay) as client:
                     await client.greet()
@@ -411,7 +423,10 @@ def test_a_malformed_system_row_is_skipped(tmp_path: Path) -> None:
 def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RELAY_PASSWORD", "")
     (tmp_path / "empty").write_text("\nsecond line")
-    for password in (PasswordSource(env="RELAY_PASSWORD"), PasswordSource(file=str(tmp_path / "empty"))):
+    for password in (
+        PasswordSource(env_variable="RELAY_PASSWORD"),
+        PasswordSource(file=str(tmp_path / "empty")),
+    ):
         with pytest.raises(ConfigurationError, match="empty"):
             password.read()
 

@@ -37,7 +37,10 @@ ME = "00000000-0000-4000-8000-0000000000ff"
 def serving(directory: Path, socket: Path, **other: Any) -> Iterator[Relay]:
     loop = asyncio.new_event_loop()
     how = RelayOptions(
-        "a", directory, Address(path=str(socket)), **({"guest": True, "heartbeat": 0.2} | other)
+        "a",
+        directory,
+        Address(path=str(socket)),
+        **({"allows_guest": True, "heartbeat_seconds": 0.2} | other),
     )
     relay = Relay(how)
     task: list[asyncio.Task[None]] = []
@@ -115,7 +118,7 @@ def test_a_whitelist_is_filtered_at_the_sender(masters: Mesh, tmp_path: Path) ->
         )
         assert (central.spool.vclock or {})[1] >= before[1] + 70
         feed = next(iter(central.feeds.values()))
-        assert feed.rows.counts[2] >= 30
+        assert feed.rows.row_counts[2] >= 30
     _, faults, tuples = read_spool(masters[1], tmp_path / "central")
     assert faults == []
     assert {t[0] for t in tuples} >= set(range(400, 430))
@@ -147,7 +150,7 @@ async def close_connection(connection: Connection) -> None:
 
 def connect_and_select(address: str, user: str | None = None, password: str = "") -> None:
     async def connected() -> None:
-        peer = Peer("relay", Address(path=address), user, PasswordSource(env=password or None))
+        peer = Peer("relay", Address(path=address), user, PasswordSource(env_variable=password or None))
         await close_connection(await connect(peer, 5.0))
         await asyncio.sleep(0.02)
 
@@ -163,7 +166,10 @@ def test_a_user_without_rights_is_refused(
     with (
         chain(masters, tmp_path) as _,
         serving(
-            tmp_path / "region", socket, guest=False, users={"central": PasswordSource(env="RIGHT_PASSWORD")}
+            tmp_path / "region",
+            socket,
+            allows_guest=False,
+            users={"central": PasswordSource(env_variable="RIGHT_PASSWORD")},
         ),
     ):
         connect_and_select(str(socket), "central", "RIGHT_PASSWORD")
@@ -173,7 +179,7 @@ def test_a_user_without_rights_is_refused(
 
         async def as_guest() -> None:
             connection = await connect(Peer("relay", Address(path=str(socket))), 5.0)
-            await connection.vote()
+            await connection.request_ballot()
             with pytest.raises(AccessError):
                 await connection.cluster()
             await close_connection(connection)

@@ -13,7 +13,7 @@ from sources.relay.catalog import SpoolCatalog
 from sources.relay.outflow import LogPackets, RowFramer
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.spool.state import SET_ASIDE
+from sources.spool.state import REWOUND_PREFIX
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.sources.relay.spools import REPLICASET, START, append, system_row, write_spool
 from tests.sources.relay.test_durable import send_all_ids, send_available_rows
@@ -31,7 +31,7 @@ def append_block(spool: Spool, count: int) -> None:
 
 
 def take_snapshot(spool: Spool, vclock: dict[int, int]) -> None:
-    with spool.snapshot(vclock) as writer:
+    with spool.create_snapshot(vclock) as writer:
         writer.write([system_row(0, 272, ["cluster", REPLICASET])])
 
 
@@ -102,7 +102,7 @@ def test_a_spool_that_was_set_aside_ends_the_streams(tmp_path: Path, is_seen: bo
     catalog, packets = subscribed(tmp_path)
     assert send_available_rows(packets, catalog) == {1: START + 30}
     with spool_of(tmp_path) as spool:
-        spool.move_files_to(f"{SET_ASIDE}1")
+        spool.move_files_to(f"{REWOUND_PREFIX}1")
         if is_seen:
             catalog.refresh()
             assert catalog.vclock == {}

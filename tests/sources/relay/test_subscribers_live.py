@@ -69,7 +69,7 @@ def test_a_user_with_a_password(tmp_path: Path, binary: str, monkeypatch: pytest
     assert os.environ["READER_PASSWORD"] == PASSWORD
     with Tarantool(tmp_path / "master", lua=SPACE + READER % PASSWORD, binary=binary) as server:
         address = parse_address(f"unix/:{server.socket}")[1]
-        peer = Peer("master", address, "reader", PasswordSource(env="READER_PASSWORD"))
+        peer = Peer("master", address, "reader", PasswordSource(env_variable="READER_PASSWORD"))
         how = options(tmp_path / "spool")
         with following(type(how)(how.name, how.directory, (peer,), timing=how.timing)) as replicaset:
             await_until(lambda: bool(replicaset.feeds), "a stream")

@@ -35,7 +35,7 @@ def row(space: int, fields: list[object], lsn: int, replica_id: int | None = Non
 def write_snapshot(spool: Spool, versions: ServerVersions = OLD) -> None:
     """Write a server's snapshot to an empty spool."""
     spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance_uuid(9), REPLICASET, versions
-    with spool.snapshot({1: 1}) as writer:
+    with spool.create_snapshot({1: 1}) as writer:
         writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])
         writer.write([row(SystemSpace.CLUSTER, [i, instance_uuid(i)], 1 + i) for i in (1, 2)])
     spool.continue_from({1: 1})
@@ -53,9 +53,9 @@ def logs(directory: Path) -> list[tuple[ServerVersions, bytes]]:
     for file in spool_state.spool_files(directory, ".xlog"):
         with BlockReader(file.path) as reader:
             rows = b""
-            while blocks := reader.read():
+            while blocks := reader.read_blocks():
                 rows += b"".join(block.tobytes() for block in blocks)
-        versions = ServerVersions.of(file.meta, file.path.name)
+        versions = ServerVersions.from_meta(file.meta, file.path.name)
         if found and found[-1][0] == versions:
             rows = found.pop()[1] + rows
         found.append((versions, rows))
@@ -78,4 +78,4 @@ def test_a_spool_behind_a_relay_names_the_servers(tmp_path: Path) -> None:
     assert logs(tmp_path / "central") == logs(tmp_path / "region")
     assert [versions for versions, _ in logs(tmp_path / "central")] == [OLD, BOTH, NEW, OLD]
     (snapshot,) = spool_state.spool_files(tmp_path / "central", ".snap")
-    assert ServerVersions.of(snapshot.meta, snapshot.path.name) == NEW
+    assert ServerVersions.from_meta(snapshot.meta, snapshot.path.name) == NEW

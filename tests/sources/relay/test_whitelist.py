@@ -20,7 +20,7 @@ from sources.xlog.format.encode import encode_body, encode_row
 from tests.sources.relay.spools import DAEMON, REPLICASET, Client, relaying, system_row
 
 A, B, C = (f"{letter}0000000-0000-4000-8000-000000000001" for letter in "abc")
-SUBSCRIBER = "00000000-0000-4000-8000-0000000000ee"
+SUBSCRIBER_PREFIX = "00000000-0000-4000-8000-0000000000ee"
 
 
 class WrittenSpool:
@@ -31,7 +31,7 @@ class WrittenSpool:
         self.spool.instance_uuid, self.spool.replicaset_uuid = DAEMON, REPLICASET
 
     def begin(self, members: dict[int, str], vclock: dict[int, int]) -> None:
-        with self.spool.snapshot(vclock) as writer:
+        with self.spool.create_snapshot(vclock) as writer:
             writer.write([system_row(0, SystemSpace.SCHEMA, ["cluster", REPLICASET])])
             writer.write([system_row(i, SystemSpace.CLUSTER, [i, uuid]) for i, uuid in members.items()])
         self.spool.continue_from(vclock)
@@ -73,7 +73,7 @@ async def receive_rows(
     async with Client(relay) as client:
         await client.greet()
         body: dict[int, Any] = {
-            MessageKey.INSTANCE_UUID: SUBSCRIBER,
+            MessageKey.INSTANCE_UUID: SUBSCRIBER_PREFIX,
             MessageKey.VCLOCK: vclock,
             MessageKey.REPLICA_ANON: True,
             MessageKey.ORIGINS: origins,
@@ -339,7 +339,7 @@ def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) 
         async with relaying(tmp_path) as relay, Client(relay) as client:
             await client.greet()
             body: dict[int, Any] = {
-                MessageKey.INSTANCE_UUID: SUBSCRIBER,
+                MessageKey.INSTANCE_UUID: SUBSCRIBER_PREFIX,
                 MessageKey.VCLOCK: {1: 10},
                 MessageKey.REPLICA_ANON: True,
                 MessageKey.ORIGINS: [A],

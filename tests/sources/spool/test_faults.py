@@ -63,7 +63,7 @@ class SpoolScenario:
     def _open_spool(self) -> None:
         self.spool.instance_uuid, self.spool.replicaset_uuid = UUID, REPLICASET
         if self.spool.vclock is None:
-            self.spool.snapshot({1: START}).close()
+            self.spool.create_snapshot({1: START}).close()
             self.spool.continue_from({1: START})
         self._acknowledge()
 
@@ -74,7 +74,7 @@ class SpoolScenario:
                 break
             try:
                 if self.spool.is_full:
-                    self.spool.retry()
+                    self.spool.write_waiting_rows()
                 else:
                     self.spool.append(rows(1, have + 1, STEP), {1: have + STEP})
             except SpoolFullError:
@@ -94,8 +94,8 @@ class SpoolScenario:
             self.spool.record_flush(point)
 
     def _acknowledge(self) -> None:
-        if self.spool.durable is not None:
-            self.acked = dict(self.spool.durable)
+        if self.spool.durable_vclock is not None:
+            self.acked = dict(self.spool.durable_vclock)
         with contextlib.suppress(OSError):
             write_ack(self.directory, "reader", self.acked)
 
@@ -116,7 +116,7 @@ def check(scenario: SpoolScenario) -> None:
         assert ack.error is None
         assert ack.vclock.get(1, 0) <= max(reached, START)
     for file in spool_state.spool_files(scenario.directory, ".xlog"):
-        for _ in reader.read_headers(spool_state._FILES, str(file.path)):
+        for _ in reader.read_headers(spool_state._LOCAL_FS, str(file.path)):
             pass
 
 
@@ -204,14 +204,14 @@ def test_only_flushed_rows_are_durable(tmp_path: Path) -> None:
         spool.instance_uuid = UUID
         spool.begin_at({})
         spool.append(rows(1, 1, 5), {1: 5})
-        assert (spool.vclock, spool.durable) == ({1: 5}, {})
+        assert (spool.vclock, spool.durable_vclock) == ({1: 5}, {})
         point = spool.flush_point()
         assert point is not None
         spool.append(rows(1, 6, 5), {1: 10})
         point.flush()
         spool.record_flush(point)
-        assert (spool.vclock, spool.durable) == ({1: 10}, {1: 5})
-    assert spool.durable == {1: 10}
+        assert (spool.vclock, spool.durable_vclock) == ({1: 10}, {1: 5})
+    assert spool.durable_vclock == {1: 10}
 
 
 @pytest.mark.parametrize("left", [b"", b"XLOG\n0.13\nInst"])
@@ -255,10 +255,10 @@ def test_a_copy_of_a_spool_is_accepted(tmp_path: Path) -> None:
 def test_a_snapshot_replaces_one_of_the_same_vclock_only_when_complete(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
         spool.instance_uuid = UUID
-        spool.snapshot({1: 5}).close()
+        spool.create_snapshot({1: 5}).close()
         spool.continue_from({1: 5})
         old = (tmp_path / "00000000000000000005.snap").read_bytes()
-        writer = spool.snapshot({1: 5})
+        writer = spool.create_snapshot({1: 5})
         assert (tmp_path / "00000000000000000005.snap").read_bytes() == old
         writer.abandon()
     with Spool(tmp_path) as spool:

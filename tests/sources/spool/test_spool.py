@@ -64,7 +64,7 @@ def read_all(directory: Path) -> bytes:
     found = b""
     for name in names(directory):
         with BlockReader(directory / name) as reader:
-            while blocks := reader.read():
+            while blocks := reader.read_blocks():
                 found += b"".join(block.tobytes() for block in blocks)
     return found
 
@@ -121,7 +121,7 @@ def test_a_killed_daemon_continues_a_log_that_ends_like_the_end_marker(tmp_path:
     spool.abandon()
     tail = read_state(tmp_path).tail
     assert tail is not None
-    assert (tail.position, tail.is_closed) == (tail.path.stat().st_size, False)
+    assert (tail.end, tail.is_closed) == (tail.path.stat().st_size, False)
     append_blocks(tmp_path, 1)
     assert len(names(tmp_path)) == 2, "the log was continued, not followed by another one"
 
@@ -154,9 +154,9 @@ def test_a_full_disk_loses_nothing_and_the_spool_continues(
         assert (spool.is_full, spool.vclock) == (True, {1: 10})
         assert read_state(tmp_path).vclock == {1: 10}
         with pytest.raises(SpoolFullError):
-            spool.retry()
+            spool.write_waiting_rows()
         room[0] = 10**9
-        spool.retry()
+        spool.write_waiting_rows()
         assert (spool.is_full, spool.vclock) == (False, {1: 20})
     assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
 
@@ -164,7 +164,7 @@ def test_a_full_disk_loses_nothing_and_the_spool_continues(
 def test_a_gap_shows_in_the_headers(tmp_path: Path) -> None:
     append_blocks(tmp_path, 1)
     with open_spool(tmp_path) as spool:
-        spool.snapshot({1: 50}).close()
+        spool.create_snapshot({1: 50}).close()
         spool.continue_from({1: 50})
         spool.append(rows(1, 51, 5), {1: 55})
     metas = [file.meta for file in spool_state.spool_files(tmp_path, ".xlog")]
@@ -202,7 +202,7 @@ def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
     assert [dict(file.meta.vclock) for file in files] == [{}, {1: 20}, {1: 30}, {1: 50}]
     assert all(after.meta.prev_vclock == before.meta.vclock for before, after in pairwise(files))
     assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
-    assert ServerVersions.of(files[2].meta, "f") == both
+    assert ServerVersions.from_meta(files[2].meta, "f") == both
     assert read_all(tmp_path) == rows(1, 1, 60).tobytes()
 
 
@@ -273,7 +273,7 @@ def test_rows_that_wait_for_disk_space_keep_their_version(
             append_as(spool, NEW)
         spool.versions = OLD
         is_full[0] = False
-        spool.retry()
+        spool.write_waiting_rows()
         assert spool.vclock == {1: 20}
     assert [one["Version"] for one in version_headers(tmp_path)] == ["2.6.0", "3.9.0"]
     assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
@@ -283,7 +283,7 @@ def test_rows_that_wait_for_disk_space_keep_their_version(
 def test_malformed_versions_of_peers_are_an_error(text: str) -> None:
     meta = Meta("XLOG", "0.13", UUID, {}, None, {"Version": "3.9.0", PEER_VERSIONS_KEY: text})
     with pytest.raises(XlogMetaError, match="not versions of peers"):
-        ServerVersions.of(meta, "f")
+        ServerVersions.from_meta(meta, "f")
 
 
 @pytest.mark.parametrize("compress", [None, False])
@@ -305,7 +305,7 @@ def test_writing_and_reading_have_the_same_block_limit(tmp_path: Path, compress:
     assert read_state(tmp_path, row.size).vclock == {1: 1}
     (path,) = (tmp_path / name for name in names(tmp_path))
     with BlockReader(path, row.size) as reader:
-        assert [block.tobytes() for block in reader.read()] == [row.tobytes()]
+        assert [block.tobytes() for block in reader.read_blocks()] == [row.tobytes()]
     found = read_rows(LocalFileSystem(), str(path), limits=Limits(max_block_bytes=row.size))
     assert sum(batch.num_rows for batch in found) == 1
 
@@ -317,13 +317,13 @@ def test_a_block_beyond_the_limit_is_refused_by_writer_and_reader(tmp_path: Path
         BlockReader(path, rows(1, 1, 10).size - 1) as reader,
         pytest.raises(XlogError, match="max_block_bytes"),
     ):
-        reader.read()
+        reader.read_blocks()
 
 
 def test_an_unfinished_snapshot_is_removed(tmp_path: Path) -> None:
     with open_spool(tmp_path) as spool:
         spool.instance_uuid = UUID
-        spool.snapshot({1: 50}).abandon()
+        spool.create_snapshot({1: 50}).abandon()
     with open_spool(tmp_path) as spool:
         assert spool.vclock is None
     assert list(tmp_path.glob("*inprogress")) == []
@@ -344,16 +344,16 @@ def test_files_are_removed_when_every_reader_has_acknowledged_them(tmp_path: Pat
     append_blocks(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     assert len(logs) == 6
-    wanted = SpoolRetention(readers=frozenset({"aggregator"}))
+    wanted = SpoolRetention(required_readers=frozenset({"aggregator"}))
     assert removable_names(tmp_path, wanted) == []
     write_ack(tmp_path, "aggregator", {1: 35})
     assert removable_names(tmp_path, wanted) == logs[:3]
     write_ack(tmp_path, "relay-1", {1: 10})
-    now = read_acks(tmp_path)["relay-1"].modified
+    now = read_acks(tmp_path)["relay-1"].modified_at
     assert removable_names(tmp_path, wanted, now) == logs[:1]
-    assert removable_names(tmp_path, wanted, now + wanted.forget + 1) == logs[:3]
+    assert removable_names(tmp_path, wanted, now + wanted.reader_expiry_seconds + 1) == logs[:3]
     write_ack(tmp_path, "aggregator", {1: 10**6})
-    assert removable_names(tmp_path, wanted, now + wanted.forget + 1) == logs[:-1], (
+    assert removable_names(tmp_path, wanted, now + wanted.reader_expiry_seconds + 1) == logs[:-1], (
         "the last log always stays"
     )
 
@@ -365,9 +365,9 @@ def test_acknowledgements_of_a_spool_that_was_set_aside_remove_no_file_of_the_ne
         spool.move_files_to("rewound-1")
     assert read_acks(tmp_path / "rewound-1")["job"].vclock == {1: 400}
     append_blocks(tmp_path, 20, rotate_bytes=2000, compress=False)
-    assert removable_names(tmp_path, SpoolRetention(readers=frozenset({"job"}))) == []
+    assert removable_names(tmp_path, SpoolRetention(required_readers=frozenset({"job"}))) == []
     write_ack(tmp_path, "job", {1: 200})
-    assert removable_names(tmp_path, SpoolRetention(readers=frozenset({"job"}))) != []
+    assert removable_names(tmp_path, SpoolRetention(required_readers=frozenset({"job"}))) != []
 
 
 def test_a_daemon_that_is_killed_while_it_sets_a_spool_aside_sets_aside_the_rest(
@@ -378,7 +378,7 @@ def test_a_daemon_that_is_killed_while_it_sets_a_spool_aside_sets_aside_the_rest
         directory, calls = tmp_path / str(killed_at), iter(range(100))
         with open_spool(directory) as spool:
             spool.instance_uuid = UUID
-            spool.snapshot({1: 7}).close()
+            spool.create_snapshot({1: 7}).close()
             spool.continue_from({1: 7})
             for first in (8, 18):
                 spool.append(rows(1, first, 10), {1: first + 9})
@@ -404,30 +404,33 @@ def test_limits_apply_only_without_readers(tmp_path: Path) -> None:
     logs = names(tmp_path)
     sizes = [(tmp_path / name).stat().st_size for name in logs]
     assert removable_names(tmp_path, SpoolRetention()) == []
-    assert removable_names(tmp_path, SpoolRetention(size=sum(sizes[2:]))) == logs[:2]
-    assert removable_names(tmp_path, SpoolRetention(size=sum(sizes[2:]) - 1)) == logs[:3]
-    assert removable_names(tmp_path, SpoolRetention(age=10.0), now=2e10) == logs[:-1]
+    assert removable_names(tmp_path, SpoolRetention(max_bytes=sum(sizes[2:]))) == logs[:2]
+    assert removable_names(tmp_path, SpoolRetention(max_bytes=sum(sizes[2:]) - 1)) == logs[:3]
+    assert removable_names(tmp_path, SpoolRetention(max_age_seconds=10.0), now=2e10) == logs[:-1]
     write_ack(tmp_path, "slow", {})
-    now = read_acks(tmp_path)["slow"].modified
-    assert removable_names(tmp_path, SpoolRetention(size=1, age=10.0), now) == []
+    now = read_acks(tmp_path)["slow"].modified_at
+    assert removable_names(tmp_path, SpoolRetention(max_bytes=1, max_age_seconds=10.0), now) == []
 
 
 def test_a_snapshot_is_removed_with_the_logs_that_continue_it(tmp_path: Path) -> None:
     with open_spool(tmp_path, rotate_bytes=1, compress=False) as spool:
         spool.instance_uuid = UUID
-        spool.snapshot({1: 10}).close()
+        spool.create_snapshot({1: 10}).close()
         spool.continue_from({1: 10})
         for k in range(3):
             spool.append(rows(1, 11 + 10 * k, 10), {1: 20 + 10 * k})
     write_ack(tmp_path, "r", {1: 30})
-    keep = SpoolRetention(readers=frozenset({"r"}))
+    keep = SpoolRetention(required_readers=frozenset({"r"}))
     assert removable_names(tmp_path, keep) == ["00000000000000000010.snap", *names(tmp_path)[:2]]
-    assert removable_names(tmp_path, SpoolRetention(readers=frozenset({"r"}), snapshot=True)) == []
+    assert (
+        removable_names(tmp_path, SpoolRetention(required_readers=frozenset({"r"}), keeps_snapshot=True))
+        == []
+    )
 
 
 def test_invalid_acknowledgements_are_refused_or_reported(tmp_path: Path) -> None:
     write_ack(tmp_path, "a", {0: 7, 2: 5})
-    assert read_acks(tmp_path) == {"a": ReaderAck("a", {2: 5}, read_acks(tmp_path)["a"].modified)}
+    assert read_acks(tmp_path) == {"a": ReaderAck("a", {2: 5}, read_acks(tmp_path)["a"].modified_at)}
     with pytest.raises(ValueError, match="reader"):
         write_ack(tmp_path, "../a", {})
 
@@ -455,10 +458,10 @@ def test_a_bad_acknowledgement_is_reported_and_keeps_files_for_a_while(tmp_path:
     acks = read_acks(tmp_path)
     assert acks["aggregator"].error is None
     assert "acknowledgement" in (acks["bad"].error or "")
-    now, keep = acks["bad"].modified, SpoolRetention()
+    now, keep = acks["bad"].modified_at, SpoolRetention()
     assert removable_names(tmp_path, keep, now) == []
     assert (
-        removable_names(tmp_path, keep, now + keep.forget + 1) == []
+        removable_names(tmp_path, keep, now + keep.reader_expiry_seconds + 1) == []
     )  # all acknowledgements have expired, and there are no limits
-    named = SpoolRetention(readers=frozenset({"aggregator"}))
-    assert removable_names(tmp_path, named, now + named.forget + 1) == logs[:3]
+    named = SpoolRetention(required_readers=frozenset({"aggregator"}))
+    assert removable_names(tmp_path, named, now + named.reader_expiry_seconds + 1) == logs[:3]

@@ -24,7 +24,7 @@ def test_a_spool_without_a_daemon_is_reported(tmp_path: Path, version: str, keep
             ServerVersions(version),
         )
         assert stopped_spools([tmp_path]) == []
-        with spool.snapshot({1: 5}):
+        with spool.create_snapshot({1: 5}):
             pass
         spool.continue_from({1: 5})
         assert stopped_spools([tmp_path]) == []

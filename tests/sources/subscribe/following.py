@@ -22,7 +22,13 @@ from sources.xlog.reader import reader
 from tests.live.server import Tarantool
 
 QUICK = Timing(
-    answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, longest=0.2, patience=1.0, clock_skew=0.05
+    answer_seconds=2.0,
+    poll_seconds=0.02,
+    acknowledge_seconds=0.2,
+    min_retry_seconds=0.02,
+    max_retry_seconds=0.2,
+    patience_seconds=1.0,
+    max_clock_skew_seconds=0.05,
 )
 WAIT_SECONDS = 60.0
 

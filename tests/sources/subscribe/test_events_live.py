@@ -189,7 +189,7 @@ def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, 
     members = {row["uuid"]: row["expelled_at"] for row in deployment.rows("_cluster")}
     assert members[instance_uuid(2)] is not None
     assert members[instance_uuid(9)] is None
-    by_origin = {
+    by_replica_id = {
         row["lsn"]: row["global_id"] for row in deployment.rows("_changelog") if row["replica_id"] == 2
     }
-    assert len(set(by_origin.values())) == 2
+    assert len(set(by_replica_id.values())) == 2

@@ -105,7 +105,7 @@ def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Fe
         for k in range(9):
             write(masters, k % 3 + 1, 100 * k, 100, f"v{k}")
         await_all(masters, replicaset)
-        assert replicaset.progress.repeated == 0
+        assert replicaset.progress.repeated_rows == 0
         given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
         if feed is FeedMode.OWN_PEER:
             await_until(lambda: len(replicaset.feeds) == 3)
@@ -160,7 +160,7 @@ def test_a_restart_needs_only_the_spool(masters: Mesh, tmp_path: Path, feed: Fee
         with following(how) as replicaset:
             write(masters, k + 1, 100 * k, 100)
             await_all(masters, replicaset)
-            assert replicaset.progress.snapshots == (1 if k == 0 else 0)
+            assert replicaset.progress.fetched_snapshots == (1 if k == 0 else 0)
             uuids.add(replicaset.spool.instance_uuid)
         write(masters, 3 - k, 1000 + 100 * k, 50)
     with following(how) as replicaset:
@@ -213,7 +213,7 @@ def test_a_new_spool_begins_at_a_configured_vclock_without_a_snapshot(masters: M
     write(masters, 3, 200, 30)
     with following(how, SpoolStart(REPLICASET, settled)) as replicaset:
         await_all(masters, replicaset)
-        assert replicaset.progress.snapshots == 0
+        assert replicaset.progress.fetched_snapshots == 0
     rows, faults, _ = read_spool(masters[1], tmp_path / "spool")
     assert (rows, faults) == (sum(masters.vclock(1).values()) - sum(settled.values()), [])
 
@@ -259,10 +259,10 @@ def test_a_snapshot_replaces_missing_logs(masters: Mesh, tmp_path: Path) -> None
     await_until(lambda: min(map(oldest_log, (1, 2, 3))) > spooled, gone, pause=0.1)
     with following(how) as replicaset:
         await_all(masters, replicaset)
-        if replicaset.progress.snapshots:
+        if replicaset.progress.fetched_snapshots:
             write(masters, 2, 5000, 10)
             await_all(masters, replicaset)
-    assert replicaset.progress.snapshots == 1
+    assert replicaset.progress.fetched_snapshots == 1
     assert len(list((tmp_path / "spool").glob("*.snap"))) == 2
     check(masters, tmp_path / "spool")
 
@@ -310,7 +310,7 @@ def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> No
             await_until(lambda: bool(replicaset.feeds), "a stream")
             write(masters, 1, 5000, 3)
             await_all(masters, replicaset)
-            assert replicaset.progress.repeated == 0
+            assert replicaset.progress.repeated_rows == 0
         check(masters, tmp_path / "spool")
 
 

@@ -32,7 +32,7 @@ from tests.sources.subscribe.following import QUICK, options
 from tests.sources.subscribe.test_following import write
 
 A1 = "a0000001-0000-4000-8000-000000000001"
-TIMING = replace(QUICK, answer=0.5, reconnect=0.01, longest=0.05)
+TIMING = replace(QUICK, answer_seconds=0.5, min_retry_seconds=0.01, max_retry_seconds=0.05)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -177,7 +177,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             took(self, feed, chunk)
 
     with mesh(tmp_path, 1) as masters:
-        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
+        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge_seconds=0.02))
         subscription = ReplicasetSubscription(how)
 
         def then_arrive(self: Spool, error: OSError) -> SpoolError:
@@ -193,12 +193,14 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 
         async def test() -> None:
             write(masters, 1, 0, 20)
-            await until(lambda: subscription.spool.durable == masters.vclock(1))
+            await until(lambda: subscription.spool.durable_vclock == masters.vclock(1))
             fails.set()
             write(masters, 1, 20, 20)
             await until(waits.is_set)
             write(masters, 1, 40, 20)
-            await until(lambda: subscription.restarts > 0 and subscription.spool.durable == masters.vclock(1))
+            await until(
+                lambda: subscription.restarts > 0 and subscription.spool.durable_vclock == masters.vclock(1)
+            )
 
         run([subscription], test)
         assert arrived
@@ -221,7 +223,7 @@ def test_a_failing_disk_loses_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(file, *arguments)
 
     with mesh(tmp_path, 1) as masters:
-        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
+        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge_seconds=0.02))
         subscription = ReplicasetSubscription(how)
         monkeypatch.setattr(os, call, failing)
 
@@ -231,7 +233,7 @@ def test_a_failing_disk_loses_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
                 reached = masters.vclock(1)
                 await until(lambda reached=reached: subscription.spool.vclock == reached)  # type: ignore[misc]
             assert subscription.restarts > 0
-            await until(lambda: subscription.spool.durable == masters.vclock(1))
+            await until(lambda: subscription.spool.durable_vclock == masters.vclock(1))
 
         run([subscription], test)
         monkeypatch.undo()
@@ -242,11 +244,11 @@ def test_a_failing_disk_loses_no_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_backoff_grows_is_bounded_and_random(monkeypatch: pytest.MonkeyPatch) -> None:
     high = Backoff(1.0, 30.0)
     monkeypatch.setattr(random, "uniform", lambda _low, most: most)
-    assert [high.seconds() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert [high.next_wait_seconds() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     high.reset()
-    assert high.seconds() == 1
+    assert high.next_wait_seconds() == 1
     monkeypatch.undo()
     low = Backoff(1.0, 30.0)
-    found = [low.seconds() for _ in range(200)]
+    found = [low.next_wait_seconds() for _ in range(200)]
     assert min(found) >= 1.0
     assert len(set(found[10:])) > 100

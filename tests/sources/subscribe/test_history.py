@@ -11,7 +11,7 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.inflow import TransactionChunk
 from sources.iproto.messages import Ballot
-from sources.subscribe.history import MARKS_PER_ORIGIN, PeerHistory
+from sources.subscribe.history import FINGERPRINTS_PER_ID, PeerHistory
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import Mesh, mesh
 from tests.sources.subscribe.following import await_until, following, options
@@ -100,7 +100,7 @@ def test_a_restarted_master_is_accepted(tmp_path: Path) -> None:
         with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
             write(masters, 1, 500, 10)
             await_all(masters, replicaset)
-            assert replicaset.progress.snapshots == 0
+            assert replicaset.progress.fetched_snapshots == 0
         check(masters, tmp_path / "spool")
 
 
@@ -121,23 +121,23 @@ def test_the_last_rows_of_each_origin_are_stored(tmp_path: Path) -> None:
     history = PeerHistory(tmp_path)
     history.load()
     for second in range(5):
-        history.remember(
+        history.record_chunk(
             A1, chunk((1, 10 + second, b"\x91\x01"), (2, 20 + second, b"\x91\x02")), 10.0 + second
         )
     for lsn, at in ((15, 14.5), (16, 14.6), (17, 14.9)):
-        history.remember(A1, chunk((1, lsn, b"\x91\x01")), at)
-    history.remember(A1, chunk((1, 17, b"\x91\x01")), 20.0)
+        history.record_chunk(A1, chunk((1, lsn, b"\x91\x01")), at)
+    history.record_chunk(A1, chunk((1, 17, b"\x91\x01")), 20.0)
     history.save()
     again = PeerHistory(tmp_path)
     again.load()
     ballot = Ballot({1: 100, 2: 100}, {2: 22}, False)
-    found = again.comparable_marks(A1, ballot, {1: 100, 2: 100})
+    found = again.comparable_fingerprints(A1, ballot, {1: 100, 2: 100})
     assert [mark.lsn for mark in found[1]] == [13, 14, 17]
-    assert len(found[1]) == MARKS_PER_ORIGIN
+    assert len(found[1]) == FINGERPRINTS_PER_ID
     assert [mark.lsn for mark in found[2]] == [23, 24]
-    assert again.comparable_marks(A1, ballot, {1: 14}) == {1: found[1][:2]}
-    assert again.comparable_marks("other", ballot, {1: 100}) == {}
-    again.forget()
+    assert again.comparable_fingerprints(A1, ballot, {1: 14}) == {1: found[1][:2]}
+    assert again.comparable_fingerprints("other", ballot, {1: 100}) == {}
+    again.clear()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -145,4 +145,4 @@ def test_a_damaged_history_file_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text('{"a": [{"odd": 1}]}')
     history = PeerHistory(tmp_path)
     history.load()
-    assert history.comparable_marks("a", Ballot({1: 1}, {}, False), {1: 1}) == {}
+    assert history.comparable_fingerprints("a", Ballot({1: 1}, {}, False), {1: 1}) == {}

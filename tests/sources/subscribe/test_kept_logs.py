@@ -48,7 +48,7 @@ async def between(masters: Mesh, uuid: str) -> tuple[dict[int, int], Ballot]:
     connection.close()
     masters[1].eval(ROTATE)
     connection = await connect(Peer("master", parse_address(address)[1]), 5.0)
-    ballot = await connection.vote()
+    ballot = await connection.request_ballot()
     connection.close()
     return answer_vclock(answer), ballot
 
@@ -71,7 +71,7 @@ def test_a_daemon_that_is_away_continues_from_the_logs(masters: Mesh, tmp_path: 
     masters[1].eval(ROTATE)
     with following(how) as replicaset:
         await_all(masters, replicaset)
-        assert replicaset.progress.snapshots == 0
+        assert replicaset.progress.fetched_snapshots == 0
     check(masters, tmp_path / "spool")
 
 

@@ -48,7 +48,7 @@ def test_a_long_transaction_stops_only_its_replicaset(tmp_path: Path) -> None:
                 append(a, size)
             await_until(lambda: isinstance(to_a.error, TransactionLimitError), "the refusal")
             assert "max_block_bytes" in str(to_a.error)
-            streams = to_a.progress.streams
+            streams = to_a.progress.started_streams
             append(b, LIMIT // 2)
             await_until(lambda: to_b.spool.vclock == {1: 3}, "the other replicaset")
             assert to_b.error is None
@@ -56,7 +56,9 @@ def test_a_long_transaction_stops_only_its_replicaset(tmp_path: Path) -> None:
             await_until(lambda: read_acks(tmp_path / "b").get(name) is not None, "an acknowledgement")
             await_until(lambda: read_acks(tmp_path / "b")[name].vclock == {1: 3}, "the last one")
             assert (to_a.spool.vclock, dict(to_a.feeds)) == ({1: 3}, {})
-            assert to_a.progress.streams == streams, "it asks again and again for what it does not take"
+            assert to_a.progress.started_streams == streams, (
+                "it asks again and again for what it does not take"
+            )
             own = read_acks(tmp_path / "a").get(f"relay-{to_a.spool.instance_uuid}")
             assert own is None or own.vclock.get(1, 0) <= 3
         larger = options(tmp_path / "to_a", f"unix/:{tmp_path}/a.sock")
@@ -92,7 +94,7 @@ def test_chunks_are_split_between_transactions(limit: int) -> None:
     parts = split_by_size(whole, limit)
     assert all(0 < part.rows.size <= limit and part.ends[-1] == part.rows.size for part in parts)
     assert b"".join(part.rows.tobytes() for part in parts) == whole.rows.tobytes()
-    assert [lsn for part in parts for lsn in part.lsns.tolist()] == [1, 2, 3, 4]
+    assert [lsn for part in parts for lsn in part.last_lsns.tolist()] == [1, 2, 3, 4]
     assert len(parts) == {5: 3, 6: 3, 9: 2, 10: 2, 14: 2}.get(limit, 1)
     with pytest.raises(TransactionLimitError, match="lsn 1"):
         split_by_size(whole, 4)

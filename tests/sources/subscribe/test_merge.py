@@ -31,7 +31,7 @@ def transactions_in(merged: TransactionChunk | None) -> list[Transaction]:
     return [
         (float(time), int(replica), int(lsn), merged.rows[begin:end].tobytes())
         for begin, end, time, replica, lsn in zip(
-            begins, merged.ends.tolist(), merged.times, merged.replicas, merged.lsns, strict=True
+            begins, merged.ends.tolist(), merged.timestamps, merged.replica_ids, merged.last_lsns, strict=True
         )
     ]
 
@@ -48,12 +48,12 @@ def test_a_single_stream_never_waits() -> None:
 
 def test_a_timestamp_in_the_future_delays_its_stream_only_by_the_allowed_skew() -> None:
     one, two = queue(1), queue(2)
-    ahead = one.add(chunk([(5.0, 1, 1, b"a"), (1e9, 1, 2, b"b")]), latest=10.0)
+    ahead = one.add(chunk([(5.0, 1, 1, b"a"), (1e9, 1, 2, b"b")]), max_time=10.0)
     assert ahead == 1e9 - 10.0
-    assert one.add(chunk([(6.0, 1, 3, b"c")]), latest=11.0) == 0
-    two.add(chunk([(10.5, 2, 1, b"d")]), latest=11.0)
+    assert one.add(chunk([(6.0, 1, 3, b"c")]), max_time=11.0) == 0
+    two.add(chunk([(10.5, 2, 1, b"d")]), max_time=11.0)
     assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"a", b"b", b"c"]
-    assert one.size == 0
+    assert one.size_bytes == 0
 
 
 def test_rows_wait_for_a_stream_without_rows_or_votes() -> None:
@@ -62,7 +62,7 @@ def test_rows_wait_for_a_stream_without_rows_or_votes() -> None:
     assert merge_by_time([one, two]) is None
     two.add(chunk([(3.0, 2, 1, b"b"), (6.0, 2, 2, b"c")]))
     assert [t[3] for t in transactions_in(merge_by_time([one, two]))] == [b"b", b"a"]
-    assert (one.size, two.size) == (0, 1)
+    assert (one.size_bytes, two.size_bytes) == (0, 1)
 
 
 def test_a_vote_releases_rows_only_when_all_rows_of_its_vclock_are_received() -> None:
@@ -115,4 +115,4 @@ def test_rows_are_merged_by_time_however_they_arrive(
     assert [t[0] for t in out] == sorted(t[0] for t in out)
     for replica in range(1, len(merged) + 1):
         assert [t[2] for t in out if t[1] == replica] == list(range(1, len(merged[replica - 1]) + 1))
-    assert all(each.size == 0 for each in queues)
+    assert all(each.size_bytes == 0 for each in queues)

@@ -35,22 +35,22 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_size_of_the_next_snapshot_is_estimated_from_the_newest(small: Path) -> None:
     room = DiskSpace(small, SIZE // 4)
-    room.check()
+    room.check_snapshot_fits()
     (small / "00000000000000000005.xlog").touch()
     with pytest.raises(SpoolFullError, match="after 4096 bytes: no space"):
         raise room.full_error(4096, "no space")
-    room.check()
+    room.check_snapshot_fits()
     with pytest.raises(SpoolFullError):
         raise room.full_error(SIZE, "no space")
     with pytest.raises(SpoolFullError, match="bytes are free"):
-        room.check()
-    room.check(written=SIZE)
+        room.check_snapshot_fits()
+    room.check_snapshot_fits(written_bytes=SIZE)
 
 
 @pytest.mark.live
 def test_no_snapshot_is_requested_without_disk_space(tmp_path: Path) -> None:
     with mesh(tmp_path, 1) as masters:
-        how = options(tmp_path / "spool", *addresses(masters), spool=SpoolOptions(room_bytes=1 << 60))
+        how = options(tmp_path / "spool", *addresses(masters), spool=SpoolOptions(min_free_bytes=1 << 60))
         with following(how) as replicaset:
             await_until(lambda: isinstance(replicaset.error, SpoolFullError), "the refusal")
             assert "there is no room for a snapshot" in replicaset_status(replicaset)["error"]
@@ -63,7 +63,7 @@ def test_a_snapshot_that_fills_the_disk_is_abandoned_and_retried_only_with_space
 ) -> None:
     with mesh(tmp_path, 1) as masters:
         masters[1].eval(LARGE)
-        how = options(small, *addresses(masters), spool=SpoolOptions(room_bytes=SIZE // 8))
+        how = options(small, *addresses(masters), spool=SpoolOptions(min_free_bytes=SIZE // 8))
         with following(how) as replicaset:
             await_until(lambda: " are needed" in str(replicaset.error), "the refusal")
             await_until(lambda: not list(small.glob("*.inprogress")), "the end of the attempt")
@@ -71,5 +71,5 @@ def test_a_snapshot_that_fills_the_disk_is_abandoned_and_retried_only_with_space
             await_until(lambda: bool(replicaset.feeds), "a stream")
             write(masters, 1, 100, 3)
             await_all(masters, replicaset)
-            assert replicaset.progress.snapshots == 1
+            assert replicaset.progress.fetched_snapshots == 1
         check(masters, small)

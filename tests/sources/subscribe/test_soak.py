@@ -185,10 +185,10 @@ def test_a_mesh_that_is_killed_frozen_and_disconnected(tmp_path: Path, feed: Fee
         with Load(masters, 0.01) as load:
             while time.monotonic() < end:
                 undo = disturb(masters, proxies, chance)
-                time.sleep(chance.random() * 2 * QUICK.answer)
+                time.sleep(chance.random() * 2 * QUICK.answer_seconds)
                 undo()
                 harms += 1
-                time.sleep(chance.random() * QUICK.answer)
+                time.sleep(chance.random() * QUICK.answer_seconds)
         await_all(masters, replicaset)
         rows, faults, tuples = read_spool(masters[1], spool)
         assert faults == []
@@ -197,7 +197,8 @@ def test_a_mesh_that_is_killed_frozen_and_disconnected(tmp_path: Path, feed: Fee
         assert rows == sum((replicaset.spool.vclock or {}).values()) - first_of(spool)
         print(
             f"{feed}: {harms} harms, {load.rows} written, {rows} rows in the spool, {len(tuples)} tuples equal, "
-            f"{progress.streams} streams, {progress.assignments} assignments, {progress.repeated} repeated"
+            f"{progress.started_streams} streams, {progress.assignment_changes} assignments, "
+            f"{progress.repeated_rows} repeated"
         )
 
 
@@ -210,17 +211,17 @@ def test_each_record_is_fetched_once(tmp_path: Path, feed: FeedMode) -> None:
     """Without faults, each written transaction is received once; with own_peer from its own peer."""
     with mesh(tmp_path, 3, {"replication_timeout": 10}) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
-        patient = replace(QUICK, answer=60.0, patience=60.0)
+        patient = replace(QUICK, answer_seconds=60.0, patience_seconds=60.0)
         with following(options(tmp_path / "spool", *addresses, feed=feed, timing=patient)) as replicaset:
             await_until(lambda: len(replicaset.feeds) == (3 if feed is FeedMode.OWN_PEER else 1), "streams")
             start = dict(replicaset.spool.vclock or {})
             with Load(masters, 0.0):
                 time.sleep(SECONDS)
             await_all(masters, replicaset)
-            fetched = {uuid: feed.rows.counts for uuid, feed in replicaset.feeds.items()}
+            fetched = {uuid: feed.rows.row_counts for uuid, feed in replicaset.feeds.items()}
             written = {i: n - start.get(i, 0) for i, n in (replicaset.spool.vclock or {}).items()}
             assert sum(int(counts.sum()) for counts in fetched.values()) == sum(written.values())
-            assert all(feed.rows.repeated == 0 for feed in replicaset.feeds.values())
+            assert all(feed.rows.repeated_rows == 0 for feed in replicaset.feeds.values())
             if feed is FeedMode.OWN_PEER:
                 for n in (1, 2, 3):
                     assert (

@@ -165,7 +165,7 @@ def test_a_row_of_an_unknown_instance_is_not_written() -> None:
     assert "no row of _cluster names the instance of replica id 3" in str(filtered.error)
     assert filtered.error.fields["lsn"] == 1
     assert kept(filtered) == [(1, 1)]
-    assert filtered.chunk.lsns.tolist() == filtered.chunk.replicas.tolist() == [1]
+    assert filtered.chunk.last_lsns.tolist() == filtered.chunk.replica_ids.tolist() == [1]
     assert kept(keeper.filter(chunk, leader({1: A, 2: B, 3: C}))) == [(1, 1), (3, 1), (1, 2)]
     assert kept(whitelist(A).filter(chunk, leader({3: C}))) == [(1, 1), (1, 2)]
 
@@ -173,7 +173,7 @@ def test_a_row_of_an_unknown_instance_is_not_written() -> None:
 def test_an_unknown_first_row_leaves_nothing_to_write() -> None:
     filtered = whitelist(A).filter(chunk_of(put(3), put(1)), leader())
     assert filtered.error is not None
-    assert filtered.chunk.lsns.size == filtered.chunk.rows.size == 0
+    assert filtered.chunk.last_lsns.size == filtered.chunk.rows.size == 0
 
 
 def test_the_first_registration_decides_about_rows_before_it() -> None:
@@ -220,7 +220,7 @@ def test_owners_are_read_from_the_spool_until_it_is_written_by_others(tmp_path: 
     keeper.filter(chunk_of(registers(2, C)), leader())
     keeper.load(tmp_path)
     assert keeper.owners == {1: A, 2: C}
-    keeper.forget()
+    keeper.invalidate()
     keeper.load(tmp_path)
     assert keeper.owners == {1: A, 2: B}
 
@@ -243,7 +243,7 @@ def test_a_daemon_waits_for_a_relay_that_does_not_know_an_instance(tmp_path: Pat
         with Spool(tmp_path / "a", SpoolOptions(compress=False)) as spool_writer.spool:
             spool_writer.register(3, C)
         await_until(lambda: daemon.spool.vclock == {1: 12, 3: 1}, "each row")
-        assert daemon.progress.snapshots == 1
+        assert daemon.progress.fetched_snapshots == 1
     assert kept_rows(tmp_path / "to_a", 3) == [1]
 
 

@@ -70,7 +70,7 @@ def test_filtered_rows_block_no_stream(tmp_path: Path, way: FeedMode | str) -> N
                 number = server.eval("return box.info.id")
                 await_until(lambda: masters.vclock(1).get(number, 0) >= 6, "replication", 20)
                 await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "each row")
-                assert replicaset.progress.snapshots == 1
+                assert replicaset.progress.fetched_snapshots == 1
     deployment = Deployment(tmp_path, {"a": tmp_path / "spool"}, start="snapshot")
     deployment.run()
     rows = deployment.tuples("fresh")
@@ -109,13 +109,15 @@ def test_rows_of_a_new_instance_are_kept_before_its_registration_comes(
         number = server.eval("return box.info.id")
         server.eval("for i = 50, 59 do box.space.load:replace{i, 'kept'} end")
         await_until(
-            lambda: NEW in replicaset.feeds and replicaset.feeds[NEW].queue.received.get(number, 0) >= 10,
+            lambda: (
+                NEW in replicaset.feeds and replicaset.feeds[NEW].queue.received_vclock.get(number, 0) >= 10
+            ),
             "its rows",
         )
         is_held.clear()
         await_until(lambda: (replicaset.spool.vclock or {}).get(number, 0) >= 10, "the spool")
         assert kept_rows(tmp_path / "spool", number) == list(range(1, 11))
-        assert replicaset.progress.snapshots == 1
+        assert replicaset.progress.fetched_snapshots == 1
 
 
 def test_rows_of_an_instance_that_nobody_names_wait(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_rows_of_an_instance_that_nobody_names_wait(tmp_path: Path) -> None:
         masters[1].eval("box.space._cluster:insert{2, ...}", instance_uuid(2))
         await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "each row")
         assert kept_rows(tmp_path / "spool", 2) == list(range(before + 1, masters.vclock(1)[2] + 1))
-        assert replicaset.progress.snapshots == 0
+        assert replicaset.progress.fetched_snapshots == 0
 
 
 def test_a_peer_with_filtered_rows_does_not_look_restored(tmp_path: Path) -> None:
@@ -166,8 +168,8 @@ def test_a_restart_continues_after_filtered_rows(tmp_path: Path) -> None:
                 write(masters, 1, 10 * round_, 10)
                 write(masters, 2, 100 + 10 * round_, 10)
                 await_all(masters, replicaset)
-                assert replicaset.progress.snapshots == (round_ == 0)
-                assert replicaset.progress.repeated == 0
+                assert replicaset.progress.fetched_snapshots == (round_ == 0)
+                assert replicaset.progress.repeated_rows == 0
     deployment = Deployment(tmp_path, {"a": tmp_path / "spool"}, start="snapshot")
     deployment.run()
     types = {(row["replica_id"], row["type"]) for row in deployment.rows("_changelog") if row["replica_id"]}

@@ -35,7 +35,7 @@ def append(spool: Spool, lsns: range) -> None:
 
 
 def snapshot(spool: Spool, lsn: int) -> None:
-    writer = spool.snapshot({1: lsn})
+    writer = spool.create_snapshot({1: lsn})
     for number in range(1, 21):
         writer.write_block(row(2, number))
     writer.close()
