@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from schemas.errors import ConfigurationError, TupleError, UnsupportedError
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.space import INDEXES_MAX, KeyPart, Space, faulty_space, space_of_rows
 from schemas.system_tuples import unpacked
 from sources.xlog.reader.plain_rows import PlainRow
@@ -108,7 +108,7 @@ class LoggedSpace:
         values = self.values_of(key, tuple_)
         if values is None:
             return None
-        parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_ID_MAX
+        parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_SPACE_ID_MAX
         if (
             is_system
             or len(parts) != len(values)

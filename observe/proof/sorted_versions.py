@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from schemas.errors import TupleError
 from schemas.space import Space
 from udfs.buffers import flatten
-from udfs.kernels.values import OVERREAD
+from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 from udfs.keys.row_hash import SEED, hash_bytes_column
@@ -193,6 +193,6 @@ def hash_tuples(tuples: pa.Array) -> Int64s:
 
     """
     hashes: Int64s = np.full(len(tuples), SEED, np.int64)
-    flat = flatten(tuples, OVERREAD)
+    flat = flatten(tuples, OVERREAD_BYTES)
     hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
     return hashes

@@ -24,7 +24,7 @@ from pipeline.plan.position import LogPosition, first_row_index
 from pipeline.plan.vshard import ReplicasetBuckets
 from schemas.space import KeyPart, Space
 from schemas.states import RowMove
-from schemas.vshard import COLLECTED_IN, RECEIVING, is_bucket_space, shard_field
+from schemas.vshard import COLLECTED_STATES, RECEIVING, is_bucket_space, shard_field
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
@@ -35,7 +35,7 @@ Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _BUCKET_ID_KEY = key_plan([Space(0, 0, "bucket", "memtx", primary_key=(KeyPart(0, "unsigned"),))])
-_MOVING_STATES = COLLECTED_IN | {RECEIVING}
+_MOVING_STATES = COLLECTED_STATES | {RECEIVING}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class BucketMoves:
     @property
     def may_collect(self) -> bool:
         """Whether the garbage collector may have deleted tuples."""
-        return any(state in COLLECTED_IN for known in self.states.values() for _, state in known)
+        return any(state in COLLECTED_STATES for known in self.states.values() for _, state in known)
 
     @property
     def may_receive(self) -> bool:

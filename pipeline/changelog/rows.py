@@ -25,7 +25,7 @@ from pipeline.plan.position import BEGINNING, first_row_index
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.plan.unknown import missing_definition_reason
-from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
+from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
 from udfs.keys.row_hash import row_hashes
@@ -216,7 +216,7 @@ def _settled_rows(
     types = _change_types(rows)
     # A row of an unknown type goes to no table, but `_changelog` still has the name of its space.
     is_change = types >= 0
-    named = (is_change | (numbers.space_id > SYSTEM_ID_MAX)) & ~numbers.is_local & ~rolled_back
+    named = (is_change | (numbers.space_id > SYSTEM_SPACE_ID_MAX)) & ~numbers.is_local & ~rolled_back
     meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
     versions = _by_meaning(plan.meanings.versions, meaning)
     names = versions

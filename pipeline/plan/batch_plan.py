@@ -52,13 +52,13 @@ from pipeline.plan.vshard import (
     with_doubled_buckets,
 )
 from pipeline.state import ReplicasetState, State
-from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, is_unknown_type
 from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
-from udfs.versions.fold import TUPLE_LIMIT
+from udfs.versions.fold import TUPLE_LIMIT_BYTES
 from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class BatchPlan:
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
-    tuple_limit: int = TUPLE_LIMIT
+    tuple_limit: int = TUPLE_LIMIT_BYTES
 
     @property
     def row_count(self) -> int:
@@ -490,7 +490,7 @@ def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, Rep
         kinds = {
             kind
             for _, space_id, kind in summary.counts
-            if space_id <= SYSTEM_ID_MAX and is_unknown_type(kind)
+            if space_id <= SYSTEM_SPACE_ID_MAX and is_unknown_type(kind)
         }
         if kinds:
             names = ", ".join(sorted(kinds))

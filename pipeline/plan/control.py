@@ -21,7 +21,7 @@ import msgpack
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
 from schemas.errors import TupleError, UnsupportedError
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.space import Space, faulty_space, space_of_rows
 from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
@@ -206,7 +206,7 @@ class _SystemSpaces:
 
     def _apply_to_space(self, row: ControlRow) -> None:
         space_id = _row_space_id(row)
-        if space_id <= SYSTEM_ID_MAX:
+        if space_id <= SYSTEM_SPACE_ID_MAX:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":

@@ -33,7 +33,7 @@ from pipeline.plan.transactions import (
 from schemas.iproto import (
     DML_MAX,
     GROUP_LOCAL,
-    SYSTEM_ID_MAX,
+    SYSTEM_SPACE_ID_MAX,
     RequestType,
     SystemSpace,
     type_code,
@@ -375,7 +375,7 @@ def _held_reasons(
 
     """
     codes = headers.type
-    of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
+    of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     all_of = np.isin(headers.space_id, list(watched))
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
@@ -404,7 +404,7 @@ def has_inapplicable_rows(rows: pa.Table) -> bool:
         With the columns `type`, `space_id` and `body`.
 
     """
-    of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_ID_MAX)).combine_chunks()
+    of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_SPACE_ID_MAX)).combine_chunks()
     applied = pa.array([one.name for one in APPLIED_TYPES])
     if not pc.all(pc.is_in(of_user["type"], applied), min_count=0).as_py():
         return True

@@ -141,7 +141,7 @@ def keys(draw: Draw) -> None:
     groups = group(numbers, own)
     pairs = [None if key is None else (int(n), key) for n, key in zip(numbers, own.to_pylist(), strict=True)]
     assert len(groups) == len({pair for pair in pairs if pair is not None})
-    assert groups.find(numbers, own).tolist() == groups.ids.tolist()
+    assert groups.find(numbers, own).tolist() == groups.group_numbers.tolist()
 
 
 def sequences(draw: Draw) -> None:

@@ -50,7 +50,7 @@ class Row(Sequence[Any]):
         if isinstance(field, slice):
             return [decode(part) for part in self._parts[field]]
         if isinstance(field, str):
-            number = self._number(field)
+            number = self._field_number(field)
             return decode(self._parts[number]) if number < len(self._parts) else None
         return decode(self._parts[field])
 
@@ -74,7 +74,7 @@ class Row(Sequence[Any]):
     def __repr__(self) -> str:
         return repr(list(self))
 
-    def _number(self, name: str) -> int:
+    def _field_number(self, name: str) -> int:
         if name not in self.names:
             raise KeyError(f"there is no field {name!r}")
         return self.names.index(name)
@@ -95,7 +95,7 @@ class Row(Sequence[Any]):
         """
         parts = list(self._parts)
         for name, value in values.items():
-            number = self._number(name)
+            number = self._field_number(name)
             parts += [b"\xc0"] * (number + 1 - len(parts))
             parts[number] = encode(value)
         return Row(join(parts), self.names, self.layout)
@@ -136,7 +136,11 @@ def _is_same_value(one: Any, other: Any) -> bool:
 def decode(data: bytes) -> Any:
     """Decode one MessagePack value."""
     return msgpack.unpackb(
-        data, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=_extension, use_list=True
+        data,
+        strict_map_key=False,
+        unicode_errors="surrogateescape",
+        ext_hook=_decoded_extension,
+        use_list=True,
     )
 
 
@@ -149,11 +153,13 @@ def encode(value: Any) -> bytes:
         A tuple cannot contain a value of this type.
 
     """
-    data: bytes = msgpack.packb(value, default=_encoded, unicode_errors="surrogateescape", strict_types=False)
+    data: bytes = msgpack.packb(
+        value, default=_as_extension, unicode_errors="surrogateescape", strict_types=False
+    )
     return data
 
 
-def _extension(code: int, body: bytes) -> Any:
+def _decoded_extension(code: int, body: bytes) -> Any:
     if code == _DECIMAL:
         return decimals.read(msgpack.packb(msgpack.ExtType(code, body)), 0)
     if code == _UUID and len(body) == 16:
@@ -168,7 +174,7 @@ def _extension(code: int, body: bytes) -> Any:
     return msgpack.ExtType(code, body)
 
 
-def _encoded(value: Any) -> msgpack.ExtType:
+def _as_extension(value: Any) -> msgpack.ExtType:
     if isinstance(value, Decimal):
         extension: msgpack.ExtType = msgpack.unpackb(decimals.encode(value))
         return extension

@@ -17,13 +17,13 @@ from numba.extending import intrinsic
 
 from schemas.compiled import inlined, inner
 
-LONG = 64
-"""From this many bytes on, memcpy is faster than a loop over words."""
+MEMCPY_MIN_BYTES = 64
+"""Above this many bytes, memcpy is faster than a loop over words."""
 
-OVERWRITE = 64
+OVERWRITE_BYTES = 64
 """Number of bytes past the end that a kernel may overwrite."""
 
-CHUNK = 32
+CHUNK_BYTES = 32
 """Number of bytes that `copy_chunk` copies."""
 
 
@@ -111,16 +111,16 @@ move = _copier(cgutils.raw_memmove)
 
 @intrinsic
 def copy_chunk(typing_context: Any, target: Any, source: Any) -> Any:  # noqa: ARG001
-    """Copy `CHUNK` bytes; return a bit for each of them, set where the byte is above 0x7f."""
+    """Copy `CHUNK_BYTES` bytes; return a bit for each of them, set where the byte is above 0x7f."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        chunk = ir.VectorType(ir.IntType(8), CHUNK)
+        chunk = ir.VectorType(ir.IntType(8), CHUNK_BYTES)
         value = builder.load(builder.inttoptr(arguments[1], chunk.as_pointer()))
         value.align = 1
         stored = builder.store(value, builder.inttoptr(arguments[0], chunk.as_pointer()))
         stored.align = 1
-        zeros = ir.Constant(chunk, [ir.Constant(ir.IntType(8), 0)] * CHUNK)
-        high = builder.bitcast(builder.icmp_signed("<", value, zeros), ir.IntType(CHUNK))
+        zeros = ir.Constant(chunk, [ir.Constant(ir.IntType(8), 0)] * CHUNK_BYTES)
+        high = builder.bitcast(builder.icmp_signed("<", value, zeros), ir.IntType(CHUNK_BYTES))
         return builder.zext(high, ir.IntType(64))
 
     return types.int64(types.int64, types.int64), generate
@@ -149,7 +149,7 @@ def set_word(base: int, index: int, value: int) -> None:
 @inner
 def copy_over(target: Any, source: Any, size: Any) -> None:
     """Copy `size` bytes in words: up to 7 more are read after the source and written after the target."""
-    if size > LONG:
+    if size > MEMCPY_MIN_BYTES:
         copy(target, source, size)
         return
     for k in range(0, size, 8):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from schemas.compiled import entry, inlined, inner
 from udfs.buffers import flatten, null_mask
 from udfs.kernels.memory import address, load8, load32, load64
-from udfs.kernels.values import OVERREAD, Int
+from udfs.kernels.values import OVERREAD_BYTES, Int
 
 SEED = 42
 
@@ -144,7 +144,7 @@ def row_hashes(rows: pa.RecordBatch) -> pa.Array:
             values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
             hash_int_column(values, null_mask(column), hashes)
         else:
-            flat = flatten(column, OVERREAD)
+            flat = flatten(column, OVERREAD_BYTES)
             hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
     return pa.array(hashes)
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
 from schemas.layout import VARIANT_ARROW
-from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES
+from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES_ADVICE
 from udfs.kernels.keyed_hash import hash_seeds
-from udfs.kernels.memory import OVERWRITE
+from udfs.kernels.memory import OVERWRITE_BYTES
 from udfs.tuples.kernels import columns as words
 from udfs.tuples.kernels.variant import FRAMES_WORDS, GROWTH
 from udfs.tuples.kernels.variant_keys import (
@@ -121,7 +121,7 @@ class Columns:
             else (words.START, words.END, words.LIMIT)
         )
         used = int(line[end] - line[start])
-        grown = _allocate(size + OVERWRITE)
+        grown = _allocate(size + OVERWRITE_BYTES)
         if used:
             grown[:used] = self.contents[column, is_metadata][:used]
         self.contents[column, is_metadata] = grown
@@ -233,7 +233,7 @@ class Columns:
         start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
         size = line[end] - line[start]
         if size > OFFSET_MAX:
-            raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES)
+            raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES_ADVICE)
         return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
 
     def _variant(self, column: int, block: pa.Buffer) -> pa.Array:

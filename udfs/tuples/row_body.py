@@ -20,7 +20,7 @@ from schemas.compiled import entry
 from schemas.iproto import BodyKey
 from udfs.buffers import flatten, variable_array
 from udfs.kernels.memory import address
-from udfs.kernels.values import BAD, MAP, OVERREAD, UNSIGNED, head, skip
+from udfs.kernels.values import BAD, MAP, OVERREAD_BYTES, UNSIGNED, head, skip
 
 FOUND, DAMAGED = 0, 1
 """Codes of bodies."""
@@ -86,7 +86,7 @@ def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], 
         Keys of the body map (`schemas.iproto.BodyKey`).
 
     """
-    flat, rows = flatten(bodies, OVERREAD), len(bodies)
+    flat, rows = flatten(bodies, OVERREAD_BYTES), len(bodies)
     begins, ends = np.empty((len(keys), rows), np.int64), np.empty((len(keys), rows), np.int64)
     codes = np.empty(rows, np.int8)
     find_body_values(flat.data, flat.offsets, flat.nulls, np.array(keys, np.int64), begins, ends, codes)

@@ -22,9 +22,9 @@ from pyspark.sql import Column
 from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_format
-from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, indexes, texts_of_rows
-from udfs.kernels.memory import OVERWRITE
-from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD
+from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, index_per_row, texts_of_rows
+from udfs.kernels.memory import OVERWRITE_BYTES
+from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD_BYTES
 from udfs.tuples.columns import Columns, empty_columns
 from udfs.tuples.kernels.columns import (
     COLUMN_BYTES,
@@ -55,9 +55,9 @@ Statuses = NDArray[np.uint8]
 """The statuses of fields (`udfs.tuples.kernels.columns`), (columns, rows)."""
 
 
-def accepted(field_type: str, is_nullable: bool) -> int:
+def accepted_class_bits(field_type: str, is_nullable: bool) -> int:
     """Return the value classes that a field accepts, as bits; a nullable field also accepts nil and may be absent."""
-    bits = sum(1 << kind for kind in FIELD_TYPES[type_family(field_type)].values)
+    bits = sum(1 << kind for kind in FIELD_TYPES[type_family(field_type)].accepted_classes)
     return bits | (1 << NIL | 1 << ABSENT if is_nullable else 0)
 
 
@@ -101,7 +101,7 @@ def decoding_plan(layout: TableLayout) -> DecodingPlan:
             words.append(
                 column * COLUMN_BYTES << COLUMN_SHIFT
                 | storages[column] << STORAGE_SHIFT
-                | accepted(field.type, field.is_nullable)
+                | accepted_class_bits(field.type, field.is_nullable)
             )
         starts.append(len(words))
         lacking = sorted(set(columns) - {field.name for field in form})
@@ -116,7 +116,9 @@ def decoding_plan(layout: TableLayout) -> DecodingPlan:
     )
 
 
-def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int = 0) -> pa.StructArray:
+def decode_tuples(
+    tuples: pa.Array, layout: TableLayout, format_indexes: pa.Array | int = 0
+) -> pa.StructArray:
     """Return the typed columns of tuples.
 
     Parameters
@@ -125,7 +127,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
         MessagePack tuples; a null gives nulls, also in `_error`. May be a slice.
     layout : TableLayout
         The columns and the formats.
-    which : pyarrow.Int32Array or int
+    format_indexes : pyarrow.Int32Array or int
         Index in `layout.formats` of each tuple's format.
 
     Returns
@@ -134,7 +136,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
         Of `layout.decoded_schema()`; the struct itself is never null.
 
     """
-    return decode(tuples, decoding_plan(layout), which)
+    return decode(tuples, decoding_plan(layout), format_indexes)
 
 
 def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
@@ -144,16 +146,16 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
     """
     plan = decoding_plan(layout)
 
-    def decode_batch(tuples: pa.Array, which: pa.Array) -> pa.Array:
-        return decode(tuples, plan, which)
+    def decode_batch(tuples: pa.Array, format_indexes: pa.Array) -> pa.Array:
+        return decode(tuples, plan, format_indexes)
 
     return arrow_column_function(decode_batch, layout.decoded_schema())
 
 
-def decode(tuples: pa.Array, plan: DecodingPlan, which: pa.Array | int = 0) -> pa.StructArray:
+def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int = 0) -> pa.StructArray:
     """Decode tuples like `decode_tuples`, for callers that keep the plan of `decoding_plan`."""
-    flat = flatten(tuples, OVERREAD)
-    rows, formats = len(tuples), indexes(which, len(tuples))
+    flat = flatten(tuples, OVERREAD_BYTES)
+    rows, formats = len(tuples), index_per_row(format_indexes, len(tuples))
     columns, errors, counters = _walk_batch(flat, formats, plan)
     statuses = columns.statuses
     if counters[UNDECIDED_ROWS]:
@@ -209,7 +211,7 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
     undecided = (statuses == UNDECIDED) & walked
     for column in np.flatnonzero(undecided.any(axis=1)):
         rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
-        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8)
+        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE_BYTES, np.uint8)
         ends = np.zeros(len(rows) + 1, np.int32)
         decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
         for row, first, last in zip(rows, ends, ends[1:], strict=False):
@@ -224,12 +226,12 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
 
 
 def _errors(
-    plan: DecodingPlan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
+    plan: DecodingPlan, format_indexes: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
 ) -> pa.Array:
     """Return `_error`: why the tuple cannot be split into fields, or why each column in `faults` does not fit."""
     bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
-    numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
+    numbers = np.stack([*errors[:, rows], format_indexes[rows]], axis=1).astype(np.int32)
     keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T])
 
     def text(key: bytes) -> str:

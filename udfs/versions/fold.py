@@ -44,7 +44,7 @@ class RowChange(NamedTuple):
         The instance that made the change, and the number of the change there.
     timestamp : int or None
         Microseconds since 1970; None for a row without a usable time.
-    layout : int
+    format_index : int
         Index in `Fold`'s `formats` of the format that was valid at the row.
 
     """
@@ -56,7 +56,7 @@ class RowChange(NamedTuple):
     global_id: int
     lsn: int
     timestamp: int | None
-    layout: int = 0
+    format_index: int = 0
 
 
 RowValues = tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
@@ -77,7 +77,7 @@ class Version(NamedTuple):
         missing tuple and ends with its deletion.
     created : int or None
         Time of the life's insertion; None if deleted or unknown.
-    layout : int
+    format_index : int
         Index of the tuple's format in `Fold`'s `formats`.
 
     """
@@ -87,7 +87,7 @@ class Version(NamedTuple):
     lsn: int
     timestamp: int | None
     created: int | None
-    layout: int = 0
+    format_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ class Fault:
     reason: str
 
 
-TUPLE_LIMIT = 64 << 20
+TUPLE_LIMIT_BYTES = 64 << 20
 """Greatest size in bytes of a tuple after operations; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
 
-GROWTH = 16
+GROWTH_PER_OPERATION_BYTE = 16
 """Greatest growth of a tuple in bytes per byte of operations; decimals grow most. Nulls in gaps are counted apart."""
 
 
@@ -113,7 +113,7 @@ class Fold:
     Parameters
     ----------
     formats : sequence of TupleFormat
-        Indexed by a row's `layout`.
+        Indexed by a row's `format_index`.
     tuple_limit : int
         Greatest size in bytes of a tuple after operations.
 
@@ -132,10 +132,10 @@ class Fold:
 
     __slots__ = (
         *("_fields", "_formats", "_keys", "_limit", "_size_bound", "_tuple", "created", "faults"),
-        *("global_id", "is_changed", "is_present", "is_unfit", "layout", "lsn", "timestamp"),
+        *("global_id", "is_changed", "is_present", "is_unfit", "format_index", "lsn", "timestamp"),
     )
 
-    def __init__(self, formats: Sequence[TupleFormat], tuple_limit: int = TUPLE_LIMIT) -> None:
+    def __init__(self, formats: Sequence[TupleFormat], tuple_limit: int = TUPLE_LIMIT_BYTES) -> None:
         self._formats = formats
         self._keys = [frozenset(part.field for part in fmt.key) for fmt in formats]
         self._limit = self._size_bound = tuple_limit
@@ -145,7 +145,7 @@ class Fold:
     def start(self, base: Version | None, is_unfit: bool = False) -> None:
         """Begin with another key, whose version is `base`; None if the replicaset has never had the key."""
         known = base or Version(None, 0, 0, None, None)
-        self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
+        self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.format_index = known
         self._forget_fields()
         self.is_present, self.is_unfit = self._tuple is not None or is_unfit, is_unfit
         self.is_changed = False
@@ -159,7 +159,7 @@ class Fold:
         """
         if self._fields is not None and self._tuple is None:
             self._tuple = join(self._fields)
-        return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
+        return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.format_index)
 
     def apply(
         self,
@@ -181,7 +181,7 @@ class Fold:
             self._use_logged_tuple(row, new)
 
     def _apply(self, row: RowValues) -> None:
-        kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
+        kind, data, operations, index_base, global_id, lsn, timestamp, format_index = row
         if not self.is_present and kind in ("UPDATE", "DELETE"):
             return
         try:
@@ -190,19 +190,21 @@ class Fold:
                 self._forget_fields()
                 self.is_present = self.is_unfit = False
             elif kind in ("UPDATE", "UPSERT"):
-                if not self._apply_operations(kind, data, operations, index_base or 0, layout):
+                if not self._apply_operations(kind, data, operations, index_base or 0, format_index):
                     return
             elif kind in ("INSERT", "REPLACE"):
-                self._tuple, self.is_unfit = _required(kind, data), False
+                self._tuple, self.is_unfit = _required_bytes(kind, data), False
                 self._forget_fields()
             else:
                 raise UnsupportedError(f"a row of type {kind}, which does not change one key")
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
-        self._record_effect(kind, global_id, lsn, timestamp, layout)
+        self._record_effect(kind, global_id, lsn, timestamp, format_index)
 
-    def _record_effect(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
+    def _record_effect(
+        self, kind: str, global_id: int, lsn: int, timestamp: int | None, format_index: int
+    ) -> None:
         """Record a row that has an effect."""
         begins = not self.is_present and kind != "DELETE"
         # The time of a new life ignores the deletion before it, which is not known if a batch begins between the two.
@@ -211,7 +213,7 @@ class Fold:
             self.timestamp = timestamp
         if begins:
             self.is_present, self.created = True, timestamp
-        self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
+        self.global_id, self.lsn, self.format_index, self.is_changed = global_id, lsn, format_index, True
 
     def _use_logged_tuple(
         self,
@@ -219,7 +221,7 @@ class Fold:
         new: bytes,
     ) -> None:
         """Use the tuple that the server logged if the row gives another one, and report the difference."""
-        kind, _, _, _, global_id, lsn, timestamp, layout = row
+        kind, _, _, _, global_id, lsn, timestamp, format_index = row
         own = self.version.tuple if self.is_present and not self.is_unfit else None
         if own == new:
             return
@@ -228,7 +230,7 @@ class Fold:
             reason = self.faults.pop().reason
         text = f"{kind}: the result differs from the new tuple in the log, which is used instead: {reason}"
         self.faults.append(Fault(global_id, lsn, None, text))
-        self._record_effect(kind, global_id, lsn, timestamp, layout)
+        self._record_effect(kind, global_id, lsn, timestamp, format_index)
         self._tuple, self.is_unfit = new, False
         self._forget_fields()
 
@@ -239,23 +241,23 @@ class Fold:
         self.is_unfit = self.is_present = True
 
     def _apply_operations(
-        self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, layout: int
+        self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, format_index: int
     ) -> bool:
         """Apply operations to the tuple; return whether the row has an effect."""
         if self.is_unfit:
             raise UnsupportedError("the tuple is unknown, because an earlier row could not be applied")
         if operations is None and kind == "UPDATE":
             operations, data = data, None
-        fmt, operations = self._formats[layout], _required(kind, operations)
+        fmt, operations = self._formats[format_index], _required_bytes(kind, operations)
         if not self.is_present:
-            self._tuple = apply_upsert(None, _required(kind, data), operations, index_base, fmt)
+            self._tuple = apply_upsert(None, _required_bytes(kind, data), operations, index_base, fmt)
             self._forget_fields()
             return True
         if self._fields is None:
-            self._fields = split(_required(kind, self._tuple))
+            self._fields = split(_required_bytes(kind, self._tuple))
         fields = self._fields
         if not (fmt.checked and kind == "UPSERT"):
-            quick = quick_update(fields, operations, index_base, fmt.names, self._keys[layout])
+            quick = quick_update(fields, operations, index_base, fmt.names, self._keys[format_index])
             if quick is not None:
                 self._check_size(fields, sum(len(value) - len(fields[n]) for n, value in quick.items()))
                 for number, value in quick.items():
@@ -265,11 +267,11 @@ class Fold:
         if kind == "UPDATE":
             changed = updated_fields(fields, operations, index_base, fmt)
         else:
-            _required(kind, data)
+            _required_bytes(kind, data)
             changed = upserted_fields(fields, operations, index_base, fmt)
         if changed is fields:
             return False
-        self._size_bound += len(operations) * GROWTH + max(len(changed) - len(fields), 0)
+        self._size_bound += len(operations) * GROWTH_PER_OPERATION_BYTE + max(len(changed) - len(fields), 0)
         self._check_size(changed)
         self._fields, self._tuple = changed, None
         return True
@@ -278,24 +280,24 @@ class Fold:
         """Forget the list of fields, because `_tuple` has another tuple now."""
         self._fields, self._size_bound = None, self._limit
 
-    def _check_size(self, fields: list[bytes], more: int = 0) -> None:
-        """Raise if the fields and `more` bytes exceed the limit; sizes are summed only if they may exceed it."""
-        self._size_bound += more
+    def _check_size(self, fields: list[bytes], growth: int = 0) -> None:
+        """Raise if the fields and `growth` bytes exceed the limit; sizes are summed only if they may exceed it."""
+        self._size_bound += growth
         if self._size_bound <= self._limit:
             return
-        self._size_bound = sum(map(len, fields)) + more
+        self._size_bound = sum(map(len, fields)) + growth
         if self._size_bound > self._limit:
             raise TupleError(
                 f"operations make a tuple of {self._size_bound} bytes, where max_tuple_bytes is {self._limit}"
             )
 
 
-def _difference(own: bytes | None, new: bytes) -> str:
-    """Return how the tuple `own` differs from the tuple `new` that the server logged."""
-    if own is None:
+def _difference(computed: bytes | None, new: bytes) -> str:
+    """Return how the tuple `computed` differs from the tuple `new` that the server logged."""
+    if computed is None:
         return "there is no tuple here"
     try:
-        mine, theirs = split(own), split(new)
+        mine, theirs = split(computed), split(new)
     except TupleError as error:
         return error.reason
     index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
@@ -304,7 +306,7 @@ def _difference(own: bytes | None, new: bytes) -> str:
     return f"field {index + 1} is {mine[index].hex()} here, {theirs[index].hex()} there"
 
 
-def _required(kind: str, value: bytes | None) -> bytes:
+def _required_bytes(kind: str, value: bytes | None) -> bytes:
     if value is None:
         raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
     return value

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from schemas.compiled import entry, inner
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
-from udfs.keys.kernels.canonical import GROWTH, HEADER_MAX, put_array, put_part
+from udfs.keys.kernels.canonical import HEADER_MAX_BYTES, PART_GROWTH_BYTES, put_array, put_part
 
 OK = 0
 NOT_MSGPACK = 1
@@ -83,7 +83,10 @@ def _find_in_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
 
 @inner
 def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
-    """Return where the value is to which the steps first..last lead; -1: broken tuple, -2: it lacks the value."""
+    """Follow a path, the steps `first` to `last` (excluded), from the value at `pos`.
+
+    Return where the value at its end is; -1 if the tuple is broken, -2 if it lacks the value.
+    """
     for k in range(first, last):
         if pos >= end:
             return -1
@@ -142,7 +145,7 @@ def _write_key(
     if not whole:
         last = first + count
     fields, start, number = pos, pos, 0
-    if target + HEADER_MAX > limit:
+    if target + HEADER_MAX_BYTES > limit:
         return target, NO_ROOM, 0, ABSENT
     target = put_array(target, last - first)
     for part in range(first, last):
@@ -167,9 +170,9 @@ def _write_key(
         kind, argument, after = head(start, end) if start < end else (BAD, np.int64(0), start)
         if not parts.accepts[part] >> kind & 1:
             return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
-        # A canonical part is at most `GROWTH` bytes longer than the part.
+        # A canonical part is at most `PART_GROWTH_BYTES` bytes longer than the part.
         size = after - start + (argument if kind >= STRING else 0)
-        if target + size + GROWTH > limit:
+        if target + size + PART_GROWTH_BYTES > limit:
             return target, NO_ROOM, part - first, kind
         target = put_part(target, parts.compares[part], start, end)[0]
         if target < 0:
@@ -183,7 +186,7 @@ def write_keys(
     offsets: Any,
     nulls: Any,
     row_kinds: Any,
-    which: Any,
+    definition_indexes: Any,
     parts: Parts,
     out: Any,
     ends: Any,
@@ -197,7 +200,7 @@ def write_keys(
         The rows (`udfs.buffers.BinaryBuffers`).
     row_kinds : uint8 array, (rows,)
         Kind of each row: `KEY`, `TUPLE` or `PREFIX`.
-    which : int32 array, (rows,)
+    definition_indexes : int32 array, (rows,)
         Index of each row's key definition.
     parts : Parts
         All key definitions.
@@ -215,7 +218,7 @@ def write_keys(
         ends[row + 1] = target - begin
         if nulls[row]:
             continue
-        index = which[row]
+        index = definition_indexes[row]
         if index < 0 or index >= len(parts.starts) - 1 or parts.starts[index] == parts.starts[index + 1]:
             errors[0, row] = NO_DEFINITION
             errors[1, row] = index

@@ -109,9 +109,10 @@ def find_hits(
     hit_rows: Any,
     hit_keys: Any,
 ) -> Int:
-    """Find the DELETE_RANGEs that may delete a version: after each row of a key, the first that contains the key.
+    """Find the DELETE_RANGEs that may delete a version, as pairs (row of the range, number of the key).
 
-    For a key that has a version before the first row, the first range that contains the key is found, too.
+    After each row of a key this is the first range that contains the key. For a key that has a version before the first
+    row, it is also the first range of all that contains the key.
 
     Parameters
     ----------
@@ -158,8 +159,8 @@ NO_RANGE = -1
 
 
 @inner
-def _is_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
-    """Return whether the bytes at one address are less than those at another."""
+def _are_bytes_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
+    """Return whether the bytes at the address `one` sort before those at the address `other`."""
     for at in range(min(one_size, other_size)):
         left, right = load8(one + at), load8(other + at)
         if left != right:
@@ -210,7 +211,9 @@ def find_ranges(
         while low < high:
             middle = (low + high) >> 1
             bound = bounds + bound_offsets[middle]
-            if _is_less(begin, size, bound, np.int64(bound_offsets[middle + 1] - bound_offsets[middle])):
+            if _are_bytes_less(
+                begin, size, bound, np.int64(bound_offsets[middle + 1] - bound_offsets[middle])
+            ):
                 high = middle
             else:
                 low = middle + 1

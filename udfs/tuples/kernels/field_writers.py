@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inlined, inner
-from udfs.kernels.decimals import POWERS, U64, multiply, read_decimal, rescale
+from udfs.kernels.decimals import POWERS_OF_TEN, U64, multiply_int128, read_decimal, to_scaled_int128
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
 from udfs.kernels.memory import (
-    CHUNK,
+    CHUNK_BYTES,
     copy,
     copy_chunk,
     copy_over,
@@ -33,10 +33,10 @@ from udfs.kernels.values import (
     DOUBLE,
     FLOAT,
     INTEGER,
-    MAX_SECONDS,
-    MIN_SECONDS,
     NIL,
     STRING,
+    TIMESTAMP_MAX_SECONDS,
+    TIMESTAMP_MIN_SECONDS,
     UNSIGNED_BIG,
     Int,
     head,
@@ -169,14 +169,14 @@ def _put_fixed(storage: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
         return FITS
     if storage == DECIMALS:
         number = read_decimal(pos, argument)
-        upper, lower, fits = rescale(number, word(column, SCALE))
+        upper, lower, fits = to_scaled_int128(number, word(column, SCALE))
         store64(start + 16 * row, np.int64(lower))
         store64(start + 16 * row + 8, np.int64(upper))
         return FITS if fits else (TOO_MANY_DIGITS if number[4] else INVALID)
     seconds, nanoseconds, valid = read_datetime(pos, argument)
     if not valid:
         return INVALID
-    if seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+    if seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return OUT_OF_RANGE
     store64(start + 8 * row, seconds * 1000000 + nanoseconds // 1000)
     return FITS if nanoseconds % 1000 == 0 else INEXACT
@@ -344,11 +344,11 @@ def quick_boolean(pos: Int, column: Int, row: Int) -> Int:
 def _copy_or_bytes(target: Int, pos: Int, size: Int) -> Int:
     """Copy bytes in chunks; return 0 if all are below 0x80, so that they are ASCII."""
     high = np.int64(0)
-    while size > CHUNK:
+    while size > CHUNK_BYTES:
         high |= copy_chunk(target, pos)
-        target += CHUNK
-        pos += CHUNK
-        size -= CHUNK
+        target += CHUNK_BYTES
+        pos += CHUNK_BYTES
+        size -= CHUNK_BYTES
     return high | copy_chunk(target, pos) & ((1 << size) - 1)
 
 
@@ -398,7 +398,7 @@ def quick_timestamp(pos: Int, column: Int, row: Int) -> Int:
     microseconds = nanoseconds // 1000
     if microseconds * 1000 != nanoseconds or nanoseconds >= 1000000000:
         return 0
-    if seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+    if seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return 0
     store64(word(column, START) + 8 * row, seconds * 1000000 + microseconds)
     return after
@@ -438,7 +438,7 @@ def quick_decimal(pos: Int, column: Int, row: Int) -> Int:
     carries = (digits + sixes ^ digits ^ sixes) & np.uint64(0x1111111111111110)
     if sign <= 9 or carries != _ZERO:
         return 0
-    upper, lower = multiply(_ZERO, _packed_digits(digits), POWERS[power])
+    upper, lower = multiply_int128(_ZERO, _packed_digits(digits), POWERS_OF_TEN[power])
     if sign in (0x0B, 0x0D):
         lower = ~lower + _ONE
         upper = ~upper + (_ONE if lower == _ZERO else _ZERO)

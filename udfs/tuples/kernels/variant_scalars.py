@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import inner
-from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
+from udfs.kernels.decimals import count_digits, integer_to_decimal, read_decimal, to_int128
 from udfs.kernels.memory import copy, copy_over, store8, store64
 from udfs.kernels.values import (
     BINARY,
@@ -24,10 +24,10 @@ from udfs.kernels.values import (
     FLOAT,
     INTEGER,
     INTERVAL,
-    MAX_SECONDS,
-    MIN_SECONDS,
     NIL,
     STRING,
+    TIMESTAMP_MAX_SECONDS,
+    TIMESTAMP_MIN_SECONDS,
     UNSIGNED,
     UNSIGNED_BIG,
     UUID,
@@ -111,7 +111,7 @@ def put_decimal(target: Int, number: Any) -> Int:
     if not valid or exponent < -38 or digits + exponent > 38:
         return -1
     scale, power = max(-exponent, 0), max(exponent, 0)
-    upper, lower = to_binary(high, low, power if digits > 0 else 0, negative)
+    upper, lower = to_int128(high, low, power if digits > 0 else 0, negative)
     digits += power
     if digits <= 9 and scale <= 9:
         header, size = V_DECIMAL4, 4
@@ -131,7 +131,7 @@ def put_decimal(target: Int, number: Any) -> Int:
 def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
     """Write a datetime as a timestamp; return (-1, FITS) if a timestamp cannot have it."""
     seconds, nanoseconds, valid = read_datetime(pos, size)
-    if not valid or seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+    if not valid or seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return -1, FITS
     store8(target, V_TIMESTAMP)
     store64(target + 1, seconds * 1000000 + nanoseconds // 1000)
@@ -183,7 +183,7 @@ def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> t
         store64(target + 1, argument)
         return target + 9, FITS
     if kind == UNSIGNED_BIG:
-        return put_decimal(target, integer_parts(kind, argument)), FITS
+        return put_decimal(target, integer_to_decimal(kind, argument)), FITS
     if kind == BINARY:
         return put_binary(target, pos, argument), FITS
     after, status = _put_extension(target, kind, pos, argument)

@@ -154,7 +154,7 @@ def walk(
     Parameters
     ----------
     data : uint8 array
-        The tuples' bytes; `OVERREAD` more can be read after the last.
+        The tuples' bytes; `OVERREAD_BYTES` more can be read after the last.
     offsets : int32 array
         Where each tuple starts in `data`, and where the last ends.
     nulls : uint8 array

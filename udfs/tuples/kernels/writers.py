@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import entry, inner
-from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
+from udfs.kernels.decimals import POWERS_OF_TEN, TEN, U64, count_digits, read_decimal
 from udfs.kernels.memory import address, load8, store8, store64
 from udfs.kernels.values import INTEGER, UNSIGNED, Int, head
 
@@ -59,7 +59,7 @@ def write_uuid(target: Int, pos: Int) -> Int:
 def write_digits(target: Int, value: U64, digits: Int) -> Int:
     """Write the last `digits` decimal digits of a number."""
     for k in range(digits - 1, -1, -1):
-        store8(target, np.int64(value // POWERS[k] % TEN) + 48)
+        store8(target, np.int64(value // POWERS_OF_TEN[k] % TEN) + 48)
         target += 1
     return target
 
@@ -78,7 +78,7 @@ def write_integer(target: Int, value: Int) -> Int:
 def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
     """Write the digits of a coefficient from number `first - 1` down to `last`; the last digit has the number 0."""
     for k in range(first - 1, last - 1, -1):
-        part = number[0] // POWERS[k - 19] if k >= 19 else number[1] // POWERS[k]
+        part = number[0] // POWERS_OF_TEN[k - 19] if k >= 19 else number[1] // POWERS_OF_TEN[k]
         store8(target, np.int64(part % TEN) + 48)
         target += 1
     return target
