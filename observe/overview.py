@@ -19,7 +19,7 @@ from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, refusal_reason
 from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
-from udfs.rid.value import EMPTY, Rid
+from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse.gaps import open_gaps
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation, location_of
@@ -65,7 +65,7 @@ def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOv
     found = compare_warehouses(ours, theirs)
     behind = (ours.epoch or 0) - (theirs.epoch or 0)
     is_copy = found.verdict is Verdict.SAME or found.target == "b"
-    if theirs.node.rid.incoming != EMPTY:
+    if theirs.node.rid.incoming != EMPTY_ULID:
         return StandbyOverview(standby.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
     if is_copy and theirs.node.rid.primary:
         return StandbyOverview(standby.root, False, "is a primary, too")

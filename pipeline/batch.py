@@ -42,7 +42,7 @@ from pipeline.write.prepare import Prepared, prepare_tables
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
+from udfs.remap.cluster_replace import Cluster, IncomingMember, replace_all
 from warehouse import applier_map, cluster
 from warehouse.commits import TableFile
 from warehouse.gaps import KEY
@@ -215,7 +215,7 @@ class BatchWriter:
         planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
         return planner.plan(executor, segments, log_stream, healing)
 
-    def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
+    def _allocate(self, incoming: Sequence[IncomingMember]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
         _, changes = replace_all(table, incoming, "")
         if changes:

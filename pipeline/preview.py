@@ -35,7 +35,7 @@ from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
+from udfs.remap.cluster_replace import Cluster, IncomingMember, replace_all
 from warehouse import cluster, requests
 from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
@@ -167,7 +167,7 @@ def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
     return _allocate_in_memory(known, ()) if known.allocation == "counter" else known
 
 
-def _allocate_in_memory(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
+def _allocate_in_memory(table: Cluster, incoming: Sequence[IncomingMember]) -> Cluster:
     return replace_all(table, incoming, str(uuids.uuid4()))[0]
 
 

@@ -18,8 +18,8 @@ from schemas.space import INDEXES_MAX, KeyPart, Space, faulty_space, space_of_ro
 from schemas.system_tuples import unpacked
 from sources.xlog.reader.plain_rows import PlainRow
 from udfs.before_replace.row import decode
-from udfs.operations.msgpack_walk import split
-from udfs.operations.tuple_format import Step, format_of, steps
+from udfs.operations.msgpack_walk import split_tuple
+from udfs.operations.tuple_format import Step, format_of, steps_of_part
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
@@ -79,7 +79,7 @@ class LoggedSpace:
     @cached_property
     def _paths(self) -> tuple[tuple[Step, ...], ...]:
         """The path in a tuple to each part of the primary key."""
-        return tuple(steps(part.field, part.path) for part in self.space.primary_key)
+        return tuple(steps_of_part(part.field, part.path) for part in self.space.primary_key)
 
     def values_of(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
         """Return the values of a row's key; None if the row has neither key nor tuple, or the space has no index.
@@ -115,7 +115,7 @@ class LoggedSpace:
             or all(part.type != "unsigned" or part.path for part in parts)
         ):
             return tuple(map(comparable, values))
-        fields = split(key or tuple_ or b"")
+        fields = split_tuple(key or tuple_ or b"")
         indices = range(len(parts)) if key is not None else [part.field for part in parts]
         return tuple(
             fields[index] if part.type == "unsigned" and not part.path else comparable(value)

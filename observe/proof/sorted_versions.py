@@ -20,7 +20,7 @@ from schemas.space import Space
 from udfs.buffers import flatten
 from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
-from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
+from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, key_plan
 from udfs.keys.row_hash import SEED, hash_bytes_column
 
 _MODULUS = 1 << 64
@@ -54,7 +54,7 @@ class SpaceKeys:
             A tuple has no key.
 
         """
-        result = canonical_keys_by(tuples, self.plan)
+        result = canonical_keys_with_plan(tuples, self.plan)
         keys, errors = result.field(0), result.field(1)
         if keys.null_count:
             raise TupleError(f"a tuple has no key: {errors.drop_null()[0].as_py()}")

@@ -57,13 +57,13 @@ from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of
-from udfs.remap.cluster_replace import Cluster, Incoming, Member
+from udfs.remap.cluster_replace import Cluster, IncomingMember, Member
 from udfs.versions.fold import TUPLE_LIMIT_BYTES
 from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)
 
-Allocator = Callable[[Sequence[Incoming]], Cluster]
+Allocator = Callable[[Sequence[IncomingMember]], Cluster]
 """Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
 
 FIRST_RELEASE_WITH_SYNC_FLAGS = (2, 8, 1)

@@ -37,7 +37,7 @@ from schemas.vshard import (
     shard_field,
 )
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import names_only
+from udfs.operations.tuple_format import format_of_names
 
 if TYPE_CHECKING:
     from pipeline.plan.control import ControlChanges, SpaceDefinition
@@ -240,10 +240,10 @@ def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow
         return (
             None
             if old is None
-            else apply_update(old, row.operations, row.index_base, names_only(BUCKET_FIELDS))
+            else apply_update(old, row.operations, row.index_base, format_of_names(BUCKET_FIELDS))
         )
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
-        return apply_upsert(old, row.tuple, row.operations, row.index_base, names_only(BUCKET_FIELDS))
+        return apply_upsert(old, row.tuple, row.operations, row.index_base, format_of_names(BUCKET_FIELDS))
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 

@@ -23,7 +23,7 @@ from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
-from udfs.keys.keys import canonical_keys_by
+from udfs.keys.keys import canonical_keys_with_plan
 from udfs.versions.kernels.lives import NO_ROW, NO_TIME, NONE, OPERATION, PRESENT, UNFIT, reduce_rows
 
 Int8s = NDArray[np.int8]
@@ -331,7 +331,7 @@ class _Reduction:
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
         tuples = self._tuples_at(versions.tuples[moved])
-        found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
+        found = canonical_keys_with_plan(tuples, plan.meanings.keys, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
             self._add_lost(moved, keys, errors)

@@ -294,14 +294,14 @@ def _with_versions(
     _, partitions = np.unique(pairs, return_inverse=True)
     groups = group(partitions.astype(np.int32), as_array(both["key"]))
     is_row = as_array(both["is_row"]).to_numpy(zero_copy_only=False)
-    order = np.lexsort((epochs, is_row, groups.ids))
-    last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
+    order = np.lexsort((epochs, is_row, groups.group_numbers))
+    last = np.append(groups.group_numbers[order][1:] != groups.group_numbers[order][:-1], True)
     chosen = order[last]
     in_versions = np.zeros(len(groups), np.bool_)
-    in_versions[groups.ids[~is_row]] = True
+    in_versions[groups.group_numbers[~is_row]] = True
     chosen = chosen[both["state"].to_numpy()[chosen] != NONE]
     index = BASE_VERSIONS.get_field_index("in_versions")
-    marks = pa.array(in_versions[groups.ids[chosen]])
+    marks = pa.array(in_versions[groups.group_numbers[chosen]])
     return both.take(pa.array(chosen)).set_column(index, "in_versions", marks)
 
 

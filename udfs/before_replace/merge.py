@@ -13,7 +13,7 @@ from schemas.errors import TupleError
 from udfs.before_replace.policy import Candidate, Formats
 from udfs.operations import arithmetic
 from udfs.operations.arithmetic import AS_INTEGER, Number
-from udfs.operations.msgpack_walk import KIND, NIL, join, split
+from udfs.operations.msgpack_walk import KIND, NIL, join_tuple, split_tuple
 from udfs.operations.scalars.addition import add
 from udfs.operations.update_rules import LATEST
 
@@ -23,7 +23,7 @@ _NIL = b"\xc0"
 def field_bytes(candidate: Candidate, formats: Formats, name: str) -> bytes | None:
     """Return a field's MessagePack; None if the version has no such field or it is nil."""
     number = formats.field_number(candidate.format_index, name)
-    parts = split(candidate.tuple) if candidate.tuple is not None else []
+    parts = split_tuple(candidate.tuple) if candidate.tuple is not None else []
     if number < 0 or number >= len(parts) or KIND[parts[number][0]] == NIL:
         return None
     return parts[number]
@@ -36,14 +36,14 @@ def with_fields(candidate: Candidate, formats: Formats, values: Mapping[str, byt
     """
     if candidate.tuple is None:
         raise TupleError("a deleted version has no fields")
-    parts = split(candidate.tuple)
+    parts = split_tuple(candidate.tuple)
     for name, value in values.items():
         number = formats.field_number(candidate.format_index, name)
         if number < 0 or (value is None and number >= len(parts)):
             continue
         parts += [_NIL] * (number + 1 - len(parts))
         parts[number] = value if value is not None else _NIL
-    return join(parts)
+    return join_tuple(parts)
 
 
 def merge_fields(

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgpack
 
 from udfs.operations import decimals
-from udfs.operations.msgpack_walk import join, split
+from udfs.operations.msgpack_walk import join_tuple, split_tuple
 
 _DECIMAL, _UUID, _DATETIME = 1, 2, 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ class Row(Sequence[Any]):
 
     def __init__(self, data: bytes, names: tuple[str, ...], layout: int = 0) -> None:
         self.data, self.names, self.layout = data, names, layout
-        self._parts = split(data)
+        self._parts = split_tuple(data)
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -98,7 +98,7 @@ class Row(Sequence[Any]):
             number = self._field_number(name)
             parts += [b"\xc0"] * (number + 1 - len(parts))
             parts[number] = encode(value)
-        return Row(join(parts), self.names, self.layout)
+        return Row(join_tuple(parts), self.names, self.layout)
 
     def with_values(self, values: Sequence[Any]) -> Row:
         """Return a tuple of the same format with `values` as all of its fields; unchanged values keep their bytes."""
@@ -106,7 +106,7 @@ class Row(Sequence[Any]):
             self._parts[i] if i < len(self._parts) and _is_same_value(self[i], value) else encode(value)
             for i, value in enumerate(values)
         ]
-        return Row(join(parts), self.names, self.layout)
+        return Row(join_tuple(parts), self.names, self.layout)
 
 
 def have_same_positions(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -124,9 +124,9 @@ def in_format(row: Row, names: Sequence[str]) -> bytes:
     """
     if have_same_positions(row.names, names):
         return row.data
-    named = dict(zip(row.names, split(row.data), strict=False))
+    named = dict(zip(row.names, split_tuple(row.data), strict=False))
     count = max((index for index, name in enumerate(names, start=1) if name in named), default=0)
-    return join([named.get(name, b"\xc0") for name in names[:count]])
+    return join_tuple([named.get(name, b"\xc0") for name in names[:count]])
 
 
 def _is_same_value(one: Any, other: Any) -> bool:

@@ -194,7 +194,7 @@ def _flag_per_row(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
     return np.array(flag.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
-def canonical_keys_by(
+def canonical_keys_with_plan(
     data: pa.Array, plan: KeyPlan, space_indexes: pa.Array | int = 0, from_tuple: pa.Array | bool = True
 ) -> pa.StructArray:
     """Return canonical keys like `canonical_keys`, for callers that keep the plan of `key_plan`."""
@@ -202,7 +202,7 @@ def canonical_keys_by(
 
 
 def canonical_prefixes(data: pa.Array, plan: KeyPlan, space_indexes: pa.Array | int = 0) -> pa.StructArray:
-    """Return the canonical form of prefixes (arrays of the first parts of keys), otherwise like `canonical_keys_by`."""
+    """Return the canonical form of prefixes: arrays of the first parts of keys. See `canonical_keys_with_plan`."""
     return _keys_of_rows(data, plan, space_indexes, np.full(len(data), PREFIX, np.uint8))
 
 
@@ -266,7 +266,7 @@ def canonical_keys(
         As in `key_plan`.
 
     """
-    return canonical_keys_by(data, key_plan(spaces), space_indexes, from_tuple)
+    return canonical_keys_with_plan(data, key_plan(spaces), space_indexes, from_tuple)
 
 
 def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], Column]:
@@ -277,6 +277,6 @@ def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], C
     plan = key_plan(spaces)
 
     def keys_of_batch(data: pa.Array, space_indexes: pa.Array, from_tuple: pa.Array) -> pa.Array:
-        return canonical_keys_by(data, plan, space_indexes, from_tuple)
+        return canonical_keys_with_plan(data, plan, space_indexes, from_tuple)
 
     return arrow_column_function(keys_of_batch, KEY_SPARK)

@@ -43,13 +43,13 @@ from udfs.tuples.kernels.walk import (
     BAD_ROWS,
     COUNTERS,
     INEXACT_ROWS,
-    NO_LAYOUT,
+    NO_FORMAT,
     NOT_ARRAY,
-    TRAILING,
+    TRAILING_BYTES,
     UNDECIDED_ROWS,
     walk,
 )
-from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, decimal_texts
+from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, write_decimal_texts
 
 Statuses = NDArray[np.uint8]
 """The statuses of fields (`udfs.tuples.kernels.columns`), (columns, rows)."""
@@ -87,7 +87,7 @@ class DecodingPlan:
 def decoding_plan(layout: TableLayout) -> DecodingPlan:
     """Return the plan for the tuples of a table.
 
-    It raises like `schemas.layout.union_fields` and `schemas.layout.column_storage`.
+    The errors are those of `schemas.layout.check_format` and `schemas.layout.column_storage`.
     """
     for form in layout.formats:
         check_format(layout.space, (field.name for field in form))
@@ -163,12 +163,12 @@ def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int 
         counters[:] = rows
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
-        arrays.append(_inexact(plan, statuses, errors[0] == 0))
+        arrays.append(_inexact_names(plan, statuses, errors[0] == 0))
     else:
         arrays.append(pa.nulls(rows, pa.string()))
     if counters[BAD_ROWS]:
         faults = np.where((statuses > INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
-        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
+        arrays += [_misfit_names(plan, faults), _error_texts(plan, formats, errors, faults)]
     else:
         arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
     return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
@@ -190,7 +190,7 @@ def _walk_batch(
     while row < rows:
         row = walk(
             *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
-            *(columns.table, errors, counters, row),
+            *(columns.column_words, errors, counters, row),
         )
         repeats = repeats + 1 if row == before else 0
         if repeats > len(columns.storages):
@@ -213,7 +213,7 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
         rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
         content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE_BYTES, np.uint8)
         ends = np.zeros(len(rows) + 1, np.int32)
-        decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
+        write_decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
         for row, first, last in zip(rows, ends, ends[1:], strict=False):
             exact = decimal.Decimal(content[first:last].tobytes().decode())
             doubles[row] = float(exact)
@@ -225,7 +225,7 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
         columns.set_null(int(column), rows[statuses[column, rows] == OUT_OF_RANGE])
 
 
-def _errors(
+def _error_texts(
     plan: DecodingPlan, format_indexes: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
 ) -> pa.Array:
     """Return `_error`: why the tuple cannot be split into fields, or why each column in `faults` does not fit."""
@@ -244,7 +244,7 @@ def _errors(
     return texts_of_rows(keys, rows, len(bad), text)
 
 
-def _misfits(plan: DecodingPlan, faults: Statuses) -> pa.Array:
+def _misfit_names(plan: DecodingPlan, faults: Statuses) -> pa.Array:
     """Return `_misfits`: the names of the columns that do not fit, in order; null if all fit."""
     misfit = faults.T != 0
     counts = misfit.sum(axis=1)
@@ -258,7 +258,7 @@ def _misfits(plan: DecodingPlan, faults: Statuses) -> pa.Array:
     )
 
 
-def _inexact(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) -> pa.Array:
+def _inexact_names(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) -> pa.Array:
     """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field.
 
     `walked` says which tuples could be split into fields.
@@ -277,11 +277,11 @@ def _inexact(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) 
 
 def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
     """Return why a tuple cannot be split into fields; fields are counted from 1, as in Tarantool's messages."""
-    if code == NO_LAYOUT:
+    if code == NO_FORMAT:
         return f"there is no format with index {format_index}"
     if code == NOT_ARRAY:
         return f"the tuple is not an array: {CLASS_NAMES[kind]} found"
-    if code == TRAILING:
+    if code == TRAILING_BYTES:
         return "bytes follow the end of the tuple"
     return f"the tuple is not MessagePack at field {position + 1}"
 

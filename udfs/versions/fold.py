@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
-from udfs.operations.msgpack_walk import INVALID_MSGPACK, join, split
+from udfs.operations.msgpack_walk import ER_INVALID_MSGPACK, join_tuple, split_tuple
 from udfs.operations.operations import apply_upsert, quick_update, updated_fields, upserted_fields
 from udfs.operations.tuple_format import TupleFormat
 
@@ -137,7 +137,7 @@ class Fold:
 
     def __init__(self, formats: Sequence[TupleFormat], tuple_limit: int = TUPLE_LIMIT_BYTES) -> None:
         self._formats = formats
-        self._keys = [frozenset(part.field for part in fmt.key) for fmt in formats]
+        self._keys = [frozenset(part.field for part in fmt.primary_key) for fmt in formats]
         self._limit = self._size_bound = tuple_limit
         self._fields: list[bytes] | None = None
         self.start(None)
@@ -158,7 +158,7 @@ class Fold:
         Its tuple is None if the key has no tuple. If the tuple is unknown, it is the last known one.
         """
         if self._fields is not None and self._tuple is None:
-            self._tuple = join(self._fields)
+            self._tuple = join_tuple(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.format_index)
 
     def apply(
@@ -254,10 +254,10 @@ class Fold:
             self._forget_fields()
             return True
         if self._fields is None:
-            self._fields = split(_required_bytes(kind, self._tuple))
+            self._fields = split_tuple(_required_bytes(kind, self._tuple))
         fields = self._fields
-        if not (fmt.checked and kind == "UPSERT"):
-            quick = quick_update(fields, operations, index_base, fmt.names, self._keys[format_index])
+        if not (fmt.checked_fields and kind == "UPSERT"):
+            quick = quick_update(fields, operations, index_base, fmt.number_by_name, self._keys[format_index])
             if quick is not None:
                 self._check_size(fields, sum(len(value) - len(fields[n]) for n, value in quick.items()))
                 for number, value in quick.items():
@@ -297,7 +297,7 @@ def _difference(computed: bytes | None, new: bytes) -> str:
     if computed is None:
         return "there is no tuple here"
     try:
-        mine, theirs = split(computed), split(new)
+        mine, theirs = split_tuple(computed), split_tuple(new)
     except TupleError as error:
         return error.reason
     index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
@@ -308,5 +308,5 @@ def _difference(computed: bytes | None, new: bytes) -> str:
 
 def _required_bytes(kind: str, value: bytes | None) -> bytes:
     if value is None:
-        raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
+        raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=ER_INVALID_MSGPACK)
     return value

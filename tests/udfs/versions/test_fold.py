@@ -20,8 +20,8 @@ from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_rules import rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
-FORMAT = TupleFormat({b"id": 0, b"n": 1}, key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
-RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, key=(KeyPart(0, "unsigned"),))
+FORMAT = TupleFormat({b"id": 0, b"n": 1}, primary_key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
+RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, primary_key=(KeyPart(0, "unsigned"),))
 ONE, TWO = 100, 200
 """Global ids."""
 

@@ -53,7 +53,7 @@ _ZERO = np.uint64(0)
 
 
 @inner
-def store(target: Int, value: Int, size: Int) -> None:
+def store_little(target: Int, value: Int, size: Int) -> None:
     """Store the low `size` bytes of a value, little-endian."""
     if size == 1:
         store8(target, value)
@@ -85,20 +85,20 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
         store8(target, size << 2 | V_SHORT_STRING)
         copy_over(target + 1, pos, size)
         return target + 1 + size
-    return _put_long(target, V_LONG_STRING, pos, size)
+    return _put_sized(target, V_LONG_STRING, pos, size)
 
 
 @inner
 def put_binary(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes as a binary value."""
-    return _put_long(target, V_BINARY, pos, size)
+    return _put_sized(target, V_BINARY, pos, size)
 
 
 @inner
-def _put_long(target: Int, form: Int, pos: Int, size: Int) -> Int:
-    """Write a string or bytes with a size of four bytes; `form` is the first byte."""
-    store8(target, form)
-    store(target + 1, size, 4)
+def _put_sized(target: Int, header: Int, pos: Int, size: Int) -> Int:
+    """Write a string or bytes with a size of four bytes; `header` is the first byte."""
+    store8(target, header)
+    store_little(target + 1, size, 4)
     copy(target + 5, pos, size)
     return target + 5 + size
 
@@ -121,7 +121,7 @@ def put_decimal(target: Int, number: Any) -> Int:
         header, size = V_DECIMAL16, 16
     store8(target, header)
     store8(target + 1, scale)
-    store(target + 2, np.int64(lower), min(size, 8))
+    store_little(target + 2, np.int64(lower), min(size, 8))
     if size == 16:
         store64(target + 10, np.int64(upper))
     return target + 2 + size
@@ -129,7 +129,7 @@ def put_decimal(target: Int, number: Any) -> Int:
 
 @inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
-    """Write a datetime as a timestamp; return (-1, FITS) if a timestamp cannot have it."""
+    """Write a datetime as a timestamp; return (-1, FITS) for a datetime that Spark's timestamp cannot have."""
     seconds, nanoseconds, valid = read_datetime(pos, size)
     if not valid or seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return -1, FITS
@@ -153,7 +153,7 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, In
         return -1, FITS
     after = write_interval(target + 5, amounts)
     store8(target, V_LONG_STRING)
-    store(target + 1, after - target - 5, 4)
+    store_little(target + 1, after - target - 5, 4)
     return after, FITS
 
 
