@@ -42,7 +42,7 @@ from pipeline.write.prepare import Prepared, prepare_tables
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from udfs.remap.cluster_replace import Cluster, IncomingMember, replace_all
+from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse import applier_map, cluster
 from warehouse.commits import TableFile
 from warehouse.gaps import KEY
@@ -217,7 +217,7 @@ class BatchWriter:
 
     def _allocate(self, incoming: Sequence[IncomingMember]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
-        _, changes = replace_all(table, incoming, "")
+        _, changes = apply_incoming(table, incoming, "")
         if changes:
             self._lock.check()
             table = cluster.allocate(self._warehouse, incoming, datetime.now(UTC))

@@ -35,7 +35,7 @@ from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from udfs.remap.cluster_replace import Cluster, IncomingMember, replace_all
+from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse import cluster, requests
 from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
@@ -168,7 +168,7 @@ def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
 
 
 def _allocate_in_memory(table: Cluster, incoming: Sequence[IncomingMember]) -> Cluster:
-    return replace_all(table, incoming, str(uuids.uuid4()))[0]
+    return apply_incoming(table, incoming, str(uuids.uuid4()))[0]
 
 
 def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:

@@ -90,7 +90,7 @@ _SPACES: tuple[tuple[int, str, str, Mapping[str, Any], str], ...] = (
 )
 """Id, name, engine, options and fields (`name:type`, `?` if nullable) of each system space."""
 
-_INDEXES = """
+_INDEX_LINES = """
 272 0 primary 0:string
 276 0 primary 0:unsigned
 276 1 name 1:string
@@ -127,7 +127,7 @@ _INDEXES = """
 """
 """Of each index: space id, index id, name (`*`: not unique), and the parts as `field:type`."""
 
-_VIEWS = {277: 276, 281: 280, 286: 284, 289: 288, 297: 296, 305: 304, 313: 312, 341: 340}
+_SPACE_BY_VIEW = {277: 276, 281: 280, 286: 284, 289: 288, 297: 296, 305: 304, 313: 312, 341: 340}
 """Views of system spaces (with the rows that the reader may see), which have the same indexes as their spaces."""
 
 COLLATIONS: tuple[tuple[Any, ...], ...] = (
@@ -150,7 +150,7 @@ _PRIVILEGES = (
     (GUEST, "role", PUBLIC, EXECUTE),
     (GUEST, "universe", 0, SESSION | USAGE),
     (ADMIN, "universe", 0, ALL_PRIVILEGES),
-    *((PUBLIC, "space", view, READ) for view in _VIEWS),
+    *((PUBLIC, "space", view, READ) for view in _SPACE_BY_VIEW),
     (PUBLIC, "space", int(SystemSpace.TRUNCATE), WRITE),
     (PUBLIC, "space", 380, READ | WRITE),
     (REPLICATION, "universe", 0, READ),
@@ -169,15 +169,15 @@ def space_tuples() -> Iterator[list[Any]]:
 def index_tuples() -> Iterator[list[Any]]:
     """Yield the rows of `_index` of the system spaces."""
     by_space: dict[int, list[list[Any]]] = {}
-    for line in _INDEXES.split("\n"):
+    for line in _INDEX_LINES.split("\n"):
         if line:
             space, number, name, *parts = line.split()
             options = {"unique": not name.endswith("*")}
             index = [int(number), name.rstrip("*"), "tree", options, [_parsed_part(part) for part in parts]]
             by_space.setdefault(int(space), []).append(index)
     by_space[int(SystemSpace.SEQUENCE_DATA)] = [[0, "primary", "hash", {"unique": True}, [[0, "unsigned"]]]]
-    for id_ in sorted({*by_space, *_VIEWS}):
-        yield from ([id_, *index] for index in by_space[_VIEWS.get(id_, id_)])
+    for id_ in sorted({*by_space, *_SPACE_BY_VIEW}):
+        yield from ([id_, *index] for index in by_space[_SPACE_BY_VIEW.get(id_, id_)])
 
 
 def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = None) -> list[Any]:

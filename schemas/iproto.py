@@ -167,7 +167,7 @@ class SystemSpace(IntEnum):
     RECOVERY_POINT = 396
 
 
-DML_MAX = int(RequestType.RAFT) - 1
+CHANGE_TYPE_MAX = int(RequestType.RAFT) - 1
 """The highest type that may be a change of a space.
 
 No version assigns the types from 19 to this one yet; a row of such a type counts as a change that is not known."""

@@ -220,7 +220,7 @@ class TableLayout:
     ----------
     space : str
         Name of the space, for errors.
-    names : tuple of str
+    column_names : tuple of str
         The column name of each field in `fields`.
     fields : tuple of Field
         The table's fields, from `union_fields`.
@@ -234,7 +234,7 @@ class TableLayout:
     """
 
     space: str
-    names: tuple[str, ...]
+    column_names: tuple[str, ...]
     fields: tuple[Field, ...]
     formats: tuple[tuple[Field, ...], ...]
     options: TypeOptions = field(default_factory=TypeOptions)
@@ -250,7 +250,7 @@ class TableLayout:
         """Return the columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
         columns = [
             StructField(name, spark_type(self.storage_of(one), self.options))
-            for name, one in zip(self.names, self.fields, strict=True)
+            for name, one in zip(self.column_names, self.fields, strict=True)
         ]
         return StructType([*columns, *(StructField(name, kind) for name, kind, _ in _ADDED_COLUMNS)])
 
@@ -262,7 +262,7 @@ class TableLayout:
         """Return the Arrow fields of a decoded tuple, in the order of `decoded_schema`."""
         columns = [
             pa.field(name, arrow_type(self.storage_of(one), self.options))
-            for name, one in zip(self.names, self.fields, strict=True)
+            for name, one in zip(self.column_names, self.fields, strict=True)
         ]
         added = (pa.field(name, kind) for name, _, kind in _ADDED_COLUMNS)
         return [*columns, *added, pa.field(ERROR_COLUMN, pa.string())]
@@ -270,7 +270,7 @@ class TableLayout:
 
 def table_layout(
     spaces: Sequence[Space],
-    names: Sequence[str] | None = None,
+    column_names: Sequence[str] | None = None,
     options: TypeOptions | None = None,
     binary_fields: frozenset[str] = frozenset(),
 ) -> TableLayout:
@@ -280,8 +280,8 @@ def table_layout(
     ----------
     spaces : sequence of Space
         At least one; each decoded row says by an index in this sequence which format it has.
-    names : sequence of str, optional
-        Column names in the order of `union_fields(spaces)`; by default the fields' own names.
+    column_names : sequence of str, optional
+        In the order of `union_fields(spaces)`; by default the fields' own names.
     options : TypeOptions, optional
         How types are mapped.
     binary_fields : frozenset of str
@@ -295,7 +295,7 @@ def table_layout(
     """
     chosen = options or TypeOptions()
     fields = union_fields(spaces)
-    columns = tuple(names) if names is not None else tuple(one.name for one in fields)
+    columns = tuple(one.name for one in fields) if column_names is None else tuple(column_names)
     if len(columns) != len(fields):
         raise UnsupportedError(f"{len(columns)} column names for {len(fields)} fields", space=spaces[0].name)
     for one in fields:

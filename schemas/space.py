@@ -120,7 +120,7 @@ BYTE_COLLATIONS = (None, 0, 3)
 FLOATING_POINT_TYPES = ("double", "float32", "float64")
 
 _INDEX_ROW = "a row of _index"
-_OWNER_MAX = 2**32 - 1
+_OWNER_ID_MAX = 2**32 - 1
 _SHOWN_NAME_MAX = 255
 """Greatest length in characters of the name of a space with an invalid definition; the rest is cut off."""
 
@@ -248,7 +248,7 @@ def space_of(
     primary_key = () if primary is None else parts_of(primary)
     return Space(
         id=integer_of(field_at(space, 0, "the id"), "the id"),
-        owner=integer_of(field_at(space, 1, "the owner"), "the owner", 0, _OWNER_MAX),
+        owner=integer_of(field_at(space, 1, "the owner"), "the owner", 0, _OWNER_ID_MAX),
         name=text_of(field_at(space, 2, "the name"), "the name"),
         engine=text_of(field_at(space, 3, "the engine"), "the engine"),
         fields=fields,

@@ -21,7 +21,7 @@ from udfs.buffers import flatten
 from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, key_plan
-from udfs.keys.row_hash import SEED, hash_bytes_column
+from udfs.keys.row_hash import FIRST_SEED, hash_bytes_column
 
 _MODULUS = 1 << 64
 
@@ -192,7 +192,7 @@ def hash_tuples(tuples: pa.Array) -> Int64s:
         MessagePack, without nulls.
 
     """
-    hashes: Int64s = np.full(len(tuples), SEED, np.int64)
+    hashes: Int64s = np.full(len(tuples), FIRST_SEED, np.int64)
     flat = flatten(tuples, OVERREAD_BYTES)
     hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
     return hashes

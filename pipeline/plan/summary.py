@@ -31,7 +31,7 @@ from pipeline.plan.transactions import (
     join_transactions,
 )
 from schemas.iproto import (
-    DML_MAX,
+    CHANGE_TYPE_MAX,
     GROUP_LOCAL,
     SYSTEM_SPACE_ID_MAX,
     RequestType,
@@ -377,7 +377,7 @@ def _held_reasons(
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     all_of = np.isin(headers.space_id, list(watched))
-    changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
+    changes = of_user & (codes > RequestType.SELECT) & (codes <= CHANGE_TYPE_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
         for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, controls, all_of)

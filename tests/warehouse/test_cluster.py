@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Allocation, IncomingMember, Member, replace_all
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Allocation, IncomingMember, Member, apply_incoming
 from warehouse import cluster
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
@@ -51,7 +51,7 @@ def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -
     assert cluster.allocate(warehouse, instances, LATER) == first
     assert warehouse.version(cluster.TABLE) == version, "what is known was written once more"
     gone = [IncomingMember(uuid(2), 2, A, expelled=True), IncomingMember(uuid(3), 1, B)]
-    assert cluster.allocate(warehouse, gone, LATER) == replace_all(first, gone, "")[0]
+    assert cluster.allocate(warehouse, gone, LATER) == apply_incoming(first, gone, "")[0]
     columns = ("uuid", "global_id", "local_id", "replicaset_id", "lsn", "first_seen", "expelled_at")
     found = sorted(rows(warehouse, *columns), key=str)[:3]
     assert found == [
@@ -101,7 +101,7 @@ def test_what_was_decided_on_a_state_that_is_gone_is_not_written(spark: SparkSes
     before = cluster.record_allocation(warehouse, "counter", NOW)
     stale = DeltaTable(f"{warehouse.root}/{cluster.TABLE}")
     held = rows_of(stale)
-    _, changes = replace_all(before, [IncomingMember(uuid(1), 1, A)], "")
+    _, changes = apply_incoming(before, [IncomingMember(uuid(1), 1, A)], "")
     after = cluster.allocate(warehouse, [IncomingMember(uuid(2), 2, A)], NOW)
     assert not cluster._commit_changes(stale, held, changes, NOW)
     assert cluster.load(warehouse) == after

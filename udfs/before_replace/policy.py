@@ -171,11 +171,11 @@ class Versions:
     ----------
     tuples : pyarrow.BinaryArray
         Null for a version that is deleted or not known.
-    formats : int32[n]
+    format_indexes : int32[n]
         Index of each version's format; -1 if it has none.
-    replicasets : int32[n]
+    replicaset_ids : int32[n]
         Id of each version's replicaset.
-    uuids : sequence of str
+    uuid_by_id : sequence of str
         Replicaset uuids by id.
     created : int64[n]
         When the tuple was inserted, in microseconds since 1970; `udfs.versions.kernels.lives.NO_TIME` if unknown.
@@ -183,9 +183,9 @@ class Versions:
     """
 
     tuples: pa.Array
-    formats: NDArray[np.int32]
-    replicasets: NDArray[np.int32]
-    uuids: Sequence[str]
+    format_indexes: NDArray[np.int32]
+    replicaset_ids: NDArray[np.int32]
+    uuid_by_id: Sequence[str]
     created: NDArray[np.int64]
 
 

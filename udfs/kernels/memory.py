@@ -33,7 +33,7 @@ def address(array: Any) -> Any:
     return np.int64(array.ctypes.data)
 
 
-def _loader(bits: int, swap: bool) -> Any:
+def _make_load(bits: int, swap: bool) -> Any:
     @intrinsic
     def load(typing_context: Any, pos: Any) -> Any:  # noqa: ARG001 (numba's protocol)
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -48,23 +48,23 @@ def _loader(bits: int, swap: bool) -> Any:
     return load
 
 
-load8 = _loader(8, swap=False)
+load8 = _make_load(8, swap=False)
 """Load one byte, 0 to 255."""
 
-load16 = _loader(16, swap=False)
+load16 = _make_load(16, swap=False)
 """Load two bytes, little-endian, unsigned."""
 
-load32 = _loader(32, swap=False)
+load32 = _make_load(32, swap=False)
 """Load four bytes, little-endian, unsigned."""
 
-load64 = _loader(64, swap=False)
+load64 = _make_load(64, swap=False)
 """Load eight bytes, little-endian; a pattern above 2^63 - 1 reads negative."""
 
-load64_big = _loader(64, swap=True)
+load64_big = _make_load(64, swap=True)
 """Load eight bytes, big-endian; a pattern above 2^63 - 1 reads negative."""
 
 
-def _storer(bits: int) -> Any:
+def _make_store(bits: int) -> Any:
     @intrinsic
     def store(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -78,17 +78,17 @@ def _storer(bits: int) -> Any:
     return store
 
 
-store8 = _storer(8)
+store8 = _make_store(8)
 """Store the low byte of `value` at `pos`."""
 
-store32 = _storer(32)
+store32 = _make_store(32)
 """Store the low four bytes of `value`, little-endian."""
 
-store64 = _storer(64)
+store64 = _make_store(64)
 """Store eight bytes, little-endian."""
 
 
-def _copier(write: Any) -> Any:
+def _make_copy(write: Any) -> Any:
     @intrinsic
     def copier(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -102,10 +102,10 @@ def _copier(write: Any) -> Any:
     return copier
 
 
-copy = _copier(cgutils.raw_memcpy)
+copy = _make_copy(cgutils.raw_memcpy)
 """Copy `size` bytes from address `source` to address `target`; they do not overlap."""
 
-move = _copier(cgutils.raw_memmove)
+move = _make_copy(cgutils.raw_memmove)
 """Copy `size` bytes from address `source` to address `target`; they may overlap."""
 
 

@@ -38,7 +38,7 @@ def write_ordered_keys(
     offsets: Any,
     nulls: Any,
     definition_indexes: Any,
-    starts: Any,
+    part_starts: Any,
     descending: Any,
     out: Any,
     ends: Any,
@@ -53,7 +53,7 @@ def write_ordered_keys(
         Canonical keys (`udfs.buffers.BinaryBuffers`).
     definition_indexes : int32 array, (rows,)
         Index of each key's definition; a key with a negative index is left out.
-    starts : int32 array, (definitions + 1,)
+    part_starts : int32 array, (definitions + 1,)
         Index of each definition's first part in `descending`; at the end the number of parts.
     descending : uint8 array, (parts,)
         Whether a part's order is descending.
@@ -69,9 +69,9 @@ def write_ordered_keys(
         if not nulls[row] and definition_indexes[row] >= 0:
             pos, end = base + offsets[row], base + offsets[row + 1]
             kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
-            if kind != ARRAY or definition_indexes[row] >= len(starts) - 1:
+            if kind != ARRAY or definition_indexes[row] >= len(part_starts) - 1:
                 return False
-            if count > starts[definition_indexes[row] + 1] - starts[definition_indexes[row]]:
+            if count > part_starts[definition_indexes[row] + 1] - part_starts[definition_indexes[row]]:
                 return False
             for part in range(count):
                 kind, argument, content = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
@@ -79,7 +79,7 @@ def write_ordered_keys(
                 if kind == BAD or target + FIXED_MAX_BYTES + size > limit:
                     return False
                 after = put_sort_key(target, kind, argument, content)
-                if descending[starts[definition_indexes[row]] + part]:
+                if descending[part_starts[definition_indexes[row]] + part]:
                     for position in range(target, after):
                         store8(position, ~load8(position))
                 target = after
@@ -105,7 +105,7 @@ def directions_of(space: Space) -> PartDirections:
 class KeyOrder:
     """Which parts of several primary keys are descending, as arguments of `write_ordered_keys`; see `key_order`."""
 
-    starts: Int32s
+    part_starts: Int32s
     descending: NDArray[np.uint8]
 
 
@@ -141,13 +141,14 @@ def ordered_keys(keys: pa.Array, order: KeyOrder, definition_indexes: Int32s) ->
 
     """
     flat, rows = flatten(keys, OVERREAD_BYTES), len(keys)
-    widths = np.append(np.diff(order.starts), 0)[definition_indexes]
+    widths = np.append(np.diff(order.part_starts), 0)[definition_indexes]
     # A string takes at most twice its size and two bytes, any other value the room reserved for each part.
     room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX_BYTES + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     definition_indexes = np.ascontiguousarray(definition_indexes, np.int32)
     if not write_ordered_keys(
-        flat.data, flat.offsets, flat.nulls, definition_indexes, order.starts, order.descending, out, ends
+        *(flat.data, flat.offsets, flat.nulls, definition_indexes),
+        *(order.part_starts, order.descending, out, ends),
     ):
         raise TupleError(
             "a key does not match its index", advice="check that the aggregator wrote these tables"

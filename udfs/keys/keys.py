@@ -156,15 +156,15 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
                 names += step
         step_starts.append(len(steps))
     flat = Parts(
-        starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
+        part_starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
         fields=np.array([part.field for part in parts], np.int32),
-        accepts=np.array([accepted_class_bits(part.type, is_nullable=False) for part in parts], np.int64),
-        compares=np.array(
+        class_bits=np.array([accepted_class_bits(part.type, is_nullable=False) for part in parts], np.int64),
+        comparisons=np.array(
             [_COMPARISON_BY_TYPE.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
         ),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
-        names=np.array([*names, 0], np.uint8),
+        map_keys=np.array([*names, 0], np.uint8),
     )
     return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
 

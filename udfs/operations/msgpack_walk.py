@@ -21,7 +21,7 @@ ER_INVALID_MSGPACK = 20
 """Tarantool's error code."""
 
 
-def _kind(code: int) -> int:
+def _kind_of_first_byte(code: int) -> int:
     if code < 0x80:
         return UINT
     if code < 0xC0:
@@ -33,7 +33,7 @@ def _kind(code: int) -> int:
     return (*first, *numbers, STR, STR, STR, ARRAY, ARRAY, MAP, MAP)[code - 0xC0]
 
 
-def _size(code: int) -> int:
+def _size_of_first_byte(code: int) -> int:
     fixed = {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
     fixed |= {0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
     if code < 0x80 or code >= 0xE0:
@@ -41,10 +41,10 @@ def _size(code: int) -> int:
     return code - 0x9F if 0xA0 <= code < 0xC0 else fixed.get(code, 0)
 
 
-KIND: tuple[int, ...] = tuple(_kind(code) for code in range(256))
+KIND: tuple[int, ...] = tuple(_kind_of_first_byte(code) for code in range(256))
 """Kind by first byte (`mp_typeof`): a positive number in a signed encoding is an INT."""
 
-SIZE: tuple[int, ...] = tuple(_size(code) for code in range(256))
+SIZE: tuple[int, ...] = tuple(_size_of_first_byte(code) for code in range(256))
 """Whole size in bytes by first byte; 0 if a length follows or the value is a container."""
 
 # First byte -> (width of the length, 1 if an extension's type byte follows).

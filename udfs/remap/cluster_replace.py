@@ -239,7 +239,7 @@ def _next_global_id(cluster: Cluster, replica_id: int | None) -> int:
     return candidate
 
 
-def replace_all(
+def apply_incoming(
     cluster: Cluster, rows: Iterable[IncomingMember], own_uuid: str
 ) -> tuple[Cluster, tuple[ClusterChange, ...]]:
     """Apply incoming rows in order as one commit; return the new table and its changes.

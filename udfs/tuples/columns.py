@@ -114,19 +114,19 @@ class Columns:
 
     def _enlarge(self, column: int, size: int, is_metadata: bool = False) -> None:
         """Enlarge a column's content buffer to `size` bytes; its content stays."""
-        line = self.column_words[column]
+        column_words = self.column_words[column]
         start, end, limit = (
             (words.META_START, words.META_END, words.META_LIMIT)
             if is_metadata
             else (words.START, words.END, words.LIMIT)
         )
-        used = int(line[end] - line[start])
+        used = int(column_words[end] - column_words[start])
         grown = _allocate(size + OVERWRITE_BYTES)
         if used:
             grown[:used] = self.contents[column, is_metadata][:used]
         self.contents[column, is_metadata] = grown
-        line[start] = grown.ctypes.data
-        line[end], line[limit] = line[start] + used, line[start] + size
+        column_words[start] = grown.ctypes.data
+        column_words[end], column_words[limit] = column_words[start] + used, column_words[start] + size
 
     def _dictionary_address(self) -> int:
         """Return the address of the working memory of the variant encoder, shared by all columns."""
@@ -163,17 +163,17 @@ class Columns:
                 continue
             if is_huge and not wants[column]:
                 continue
-            line, wanted = self.column_words[column], max(usual, int(wants[column]))
-            line[words.DICTIONARY] = self._dictionary_address()
-            if not line[words.SHAPE]:
+            column_words, wanted = self.column_words[column], max(usual, int(wants[column]))
+            column_words[words.DICTIONARY] = self._dictionary_address()
+            if not column_words[words.SHAPE]:
                 self.working_memory.append(np.zeros(SHAPE_WORDS, np.int64))
-                line[words.SHAPE] = self.working_memory[-1].ctypes.data
+                column_words[words.SHAPE] = self.working_memory[-1].ctypes.data
             for is_metadata, start, end, limit in (
                 (False, words.START, words.END, words.LIMIT),
                 (True, words.META_START, words.META_END, words.META_LIMIT),
             ):
-                used = int(line[end] - line[start])
-                if line[end] + wanted > line[limit]:
+                used = int(column_words[end] - column_words[start])
+                if column_words[end] + wanted > column_words[limit]:
                     self._enlarge(column, self._grown_size(used, wanted, row), is_metadata)
 
     def _grown_size(self, used: int, needed: int, row: int) -> int:
@@ -188,10 +188,13 @@ class Columns:
 
     def _grow_text(self, column: int, storage: ColumnStorage) -> None:
         """Enlarge a text column that has no room for one more row."""
-        line = self.column_words[column]
+        column_words = self.column_words[column]
         need = self.largest_tuple_bytes if storage in _COPIED_STORAGES else _TEXT_WIDTHS.get(storage, 0)
-        if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
-            self._enlarge(column, 2 * int(line[words.END] - line[words.START]) + need)
+        if (
+            column_words[words.KIND] == words.IS_TEXT
+            and column_words[words.END] + need > column_words[words.LIMIT]
+        ):
+            self._enlarge(column, 2 * int(column_words[words.END] - column_words[words.START]) + need)
 
     def doubles(self, column: int) -> NDArray[np.float64]:
         """Return the values of a column of doubles; the caller may change them in place."""
@@ -200,61 +203,61 @@ class Columns:
 
     def set_null(self, column: int, rows: NDArray[np.int64]) -> None:
         """Make rows of a column null."""
-        line, size = self.column_words[column], self._validity_bytes
-        position = int(line[words.VALID]) - self.fixed_block.ctypes.data
+        column_words, size = self.column_words[column], self._validity_bytes
+        position = int(column_words[words.VALID]) - self.fixed_block.ctypes.data
         bits = np.unpackbits(self.fixed_block[position : position + size], bitorder="little")
         bits[rows] = 0
         self.fixed_block[position : position + size] = np.packbits(bits, bitorder="little")
-        line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
+        column_words[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
     def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
         """Return the filled columns as Arrow arrays of these types."""
         block = pa.py_buffer(self.fixed_block)
         return [
-            self._variant(column, block)
+            self._variant_array(column, block)
             if storage is ColumnStorage.VARIANT
-            else self._array(column, kind, block)
+            else self._plain_array(column, kind, block)
             for column, (storage, kind) in enumerate(zip(self.storages, kinds, strict=True))
         ]
 
-    def _array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
-        line = self.column_words[column].tolist()
-        nulls, base = line[words.NULLS], self.fixed_block.ctypes.data
-        buffers = [block.slice(line[words.VALID] - base, self._validity_bytes) if nulls else None]
-        if line[words.KIND] == words.IS_TEXT:
-            offsets = block.slice(line[words.OFFSETS] - base, 4 * self.rows + 4)
-            buffers += [offsets, self._content(column, line, False)]
+    def _plain_array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
+        column_words = self.column_words[column].tolist()
+        nulls, base = column_words[words.NULLS], self.fixed_block.ctypes.data
+        buffers = [block.slice(column_words[words.VALID] - base, self._validity_bytes) if nulls else None]
+        if column_words[words.KIND] == words.IS_TEXT:
+            offsets = block.slice(column_words[words.OFFSETS] - base, 4 * self.rows + 4)
+            buffers += [offsets, self._content_buffer(column, column_words, False)]
         else:
             size = (
                 self._validity_bytes
-                if line[words.KIND] == words.IS_BITS
-                else 8 * line[words.KIND] * self.rows
+                if column_words[words.KIND] == words.IS_BITS
+                else 8 * column_words[words.KIND] * self.rows
             )
-            buffers.append(block.slice(line[words.START] - base, size))
+            buffers.append(block.slice(column_words[words.START] - base, size))
         return pa.Array.from_buffers(kind, self.rows, buffers, nulls)
 
-    def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
+    def _content_buffer(self, column: int, column_words: list[int], is_metadata: bool) -> pa.Buffer:
         start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
-        size = line[end] - line[start]
+        size = column_words[end] - column_words[start]
         if size > OFFSET_MAX:
             raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES_ADVICE)
         return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
 
-    def _variant(self, column: int, block: pa.Buffer) -> pa.Array:
-        line, base = self.column_words[column].tolist(), self.fixed_block.ctypes.data
-        nulls = line[words.NULLS]
+    def _variant_array(self, column: int, block: pa.Buffer) -> pa.Array:
+        column_words, base = self.column_words[column].tolist(), self.fixed_block.ctypes.data
+        nulls = column_words[words.NULLS]
         parts = []
         for is_metadata, part in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
-            first = line[part] - base
+            first = column_words[part] - base
             offsets = self.fixed_block[first : first + 4 * self.rows + 4].view(np.int32)
-            content = self._content(column, line, is_metadata)
-            offsets[line[words.FILLED] + 1 :] = content.size
+            content = self._content_buffer(column, column_words, is_metadata)
+            offsets[column_words[words.FILLED] + 1 :] = content.size
             parts.append(
                 pa.Array.from_buffers(
                     pa.binary(), self.rows, [None, block.slice(first, 4 * self.rows + 4), content], 0
                 )
             )
-        validity = block.slice(line[words.VALID] - base, self._validity_bytes) if nulls else None
+        validity = block.slice(column_words[words.VALID] - base, self._validity_bytes) if nulls else None
         return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
 
 
@@ -285,35 +288,35 @@ def empty_columns(
     made = Columns(storages, rows, largest_tuple_bytes, table, statuses, block)
     position = validity
     for column, (storage, size) in enumerate(zip(storages, sizes, strict=True)):
-        line = table[column]
+        column_words = table[column]
         address = block.ctypes.data + position
-        line[words.DATA], line[words.SCALE] = data.ctypes.data, scale
-        line[words.VALID] = block.ctypes.data + column * bits
-        line[words.STATUSES] = statuses.ctypes.data + column * rows
+        column_words[words.DATA], column_words[words.SCALE] = data.ctypes.data, scale
+        column_words[words.VALID] = block.ctypes.data + column * bits
+        column_words[words.STATUSES] = statuses.ctypes.data + column * rows
         if storage is ColumnStorage.VARIANT:
-            line[words.KIND], line[words.NULLS] = words.IS_VARIANT, rows
-            line[words.OFFSETS], line[words.META_OFFSETS] = address, address + offset_bytes
+            column_words[words.KIND], column_words[words.NULLS] = words.IS_VARIANT, rows
+            column_words[words.OFFSETS], column_words[words.META_OFFSETS] = address, address + offset_bytes
             block[column * bits : (column + 1) * bits] = 0
             block[position : position + 4] = block[position + offset_bytes : position + offset_bytes + 4] = 0
         elif storage in _TEXT_WIDTHS or storage in _COPIED_STORAGES:
-            line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
+            column_words[words.KIND], column_words[words.OFFSETS] = words.IS_TEXT, address
             block[position : position + 4] = 0
             made._enlarge(column, total if storage in _COPIED_STORAGES else _TEXT_WIDTHS[storage] * rows)
         else:
-            line[words.KIND] = 2 if storage in _SIXTEEN_BYTE_STORAGES else 1
-            line[words.START] = address
+            column_words[words.KIND] = 2 if storage in _SIXTEEN_BYTE_STORAGES else 1
+            column_words[words.START] = address
         if storage is ColumnStorage.BOOLEAN:
-            line[words.KIND] = words.IS_BITS
+            column_words[words.KIND] = words.IS_BITS
             block[position : position + size] = 0
         position += size
     return made
 
 
-def _block_bytes(storage: ColumnStorage, rows: int, bits: int, offset_bytes: int) -> int:
+def _block_bytes(storage: ColumnStorage, rows: int, bitmap_bytes: int, offset_bytes: int) -> int:
     if storage is ColumnStorage.VARIANT:
         return 2 * offset_bytes
     if storage is ColumnStorage.BOOLEAN:
-        return bits
+        return bitmap_bytes
     if storage in _COPIED_STORAGES or storage in _TEXT_WIDTHS:
         return offset_bytes
     return _aligned((16 if storage in _SIXTEEN_BYTE_STORAGES else 8) * rows)

@@ -70,7 +70,7 @@ class DecodingPlan:
     layout : TableLayout
     storages : tuple of ColumnStorage
         How each column is stored.
-    starts, fields : int32 and int64 arrays
+    field_starts, field_words : int32 and int64 arrays
         Arguments of the walk.
     arrow_fields : tuple of pyarrow.Field
         The result of `layout.arrow_fields()`.
@@ -79,8 +79,8 @@ class DecodingPlan:
 
     layout: TableLayout
     storages: tuple[ColumnStorage, ...]
-    starts: NDArray[np.int32]
-    fields: NDArray[np.int64]
+    field_starts: NDArray[np.int32]
+    field_words: NDArray[np.int64]
     arrow_fields: tuple[pa.Field, ...]
 
 
@@ -110,8 +110,8 @@ def decoding_plan(layout: TableLayout) -> DecodingPlan:
     return DecodingPlan(
         layout=layout,
         storages=storages,
-        starts=np.array(starts, np.int32),
-        fields=np.array(words, np.int64),
+        field_starts=np.array(starts, np.int32),
+        field_words=np.array(words, np.int64),
         arrow_fields=tuple(layout.arrow_fields()),
     )
 
@@ -189,7 +189,7 @@ def _walk_batch(
     row, before, repeats = 0, -1, 0
     while row < rows:
         row = walk(
-            *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
+            *(flat.data, flat.offsets, flat.nulls, formats, plan.field_starts, plan.field_words),
             *(columns.column_words, errors, counters, row),
         )
         repeats = repeats + 1 if row == before else 0
@@ -249,7 +249,7 @@ def _misfit_names(plan: DecodingPlan, faults: Statuses) -> pa.Array:
     misfit = faults.T != 0
     counts = misfit.sum(axis=1)
     offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
-    names = pa.array([*plan.layout.names, EXTRA_COLUMN], pa.string())
+    names = pa.array([*plan.layout.column_names, EXTRA_COLUMN], pa.string())
     return pa.ListArray.from_arrays(
         pa.array(offsets),
         names.take(pa.array(np.nonzero(misfit)[1])),
@@ -266,7 +266,7 @@ def _inexact_names(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bo
     loses = (statuses == INEXACT) & walked
     rows = np.flatnonzero(loses.any(axis=0))
     keys = np.packbits(loses[:, rows], axis=0).T
-    names = (*plan.layout.names, EXTRA_COLUMN)
+    names = (*plan.layout.column_names, EXTRA_COLUMN)
 
     def text(key: bytes) -> str:
         flags = np.unpackbits(np.frombuffer(key, np.uint8))

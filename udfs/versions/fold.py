@@ -92,7 +92,10 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A row that cannot be applied, and why; `code` is Tarantool's, or None if only the aggregator refuses it."""
+    """A row that cannot be applied, and why.
+
+    `code` is Tarantool's error code; None if Tarantool would apply the row, and only the aggregator cannot.
+    """
 
     global_id: int
     lsn: int
@@ -164,21 +167,21 @@ class Fold:
     def apply(
         self,
         row: RowValues,
-        new: bytes | None = None,
+        logged: bytes | None = None,
     ) -> None:
         """Apply one row; if it cannot be applied, add it to `faults`.
 
         Parameters
         ----------
         row : RowChange
-        new : bytes, optional
+        logged : bytes, optional
             The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It
             becomes the version's tuple. If the operations give another tuple here, `faults` describes the difference.
 
         """
         self._apply(row)
-        if new is not None:
-            self._use_logged_tuple(row, new)
+        if logged is not None:
+            self._use_logged_tuple(row, logged)
 
     def _apply(self, row: RowValues) -> None:
         kind, data, operations, index_base, global_id, lsn, timestamp, format_index = row
@@ -218,20 +221,20 @@ class Fold:
     def _use_logged_tuple(
         self,
         row: RowValues,
-        new: bytes,
+        logged: bytes,
     ) -> None:
-        """Use the tuple that the server logged if the row gives another one, and report the difference."""
+        """Replace the tuple by the one that the server logged, if the two differ, and report the difference."""
         kind, _, _, _, global_id, lsn, timestamp, format_index = row
         own = self.version.tuple if self.is_present and not self.is_unfit else None
-        if own == new:
+        if own == logged:
             return
-        reason = _difference(own, new)
+        reason = _difference(own, logged)
         if self.faults and (self.faults[-1].global_id, self.faults[-1].lsn) == (global_id, lsn):
             reason = self.faults.pop().reason
         text = f"{kind}: the result differs from the new tuple in the log, which is used instead: {reason}"
         self.faults.append(Fault(global_id, lsn, None, text))
         self._record_effect(kind, global_id, lsn, timestamp, format_index)
-        self._tuple, self.is_unfit = new, False
+        self._tuple, self.is_unfit = logged, False
         self._forget_fields()
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
@@ -292,12 +295,12 @@ class Fold:
             )
 
 
-def _difference(computed: bytes | None, new: bytes) -> str:
-    """Return how the tuple `computed` differs from the tuple `new` that the server logged."""
+def _difference(computed: bytes | None, logged: bytes) -> str:
+    """Return how the tuple that was computed here (None: there is none) differs from the one that was logged."""
     if computed is None:
         return "there is no tuple here"
     try:
-        mine, theirs = split_tuple(computed), split_tuple(new)
+        mine, theirs = split_tuple(computed), split_tuple(logged)
     except TupleError as error:
         return error.reason
     index = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)

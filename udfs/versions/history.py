@@ -104,7 +104,7 @@ def key_versions(
     """
     collector = _VersionCollector(Fold(formats), ends or {})
     for batch in batches:
-        for row in _rows(batch):
+        for row in _rows_of_batch(batch):
             collector.add(row)
             if len(collector.found) >= _BATCH_ROWS:
                 yield collector.take_versions()
@@ -194,7 +194,7 @@ class _VersionCollector:
         return pa.RecordBatch.from_arrays(arrays, schema=VERSIONS_ARROW)
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+def _rows_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     columns = []
     for name in INPUT_COLUMNS:
         column = batch.column(name)

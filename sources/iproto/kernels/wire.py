@@ -6,7 +6,7 @@ import numpy as np
 
 from schemas.compiled import kernel
 from schemas.iproto import (
-    DML_MAX,
+    CHANGE_TYPE_MAX,
     FIRST_COMMAND,
     SYSTEM_SPACE_ID_MAX,
     BodyKey,
@@ -56,7 +56,7 @@ K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_
 K_FLAGS = int(HeaderKey.FLAGS)
 KEYS = 10
 HAS_TSN = 10
-_SELECT, _DML_MAX = int(RequestType.SELECT), int(DML_MAX)
+_SELECT, _DML_MAX = int(RequestType.SELECT), int(CHANGE_TYPE_MAX)
 _INSERT, _NOP = int(RequestType.INSERT), int(RequestType.NOP)
 _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(FIRST_COMMAND)
 _SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_SPACE_ID_MAX)

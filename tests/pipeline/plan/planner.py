@@ -25,7 +25,7 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, concat_summari
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of
-from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster, IncomingMember, Member, replace_all
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster, IncomingMember, Member, apply_incoming
 
 Name = tuple[str, int, int]
 
@@ -125,7 +125,7 @@ class Planner:
         return plan
 
     def _allocate(self, incoming: Sequence[IncomingMember]) -> Cluster:
-        self.cluster, changes = replace_all(self.cluster, incoming, OWN)
+        self.cluster, changes = apply_incoming(self.cluster, incoming, OWN)
         if changes:
             self.changes.append([change.row for change in changes])
         return self.cluster

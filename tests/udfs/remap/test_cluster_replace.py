@@ -18,8 +18,8 @@ from udfs.remap.cluster_replace import (
     ClusterChange,
     IncomingMember,
     Member,
+    apply_incoming,
     decide_row,
-    replace_all,
 )
 from udfs.remap.replica_ids import current_global_ids, remap_vclock, unmap_vclock
 
@@ -63,7 +63,7 @@ def test_case_a_an_id_that_is_taken() -> None:
 def test_case_b_an_id_that_the_aggregator_itself_has() -> None:
     """Document 001: the aggregator adds itself; its replicaset, unaware, assigns the same id to another instance."""
     rows = [IncomingMember(uuid(1), 1, A), IncomingMember(uuid(2), 2, A)]
-    cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
+    cluster, _ = apply_incoming(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
     decision = decide_row(cluster, IncomingMember(uuid(3), 3, A))
     assert decision.map_entry == (3, 4)
@@ -85,7 +85,7 @@ def test_a_counter_gives_each_new_uuid_the_next_id() -> None:
         IncomingMember(uuid(7), 1, B),
         IncomingMember(uuid(6), 2, A),
     ]
-    cluster, changes = replace_all(Cluster("counter"), rows, OWN)
+    cluster, changes = apply_incoming(Cluster("counter"), rows, OWN)
     assert cluster.global_ids == {OWN: 1, uuid(5): 2, uuid(6): 3, uuid(7): 4}
     assert [change.row.lsn for change in changes] == [1, 2, 3, 4]
     assert {m.uuid: m.replicaset_id for m in cluster.members.values()} == {
@@ -106,7 +106,7 @@ def test_a_known_uuid_issues_no_change_of_its_own() -> None:
         IncomingMember(uuid(1), 1, B),
     ):
         assert decide_row(cluster, row).change is None
-        assert replace_all(having("counter", (1, uuid(1)), (2, OWN)), [row], OWN)[1][:-1] == ()
+        assert apply_incoming(having("counter", (1, uuid(1)), (2, OWN)), [row], OWN)[1][:-1] == ()
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
@@ -124,7 +124,7 @@ def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
 
 def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_registered() -> None:
     """An anonymous replica is registered: its row is completed, its global id stays."""
-    cluster, _ = replace_all(Cluster("counter"), [IncomingMember(uuid(1), None, A)], OWN)
+    cluster, _ = apply_incoming(Cluster("counter"), [IncomingMember(uuid(1), None, A)], OWN)
     decision = decide_row(cluster, IncomingMember(uuid(1), 4, A))
     assert decision.change == ClusterChange(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
     assert decision.map_entry == (4, 2)
@@ -159,7 +159,7 @@ def test_an_instance_stays_in_its_replicaset() -> None:
         decision = decide_row(state, IncomingMember(uuid(1), 3, B))
         assert (decision.map_entry, decision.change, decision.cluster) == ((3, 1), None, state)
         assert (
-            replace_all(state, [IncomingMember(uuid(1), 3, B), IncomingMember(None, None, B)], OWN)[
+            apply_incoming(state, [IncomingMember(uuid(1), 3, B), IncomingMember(None, None, B)], OWN)[
                 0
             ].replicaset_ids[B]
             == 2
@@ -167,11 +167,11 @@ def test_an_instance_stays_in_its_replicaset() -> None:
 
 
 def test_the_first_instance_takes_over_its_replicasets_placeholder_row() -> None:
-    cluster, changes = replace_all(having("counter", (1, OWN)), [IncomingMember(None, None, B)], OWN)
+    cluster, changes = apply_incoming(having("counter", (1, OWN)), [IncomingMember(None, None, B)], OWN)
     assert cluster.replicaset_ids[B] == 2
     assert ClusterChange(B, Member(None, None, None, 2, B, lsn=2)) in changes
-    assert replace_all(cluster, [IncomingMember(None, None, B)], OWN)[1] == ()
-    filled, changes = replace_all(
+    assert apply_incoming(cluster, [IncomingMember(None, None, B)], OWN)[1] == ()
+    filled, changes = apply_incoming(
         cluster, [IncomingMember(uuid(3), 1, B), IncomingMember(uuid(4), 2, B)], OWN
     )
     assert [(change.key, change.row.uuid) for change in changes] == [(B, uuid(3)), (uuid(4), uuid(4))]
@@ -186,9 +186,9 @@ def test_rows_that_undo_each_other_in_a_commit_change_nothing() -> None:
         IncomingMember(uuid(1), 1, A, expelled=True),
         IncomingMember(uuid(2), 1, A),
     ]
-    first, changes = replace_all(Cluster("counter"), rows, OWN)
+    first, changes = apply_incoming(Cluster("counter"), rows, OWN)
     assert [change.row.lsn for change in changes] == [1, 2, 3]
-    assert replace_all(first, rows, OWN) == (first, ())
+    assert apply_incoming(first, rows, OWN) == (first, ())
 
 
 def test_the_lsns_of_one_commit_have_no_holes() -> None:
@@ -198,7 +198,7 @@ def test_the_lsns_of_one_commit_have_no_holes() -> None:
         IncomingMember(uuid(1), 1, A, expelled=True),
     ]
     rows += [IncomingMember(uuid(1), 1, A), IncomingMember(uuid(2), 2, A)]
-    _, changes = replace_all(Cluster("preserve"), rows, OWN)
+    _, changes = apply_incoming(Cluster("preserve"), rows, OWN)
     assert [change.row.lsn for change in changes] == [1, 2, 3]
 
 
@@ -229,7 +229,7 @@ def test_all_interleavings_of_two_sources(
     first, second = rows_of(one, A), rows_of(other, B if apart else A)
     uuids = set()
     for rows in interleavings(first, second):
-        start, _ = replace_all(Cluster(allocation), [], OWN)
+        start, _ = apply_incoming(Cluster(allocation), [], OWN)
         cluster, entries, changes = taken(start, rows)
         ids = [member.global_id or 0 for member in cluster.members.values()]
         assert len(set(ids)) == len(ids), "two instances have one global id"
@@ -255,13 +255,13 @@ def test_rows_in_one_commit_or_in_many_give_the_same_ids(
     allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]]
 ) -> None:
     rows = [*rows_of(one, A), *rows_of(other, B)]
-    start, _ = replace_all(Cluster(allocation), [], OWN)
-    at_once, changes = replace_all(start, rows, OWN)
+    start, _ = apply_incoming(Cluster(allocation), [], OWN)
+    at_once, changes = apply_incoming(start, rows, OWN)
     one_by_one, _, _ = taken(start, rows)
     assert at_once.global_ids == one_by_one.global_ids
     assert at_once.replicaset_ids == one_by_one.replicaset_ids
     assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes)))
-    assert replace_all(at_once, rows, OWN) == (at_once, ())
+    assert apply_incoming(at_once, rows, OWN) == (at_once, ())
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
@@ -272,7 +272,7 @@ def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) 
     sets = [uuid(1_000_000 + number) for number in range(64)]
     rows = [IncomingMember(uuid(100 * r + i), i, sets[r]) for r in range(64) for i in range(1, 32)]
     random.shuffle(rows)
-    cluster, _ = replace_all(Cluster(allocation), rows, OWN)
+    cluster, _ = apply_incoming(Cluster(allocation), rows, OWN)
     assert sorted(cluster.global_ids.values()) == list(range(1, 64 * 31 + 2))
     assert set(cluster.replicaset_ids.values()) == set(range(65))
     seen: set[int] = set()
@@ -289,7 +289,7 @@ def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) 
 
 def test_preserve_keeps_the_ids_of_a_lone_replicaset() -> None:
     rows = [IncomingMember(uuid(number), number, A) for number in range(31, 0, -1)]
-    cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
+    cluster, _ = apply_incoming(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {OWN: 32} | {uuid(number): number for number in range(1, 32)}
 
 
@@ -303,6 +303,6 @@ def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None
 
 
 def test_the_aggregators_own_row_belongs_to_no_replicaset() -> None:
-    cluster, _ = replace_all(Cluster("counter"), [IncomingMember(uuid(1), 1, A)], OWN)
+    cluster, _ = apply_incoming(Cluster("counter"), [IncomingMember(uuid(1), 1, A)], OWN)
     assert cluster.own == Member(1, OWN, None, 0, OWN_REPLICASET_UUID, lsn=1)
-    assert replace_all(cluster, [IncomingMember(uuid(2), 1, B)], uuid(99))[0].own == cluster.own
+    assert apply_incoming(cluster, [IncomingMember(uuid(2), 1, B)], uuid(99))[0].own == cluster.own

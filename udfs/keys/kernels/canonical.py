@@ -66,7 +66,7 @@ nearest doubles (`mp_read_as_double`).
 
 _QUIET_NAN = 0x7FF8000000000000
 _SIGNALLING_NAN = 0x7FF0000000000001
-_QUIET_BIT = 1 << 51
+_QUIET_NAN_BIT = 1 << 51
 
 
 @inner
@@ -190,7 +190,7 @@ def put_double(target: Int, value: float) -> Int:
     """Write a double: as an integer, a decimal, or its own bytes."""
     if np.isnan(value):
         bits = np.float64(value).view(np.int64)
-        return _put_int64(target, 0xCB, _QUIET_NAN if bits & _QUIET_BIT else _SIGNALLING_NAN)
+        return _put_int64(target, 0xCB, _QUIET_NAN if bits & _QUIET_NAN_BIT else _SIGNALLING_NAN)
     magnitude = abs(value)
     if magnitude < 18446744073709551616.0 and magnitude == np.floor(magnitude):
         if value >= 9223372036854775808.0:
@@ -251,14 +251,14 @@ def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 
 
 @inner
-def put_part(target: Int, compare: Int, start: Int, end: Int) -> tuple[Int, Int]:
+def put_part(target: Int, comparison: Int, start: Int, end: Int) -> tuple[Int, Int]:
     """Write the value that starts at `start` as one part of a key, in canonical form.
 
     Parameters
     ----------
     target : int
         Address with room for `PART_GROWTH_BYTES` bytes more than the size of the value.
-    compare : int
+    comparison : int
         How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
     start, end : int
         Addresses of the value, which is valid MessagePack of a class that the part accepts.
@@ -281,10 +281,10 @@ def put_part(target: Int, compare: Int, start: Int, end: Int) -> tuple[Int, Int]
     if kind == BOOLEAN:
         store8(target, 0xC2 + argument)
         return target + 1, pos
-    if compare == BY_ENCODING:
+    if comparison == BY_ENCODING:
         copy(target, start, pos - start)
         return target + pos - start, pos
-    if compare == AS_DOUBLE:
+    if comparison == AS_DOUBLE:
         return put_double(target, integer_to_double(kind, argument)[0]), pos
     if kind == UNSIGNED_BIG:
         return _put_int64(target, 0xCF, argument), pos

@@ -35,30 +35,30 @@ class Parts(NamedTuple):
 
     Parameters
     ----------
-    starts : int32 array
+    part_starts : int32 array
         Index of each definition's first part; at the end the number of parts.
     fields : int32 array
         0-based field number of each part.
-    accepts : int64 array
+    class_bits : int64 array
         Classes of values that each part accepts, as bits.
-    compares : int64 array
+    comparisons : int64 array
         How the index compares each part (`udfs.keys.kernels.canonical`).
     step_starts : int32 array
         Index in `steps` of the first step of each part's path; at the end the number of steps.
     steps : int64 array, (steps, 2)
-        Each row is (0-based index into an array, -1) or (position, size) of a map's key in `names`.
-    names : uint8 array
+        Each row is (0-based index into an array, -1) or (position, size) of a map's key in `map_keys`.
+    map_keys : uint8 array
         The map keys of all steps, one after another.
 
     """
 
-    starts: NDArray[np.int32]
+    part_starts: NDArray[np.int32]
     fields: NDArray[np.int32]
-    accepts: NDArray[np.int64]
-    compares: NDArray[np.int64]
+    class_bits: NDArray[np.int64]
+    comparisons: NDArray[np.int64]
     step_starts: NDArray[np.int32]
     steps: NDArray[np.int64]
-    names: NDArray[np.uint8]
+    map_keys: NDArray[np.uint8]
 
 
 @inner
@@ -161,20 +161,20 @@ def _write_key(
             number += 1
         start = pos
         if whole and parts.step_starts[part] < parts.step_starts[part + 1]:
-            names = address(parts.names)
+            names = address(parts.map_keys)
             start = _follow_path(
                 pos, end, parts.steps, parts.step_starts[part], parts.step_starts[part + 1], names
             )
             if start < 0:
                 return target, (MISSING if start == -2 else NOT_MSGPACK), part - first, ABSENT
         kind, argument, after = head(start, end) if start < end else (BAD, np.int64(0), start)
-        if not parts.accepts[part] >> kind & 1:
+        if not parts.class_bits[part] >> kind & 1:
             return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
         # A canonical part is at most `PART_GROWTH_BYTES` bytes longer than the part.
         size = after - start + (argument if kind >= STRING else 0)
         if target + size + PART_GROWTH_BYTES > limit:
             return target, NO_ROOM, part - first, kind
-        target = put_part(target, parts.compares[part], start, end)[0]
+        target = put_part(target, parts.comparisons[part], start, end)[0]
         if target < 0:
             return target, INVALID, part - first, kind
     return target, OK, 0, UNSIGNED
@@ -219,13 +219,14 @@ def write_keys(
         if nulls[row]:
             continue
         index = definition_indexes[row]
-        if index < 0 or index >= len(parts.starts) - 1 or parts.starts[index] == parts.starts[index + 1]:
+        starts = parts.part_starts
+        if index < 0 or index >= len(starts) - 1 or starts[index] == starts[index + 1]:
             errors[0, row] = NO_DEFINITION
             errors[1, row] = index
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
         after, code, part, kind = _write_key(
-            pos, end, row_kinds[row], parts.starts[index], parts.starts[index + 1], parts, target, limit
+            pos, end, row_kinds[row], starts[index], starts[index + 1], parts, target, limit
         )
         if code == OK:
             target = after

@@ -144,8 +144,8 @@ def walk(
     offsets: Any,
     nulls: Any,
     formats: Any,
-    starts: Any,
-    fields: Any,
+    field_starts: Any,
+    field_words: Any,
     columns: Any,
     errors: Any,
     counters: Any,
@@ -163,10 +163,10 @@ def walk(
         1 if there is no tuple.
     formats : int32 array
         Index of each tuple's format.
-    starts : int32 array, (2 formats + 1,)
-        For each format two indexes in `fields`: of its first field, and of the first column that it lacks. At the end
-        the length of `fields`.
-    fields : int64 array
+    field_starts : int32 array, (2 formats + 1,)
+        For each format two indexes in `field_words`: of its first field, and of the first column that it lacks. At the
+        end the length of `field_words`.
+    field_words : int64 array
         For each format one word per field, then one word for each column that the format lacks. The word of a field
         combines the offset of its column (from bit `COLUMN_SHIFT` on), the column's storage (from `STORAGE_SHIFT` on)
         and a bit for each class of values that the field accepts. The word of a column has its offset only.
@@ -184,23 +184,24 @@ def walk(
         The row where it stopped; the number of rows if it is done.
 
     """
-    base, table, begin = address(data), address(fields), address(columns)
+    base, table, begin = address(data), address(field_words), address(columns)
     rows, extra_column = len(nulls), begin + COLUMN_BYTES * (len(columns) - 1)
     for row in range(first_row, rows):
         if nulls[row]:
             _put_nulls(begin, extra_column, row)
             continue
         format_index = np.int64(formats[row])
-        if format_index < 0 or 2 * format_index >= len(starts) - 1:
+        if format_index < 0 or 2 * format_index >= len(field_starts) - 1:
             errors[0, row], errors[1, row] = NO_FORMAT, format_index
             _put_nulls(begin, extra_column, row)
             counters[BAD_ROWS] += 1
             continue
-        start, lacking = np.int64(starts[2 * format_index]), np.int64(starts[2 * format_index + 1])
+        start = np.int64(field_starts[2 * format_index])
+        lacking = np.int64(field_starts[2 * format_index + 1])
         pos, end = base + offsets[row], base + offsets[row + 1]
         stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, begin, extra_column, row)
-        for k in range(lacking, starts[2 * format_index + 2]):
-            put_null(begin + (fields[k] >> COLUMN_SHIFT), row)
+        for k in range(lacking, field_starts[2 * format_index + 2]):
+            put_null(begin + (field_words[k] >> COLUMN_SHIFT), row)
         if stop[4] >> NO_ROOM & 1:
             for column in range(begin, extra_column + 1, COLUMN_BYTES):
                 discard_row(column, row)
