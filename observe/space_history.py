@@ -454,15 +454,10 @@ def _with_expanded_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
         own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
         begin, end, order = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_order")
         is_in_range = (order >= begin) & ((F.length(end) == 0) | (order < end))
-        is_in_range = (
-            is_in_range
-            & (F.col("_of") == F.col("replicaset_id"))
-            & (F.struct(*POSITION_COLUMNS) > F.col("_first"))
-        )
+        is_later = (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION_COLUMNS) > F.col("_first"))
         with_order = keys.withColumn("_order", sort_key_column(directions)(F.col("_key")))
-        hits = with_order.join(F.broadcast(own), is_in_range)
-        types = dict(rows.dtypes)
-        null_columns = ("tuple", "operations", "index_base")
+        hits = with_order.join(F.broadcast(own), is_in_range & is_later)
+        types, null_columns = dict(rows.dtypes), ("tuple", "operations", "index_base")
         columns = [
             (F.lit(None) if name in null_columns else F.col(name)).cast(types[name]).alias(name)
             for name in rows.columns
