@@ -270,7 +270,7 @@ class BatchWriter:
         return [row for row in rows if row["state"] == GapState.HEALED]
 
     def _own_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
-        own = self._cluster.own if self._cluster is not None else None
+        own = self._cluster.own_member if self._cluster is not None else None
         if own is None or not plan.own_changes:
             return None
         rows = cluster_rows(plan.own_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))

@@ -94,7 +94,7 @@ def preview_next_run(config: Config) -> Preview:
     ids = _cluster_after_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
-    own = None if ids.own is None else ids.own.global_id
+    own = None if ids.own_member is None else ids.own_member.global_id
     after_start = replace(
         _with_masks(state, masks), global_ids=ids.global_ids, own_id=own, own_lsn=state.own_lsn
     )

@@ -122,7 +122,7 @@ def validity_bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     return (pa.py_buffer(np.packbits(present, bitorder="little")) if missing else None), missing
 
 
-def variable_array(
+def binary_array(
     kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], present: NDArray[np.bool_]
 ) -> pa.Array:
     """Return an Arrow array of type `kind`, strings or bytes, over memory; rows that are not `present` are null."""

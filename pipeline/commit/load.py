@@ -54,7 +54,7 @@ def load_state(warehouse: Warehouse) -> State:
     """
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)
-    own_id = table.own.global_id if table.own is not None else None
+    own_id = table.own_member.global_id if table.own_member is not None else None
     check_format(None if epoch is None else epoch.settings)
     if epoch is None:
         return State(global_ids=table.global_ids, own_id=own_id)

@@ -193,7 +193,7 @@ def plan_batch(
     for uuid, one in decided.items():
         log_upgrade(_label(after[uuid]), one.before.server_version, parts[uuid], summaries[uuid].control)
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
-    aggregator = cluster.own
+    aggregator = cluster.own_member
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
     to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
     new_state = replace(

@@ -198,7 +198,7 @@ def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, 
         The aggregator has no global id yet.
 
     """
-    own = found.own
+    own = found.own_member
     if own is None or own.global_id is None or own.uuid is None:
         raise WarehouseError("the aggregator has no global id yet", table=cluster.TABLE)
     if own.global_id >= VCLOCK_MAX:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from udfs.buffers import flatten, index_per_row, null_mask, validity_bitmap, variable_array, with_readable_end
+from udfs.buffers import binary_array, flatten, index_per_row, null_mask, validity_bitmap, with_readable_end
 
 PAGE = 4096
 OVERREAD = 9
@@ -77,7 +77,7 @@ def test_there_is_a_bitmap_only_if_there_are_nulls() -> None:
     assert validity_bitmap(np.array([True, True])) == (None, 0)
     buffer, missing = validity_bitmap(np.array([True, False, True]))
     assert (buffer is not None, missing) == (True, 1)
-    array = variable_array(
+    array = binary_array(
         pa.string(),
         np.array([0, 1, 1, 3], np.int32),
         np.frombuffer(b"abc", np.uint8),

@@ -43,7 +43,7 @@ def rows(warehouse: Warehouse, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    assert cluster.record_allocation(warehouse, "counter", NOW).own is not None
+    assert cluster.record_allocation(warehouse, "counter", NOW).own_member is not None
     instances = [IncomingMember(None, None, B), IncomingMember(uuid(1), 1, A), IncomingMember(uuid(2), 2, A)]
     first = cluster.allocate(warehouse, instances, NOW)
     assert cluster.load(warehouse) == first
@@ -74,7 +74,7 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
         cluster.record_allocation(warehouse, "counter", NOW)
     assert cluster.record_allocation(warehouse, "preserve", NOW).allocation == "preserve"
     after = cluster.allocate(warehouse, [IncomingMember(uuid(5), 5, A), IncomingMember(uuid(6), 5, A)], NOW)
-    own = after.own
+    own = after.own_member
     assert after.global_ids == {uuid(5): 5, uuid(6): 6, own.uuid if own else "": 1}
 
 
@@ -128,6 +128,6 @@ def test_writers_that_meet_give_no_id_twice(
     assert sorted(row[0] for row in found) == list(range(1, 20))
     assert sorted(row[1] for row in found) == list(range(1, 20))
     uuids = {one.uuid for instances in work for one in instances}
-    own = cluster.load(empty(spark, tmp_path)).own
+    own = cluster.load(empty(spark, tmp_path)).own_member
     assert own == Member(own.global_id, own.uuid, None, 0, OWN_REPLICASET_UUID, own.lsn) if own else False
     assert {row[2] for row in found} == uuids | {own.uuid if own else None}

@@ -79,20 +79,21 @@ class Outcome(NamedTuple):
     fault: str | None = None
 
 
-def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
-    """Return the outcome for `data`, a tuple that a policy made in the format of the last candidate.
+def outcome_of(candidates: Sequence[Candidate], made: bytes, field_names: Sequence[Sequence[str]]) -> Outcome:
+    """Return the outcome for `made`, a tuple that a policy made in the format of the last candidate.
 
     If some candidates have this very tuple, the last of these candidates wins, and no tuple counts as made. Equal bytes
-    are the same tuple only if a position means the same field in both formats; `names` has the names of the fields of
-    each format, by `Candidate.format_index`.
+    are the same tuple only if a position means the same field in both formats; `field_names` has the names of the
+    fields of each format, by `Candidate.format_index`.
     """
     format_index = candidates[-1].format_index
     same = [
         number
         for number, candidate in enumerate(candidates)
-        if candidate.tuple == data and have_same_positions(names[candidate.format_index], names[format_index])
+        if candidate.tuple == made
+        and have_same_positions(field_names[candidate.format_index], field_names[format_index])
     ]
-    return Outcome(same[-1]) if same else Outcome(None, data, format_index)
+    return Outcome(same[-1]) if same else Outcome(None, made, format_index)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from schemas.compiled import entry
 from schemas.errors import TupleError
 from schemas.space import Space
-from udfs.buffers import arrow_column_function, flatten, offsets_of, variable_array
+from udfs.buffers import arrow_column_function, binary_array, flatten, offsets_of
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD_BYTES, STRING, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX_BYTES, put_sort_key
@@ -154,9 +154,7 @@ def ordered_keys(keys: pa.Array, order: KeyOrder, definition_indexes: Int32s) ->
             "a key does not match its index", advice="check that the aggregator wrote these tables"
         )
     offsets = offsets_of(ends, "the keys that may be in a DELETE_RANGE", "lower local_bytes")
-    return variable_array(
-        pa.binary(), offsets, out[: ends[-1]], (flat.nulls == 0) & (definition_indexes >= 0)
-    )
+    return binary_array(pa.binary(), offsets, out[: ends[-1]], (flat.nulls == 0) & (definition_indexes >= 0))
 
 
 BOUNDS_TYPE = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])

@@ -24,11 +24,11 @@ from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
 from udfs.buffers import (
     SMALLER_BATCHES_ADVICE,
     arrow_column_function,
+    binary_array,
     flatten,
     index_per_row,
     offsets_of,
     texts_of_rows,
-    variable_array,
 )
 from udfs.kernels.values import CLASS_NAMES, OVERREAD_BYTES
 from udfs.keys.kernels import canonical
@@ -229,7 +229,7 @@ def _keys_of_rows(
     present = (errors[0] == 0) & (flat.nulls == 0)
     return pa.StructArray.from_arrays(
         [
-            variable_array(pa.binary(), offsets, out[: ends[-1]], present),
+            binary_array(pa.binary(), offsets, out[: ends[-1]], present),
             texts_of_rows(faults, bad, rows, lambda numbers: _fault_text(plan, numbers)),
         ],
         fields=list(KEY_ARROW),

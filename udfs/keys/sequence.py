@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from schemas.compiled import entry, inner
 from schemas.errors import TupleError
-from udfs.buffers import SMALLER_BATCHES_ADVICE, flatten, index_per_row, offsets_of, variable_array
+from udfs.buffers import SMALLER_BATCHES_ADVICE, binary_array, flatten, index_per_row, offsets_of
 from udfs.kernels.memory import address
 from udfs.kernels.values import ARRAY, BINARY, OVERREAD_BYTES, STRING, Int, head, skip
 from udfs.keys.kernels.sort_key import FIXED_MAX_BYTES, put_sort_key
@@ -171,7 +171,7 @@ def sequence_bytes(
     if not write_sequences(flat.data, flat.nulls, classes, arguments, out, ends):
         raise TupleError("a sequence takes more bytes than its fields can have")
     offsets = offsets_of(ends, "the sequences of one batch", SMALLER_BATCHES_ADVICE)
-    return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
+    return binary_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
 
 
 def ranks_of(values: pa.Array) -> NDArray[np.int64]:

@@ -107,7 +107,7 @@ class Cluster:
         return max((member.lsn for member in self.members.values()), default=0)
 
     @property
-    def own(self) -> Member | None:
+    def own_member(self) -> Member | None:
         """The row of the aggregator itself."""
         return next((m for m in self.members.values() if m.replicaset_uuid == OWN_REPLICASET_UUID), None)
 
@@ -257,7 +257,7 @@ def apply_incoming(
 
     """
     incoming = list(rows)
-    if cluster.own is None:
+    if cluster.own_member is None:
         own = IncomingMember(own_uuid, None, OWN_REPLICASET_UUID)
         incoming = [own, *incoming] if cluster.allocation == "counter" else [*incoming, own]
     after, keys = cluster, dict[str, str]()

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from schemas.compiled import entry
 from schemas.iproto import BodyKey
-from udfs.buffers import flatten, variable_array
+from udfs.buffers import binary_array, flatten
 from udfs.kernels.memory import address
 from udfs.kernels.values import BAD, MAP, OVERREAD_BYTES, UNSIGNED, head, skip
 
@@ -97,7 +97,7 @@ def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], 
         sizes = np.where(own_begins >= 0, own_ends - own_begins, 0)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         positions = np.repeat(own_begins - offsets[:-1], sizes) + np.arange(offsets[-1])
-        found.append(variable_array(pa.binary(), offsets, flat.data[positions], own_begins >= 0))
+        found.append(binary_array(pa.binary(), offsets, flat.data[positions], own_begins >= 0))
     return found, pa.array(codes == DAMAGED)
 
 

@@ -67,7 +67,7 @@ def test_case_b_an_id_that_the_aggregator_itself_has() -> None:
     assert cluster.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
     decision = decide_row(cluster, IncomingMember(uuid(3), 3, A))
     assert decision.map_entry == (3, 4)
-    assert decision.cluster.own == cluster.own
+    assert decision.cluster.own_member == cluster.own_member
 
 
 def test_two_instances_with_swapped_ids() -> None:
@@ -233,7 +233,7 @@ def test_all_interleavings_of_two_sources(
         cluster, entries, changes = taken(start, rows)
         ids = [member.global_id or 0 for member in cluster.members.values()]
         assert len(set(ids)) == len(ids), "two instances have one global id"
-        assert cluster.own == start.own
+        assert cluster.own_member == start.own_member
         assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes))), (
             "a hole in our lsns"
         )
@@ -304,5 +304,7 @@ def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None
 
 def test_the_aggregators_own_row_belongs_to_no_replicaset() -> None:
     cluster, _ = apply_incoming(Cluster("counter"), [IncomingMember(uuid(1), 1, A)], OWN)
-    assert cluster.own == Member(1, OWN, None, 0, OWN_REPLICASET_UUID, lsn=1)
-    assert apply_incoming(cluster, [IncomingMember(uuid(2), 1, B)], uuid(99))[0].own == cluster.own
+    assert cluster.own_member == Member(1, OWN, None, 0, OWN_REPLICASET_UUID, lsn=1)
+    assert (
+        apply_incoming(cluster, [IncomingMember(uuid(2), 1, B)], uuid(99))[0].own_member == cluster.own_member
+    )

@@ -82,7 +82,7 @@ def _find_in_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
 
 
 @inner
-def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
+def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, map_keys: Int) -> Int:
     """Follow a path, the steps `first` to `last` (excluded), from the value at `pos`.
 
     Return where the value at its end is; -1 if the tuple is broken, -2 if it lacks the value.
@@ -92,7 +92,7 @@ def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: I
             return -1
         kind, count, pos = head(pos, end)
         if steps[k, 1] >= 0:
-            pos = _find_in_map(pos, end, count if kind == MAP else 0, names + steps[k, 0], steps[k, 1])
+            pos = _find_in_map(pos, end, count if kind == MAP else 0, map_keys + steps[k, 0], steps[k, 1])
         elif kind != ARRAY or steps[k, 0] >= count:
             return -2
         else:
