@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
-from udfs.keys.keys import canonical_keys_by, key_plan
+from udfs.keys.keys import canonical_keys_with_plan, key_plan
 from udfs.tuples.tuples import decode, decoding_plan
 
 Shape = tuple[tuple[str, ...], Callable[[random.Random, int], list[Any]]]
@@ -178,7 +178,7 @@ def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
         lambda: unpack_all(raw),
         lambda: unpack_all(raw, ext_hook=ext_hook),
         lambda: arrow_columns(raw, columns),
-        lambda: canonical_keys_by(tuples, keys),
+        lambda: canonical_keys_with_plan(tuples, keys),
     )
     size = sum(map(len, raw)) / rows
     yield f"{name} ({size:.0f} bytes a tuple)"

@@ -123,19 +123,19 @@ class Spaces(Part):
         """Whether a space becomes a table."""
         return _matches(space_name, self.include) and not _matches(space_name, self.exclude)
 
-    def table(self, space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
+    def table(self, space_name: str, local_instance: int | None = None, replicaset: int | None = None) -> str:
         """Return the name of a space's table: as renamed, or as `schemas.names` escapes it.
 
         Parameters
         ----------
-        local_to : int, optional
+        local_instance : int, optional
             Global id of the instance whose local space it is.
         replicaset : int, optional
             Id of the replicaset; used if the space is not merged.
 
         """
         alone = replicaset if _matches(space_name, self.per_replicaset) else None
-        return table_name(self.rename.get(space_name, space_name), local_to, alone)
+        return table_name(self.rename.get(space_name, space_name), local_instance, alone)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -27,7 +27,7 @@ from jobs.commands.main import main as call_by_name
 from schemas.errors import ConfigurationError
 from udfs.rid.comparison import Comparison, Verdict, draw
 from udfs.rid.operations import Node
-from udfs.rid.value import Rid, describe, parse_rid
+from udfs.rid.value import Rid, describe_flags, parse_rid
 from warehouse import switch
 from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
@@ -158,14 +158,14 @@ def record_connected(locations: Sequence[WarehouseLocation], *, as_json: bool = 
 
 def print_side(side: ComparedRid, *, as_json: bool) -> None:
     """Print a warehouse's RID, its meaning and its generations; as JSON the RID, its mark and the newest epoch."""
-    rid, mark = side.node.rid, side.node.next
+    rid, mark = side.node.rid, side.node.next_head
     if as_json:
         found: dict[str, Any] = {"rid": str(rid), "simplified": rid.simplified, "epoch": side.epoch}
         print(json.dumps({**found, "next": None if mark is None else str(mark)}))
         return
     print(rid)
     print(f"simplified: {rid.simplified}")
-    print(f"{side.name}: {describe(rid)}; newest epoch: {side.epoch}")
+    print(f"{side.name}: {describe_flags(rid)}; newest epoch: {side.epoch}")
     if mark is not None:
         print("copies may exist that are not connected: the next data begin a new generation")
     print(draw({"": side.generations()}))
@@ -180,7 +180,7 @@ def compare_two(first: str, second: str, database: str = DATABASE, *, as_json: b
         return EXIT_CODES[found.verdict]
     for name, one in (("a", a), ("b", b)):
         print(f"{name}: {one.name}" if one.held else f"{name}: {one.node.rid.simplified}")
-        print(f"   {describe(one.node.rid)}")
+        print(f"   {describe_flags(one.node.rid)}")
     print(draw({"a": a.generations(), "b": b.generations()}))
     print(sentence(found))
     return EXIT_CODES[found.verdict]
@@ -196,7 +196,7 @@ def sentence(found: Comparison) -> str:
         return "unrelated: the two were never copies of each other"
     if found.common is None:
         return "split brain: both were written, and what they had in common is not known"
-    younger = f"; the younger primary is {found.younger}" if found.younger else ""
+    younger = f"; the younger primary is {found.younger_node}" if found.younger_node else ""
     return f"split brain: both were written after {found.common}{younger}"
 
 

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from config.deployment import Config
 from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.directory.offset import from_text
-from udfs.remap.cluster_replace import AGGREGATOR, Cluster
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster
 from udfs.remap.replica_ids import replica_id_in_source
 from warehouse import applier_map, cluster, vclock
 from warehouse.location import WarehouseLocation, location_of
@@ -188,7 +188,11 @@ def text_lines(reader: InstanceIdReader) -> Iterator[str]:
     yield f"allocation {reader.cluster.allocation}, own lsn {max(own, default=0)}"
     yield "global_id  replica_id  lsn  instance"
     for member in sorted(reader.cluster.members.values(), key=lambda member: member.global_id or 0):
-        where = "the aggregator" if member.replicaset_uuid == AGGREGATOR else f"of {member.replicaset_uuid}"
+        where = (
+            "the aggregator"
+            if member.replicaset_uuid == OWN_REPLICASET_UUID
+            else f"of {member.replicaset_uuid}"
+        )
         gone = ", expelled" if member.expelled else ""
         replica_id = "-" if member.local_id is None else member.local_id
         yield f"{member.global_id or '-':>9}  {replica_id:>10}  {member.lsn:>3}  {member.uuid or '-'} {where}{gone}"

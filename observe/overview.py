@@ -18,7 +18,7 @@ from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, refusal_reason
 from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
-from udfs.rid.value import EMPTY, Rid
+from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse.gaps import open_gaps
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation, location_of
@@ -64,7 +64,7 @@ def standby_overview(primary: ComparedRid, standby: WarehouseLocation) -> Standb
     found = compare_warehouses(primary, standby_rid)
     behind = (primary.epoch or 0) - (standby_rid.epoch or 0)
     is_copy = found.verdict is Verdict.SAME or found.target == "b"
-    if standby_rid.node.rid.incoming != EMPTY:
+    if standby_rid.node.rid.incoming != EMPTY_ULID:
         return StandbyOverview(
             standby.root, False, f"a copy into it has not ended, at epoch {standby_rid.epoch}"
         )

@@ -47,7 +47,7 @@ from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.log_stream import LogStream
@@ -56,7 +56,14 @@ from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.tuples.tuples import tuple_columns
-from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
+from udfs.versions.history import (
+    INPUT_COLUMNS,
+    KEY_COLUMNS,
+    POSITION_COLUMNS,
+    VERSIONS_ARROW,
+    EndOfAllVersions,
+    key_versions,
+)
 from warehouse import epochs
 from warehouse.maintenance import cleaned_replicasets
 from warehouse.newest_epoch import no_batch_error
@@ -77,7 +84,7 @@ def committed_changelog(warehouse: Warehouse) -> DataFrame:
     """Return the committed rows of `_changelog` at the newest epoch.
 
     In the table, `segment` is a number within one batch. Here it is a number over all batches: it grows with the epoch,
-    and within an epoch with the table's number. So the columns `POSITION` sort a replicaset's rows in log order.
+    and within an epoch with the table's number. So `POSITION_COLUMNS` sort a replicaset's rows in log order.
 
     Raises
     ------
@@ -115,7 +122,7 @@ class LogDefinitions:
 def definitions_of_log(log: DataFrame, config: Config) -> LogDefinitions:
     """Return the definitions, truncations and drops in the rows of a log (`committed_changelog`)."""
     controls = F.col("space_id").isin([int(one) for one in SPACE_CHANGE_SPACES])
-    rows = log.where(controls | _is_unsupported_row()).orderBy(*POSITION).collect()
+    rows = log.where(controls | _is_unsupported_row()).orderBy(*POSITION_COLUMNS).collect()
     changes = {}
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
@@ -127,7 +134,7 @@ def definitions_of_log(log: DataFrame, config: Config) -> LogDefinitions:
 def _is_unsupported_row() -> Column:
     """Return a column that is true for rows of a type that cannot be applied, whose space is therefore refused."""
     applied = [one.name for one in APPLIED_TYPES]
-    return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(applied)
+    return (F.col("space_id") > SYSTEM_SPACE_ID_MAX) & ~F.col("type").isin(applied)
 
 
 def _control_row(row: Any) -> ControlRow:
@@ -148,7 +155,7 @@ def _control_row(row: Any) -> ControlRow:
         operations=operations,
         body=body,
         timestamp=row.timestamp,
-        held_reason=unsupported_reason(row.type) if row.space_id > SYSTEM_ID_MAX else None,
+        held_reason=unsupported_reason(row.type) if row.space_id > SYSTEM_SPACE_ID_MAX else None,
     )
 
 
@@ -197,7 +204,7 @@ def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame
     intervals = _definition_intervals(definitions.history, lineages, numbers)
     layout = _format_index_column(intervals, server_versions, len(versions))
     versions = versions * len(server_versions)
-    columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION, SERVER_VERSION))
+    columns = (F.col(name) for name in ("replicaset_id", "space_id", *POSITION_COLUMNS, SERVER_VERSION))
     rows = changes.withColumn("layout", layout(*columns)).where("layout IS NOT NULL")
     keyed = _without_unknown_tuples(_with_keys(rows, versions), cleaned_replicasets(warehouse.location))
     key_version_rows = _key_versions(
@@ -308,7 +315,7 @@ def update_rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rule
     They are the rules of the server that wrote the newest file with such a row. If that file does not exist any more,
     the replicaset is left out, and a warning is logged.
     """
-    newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION)).alias("newest")
+    newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION_COLUMNS)).alias("newest")
     unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
     rows = unknown.groupBy("replicaset_id").agg(newest).collect()
     log_stream = LogStream(parse_options(stream_options(config, State(), 1)))
@@ -402,7 +409,7 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
     key = key_columns([one.space for one in versions])(data, F.col("layout"), from_tuple)
     keyed = rows.withColumn("_key", key.getField("key")).withColumn("timestamp", timed)
-    return keyed.where("_key IS NOT NULL").select(*COLUMNS)
+    return keyed.where("_key IS NOT NULL").select(*INPUT_COLUMNS)
 
 
 def _without_unknown_tuples(rows: DataFrame, cleaned_replicaset_ids: Collection[int]) -> DataFrame:
@@ -417,9 +424,9 @@ def _without_unknown_tuples(rows: DataFrame, cleaned_replicaset_ids: Collection[
     """
     if not cleaned_replicaset_ids:
         return rows
-    knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION))
-    first = F.min(knows).over(Window.partitionBy(*KEY))
-    marked = rows.withColumn("_known", F.coalesce(F.struct(*POSITION) >= first, F.lit(False)))
+    knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION_COLUMNS))
+    first = F.min(knows).over(Window.partitionBy(*KEY_COLUMNS))
+    marked = rows.withColumn("_known", F.coalesce(F.struct(*POSITION_COLUMNS) >= first, F.lit(False)))
     return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned_replicaset_ids))).drop(
         "_known"
     )
@@ -443,7 +450,7 @@ def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
         return rows
     bounds = range_bounds_udf([one.space for one in versions])(F.col("body"), F.col("layout"))
     ranges = ranges.withColumn("_bounds", bounds).withColumn("type", F.lit("DELETE"))
-    keys = rows.groupBy(*KEY).agg(F.min(F.struct(*POSITION)).alias("_first"))
+    keys = rows.groupBy(*KEY_COLUMNS).agg(F.min(F.struct(*POSITION_COLUMNS)).alias("_first"))
     result = rows
     # Nearly always all definitions sort their keys in the same way.
     for directions in dict.fromkeys(directions_of(one.space) for one in versions):
@@ -451,13 +458,10 @@ def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
         own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
         begin, end, order = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_order")
         is_in_range = (order >= begin) & ((F.length(end) == 0) | (order < end))
-        is_in_range = (
-            is_in_range & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION) > F.col("_first"))
-        )
+        is_later = (F.col("_of") == F.col("replicaset_id")) & (F.struct(*POSITION_COLUMNS) > F.col("_first"))
         with_order = keys.withColumn("_order", sort_key_column(directions)(F.col("_key")))
-        hits = with_order.join(F.broadcast(own), is_in_range)
-        types = dict(rows.dtypes)
-        null_columns = ("tuple", "operations", "index_base")
+        hits = with_order.join(F.broadcast(own), is_in_range & is_later)
+        types, null_columns = dict(rows.dtypes), ("tuple", "operations", "index_base")
         columns = [
             (F.lit(None) if name in null_columns else F.col(name)).cast(types[name]).alias(name)
             for name in rows.columns
@@ -469,13 +473,13 @@ def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
 def _key_versions(
     rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
 ) -> DataFrame:
-    """Return the versions of each key, with the columns `VERSIONS`; `ends` are truncations and drops by replicaset."""
+    """Return the versions of each key, with the columns `VERSIONS`; `ends` are truncations and `udfs.versions.history.VERSIONS_ARROW`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return key_versions(batches, formats, ends)
 
-    apart = rows.repartition(*KEY).sortWithinPartitions(*KEY, *POSITION)
-    return apart.mapInArrow(run, from_arrow_schema(VERSIONS))
+    apart = rows.repartition(*KEY_COLUMNS).sortWithinPartitions(*KEY_COLUMNS, *POSITION_COLUMNS)
+    return apart.mapInArrow(run, from_arrow_schema(VERSIONS_ARROW))
 
 
 def _with_validity_periods(
@@ -483,7 +487,7 @@ def _with_validity_periods(
 ) -> DataFrame:
     """Return the versions of keys with their typed columns and their period of validity, as `space_history` does."""
     decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
-    of_key = Window.partitionBy(*KEY).orderBy(*POSITION)
+    of_key = Window.partitionBy(*KEY_COLUMNS).orderBy(*POSITION_COLUMNS)
     return key_version_rows.select(
         F.col("_key").alias("key"),
         "replicaset_id",

@@ -42,7 +42,7 @@ from pipeline.write.prepare import Prepared, prepare_tables
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
+from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse import applier_map, cluster
 from warehouse.commits import TableFile
 from warehouse.gaps import KEY
@@ -215,9 +215,9 @@ class BatchWriter:
         planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
         return planner.plan(executor, segments, log_stream, healing)
 
-    def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
+    def _allocate(self, incoming: Sequence[IncomingMember]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
-        _, changes = replace_all(table, incoming, "")
+        _, changes = apply_incoming(table, incoming, "")
         if changes:
             self._lock.check()
             table = cluster.allocate(self._warehouse, incoming, datetime.now(UTC))
@@ -270,7 +270,7 @@ class BatchWriter:
         return [row for row in rows if row["state"] == GapState.HEALED]
 
     def _own_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
-        own = self._cluster.own if self._cluster is not None else None
+        own = self._cluster.own_member if self._cluster is not None else None
         if own is None or not plan.own_changes:
             return None
         rows = cluster_rows(plan.own_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import flatten
-from udfs.kernels.values import OVERREAD
+from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.kernels.range_search import find_ranges
 
 Int32s = NDArray[np.int32]
@@ -50,7 +50,7 @@ class KeyRanges:
 
     def find_partitions(self, tables: Int32s, keys: pa.Array) -> Int32s:
         """Return the partition number of each row, from the row's table number and key."""
-        flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
+        flat, bounds = flatten(keys, OVERREAD_BYTES), flatten(self.bounds, OVERREAD_BYTES)
         numbers = np.empty(len(keys), np.int32)
         find_ranges(
             *(self.groups[tables], flat.data, flat.offsets, flat.nulls),

@@ -37,7 +37,7 @@ from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, join_found
 from schemas.errors import UnsupportedError
-from schemas.vshard import COLLECTED_IN
+from schemas.vshard import COLLECTED_STATES
 from udfs.buffers import as_array
 from udfs.versions.kernels.lives import PRESENT, UNFIT
 
@@ -62,7 +62,7 @@ def find_collected_rows(
     events = as_array(keyed.rows["bucket_events"])
     if shards is None or events.null_count == len(events):
         return COLLECTED.empty_table()
-    ids = keyed.groups.ids
+    ids = keyed.groups.group_numbers
     candidates = np.unique(ids[events.is_valid().to_numpy(zero_copy_only=False)])
     rows = np.flatnonzero(np.isin(ids, candidates[candidates >= 0]))
     rows = rows[np.argsort(ids[rows], kind="stable")]
@@ -72,7 +72,7 @@ def find_collected_rows(
         keyed, base_versions, rows, replicasets, plan, shards
     ):
         moves = shards.moves.get(replicaset)
-        if moves is not None and moves.state(bucket, count) in COLLECTED_IN:
+        if moves is not None and moves.state(bucket, count) in COLLECTED_STATES:
             found.append((row, replicaset))
     indices = pa.array([row for row, _ in found], pa.int64())
     return pa.Table.from_arrays(
@@ -109,7 +109,7 @@ def _deletes_with_buckets(
     own = bucket_keys(tuples, shards.fields, pa.array(versions)).to_pylist()
     events = as_array(keyed.rows["bucket_events"]).take(index).to_pylist()
     keys = as_array(keyed.rows["key"]).take(index).to_pylist()
-    types, ids = keyed.rows["type"].to_numpy()[rows], keyed.groups.ids[rows]
+    types, ids = keyed.rows["type"].to_numpy()[rows], keyed.groups.group_numbers[rows]
     lineages = plan.slot_lineages[keyed.slots[rows]]
     tables = plan.base_tables[lineages].tolist()
     keys_with_versions = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)

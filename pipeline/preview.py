@@ -35,7 +35,7 @@ from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
+from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse import cluster, requests
 from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
@@ -94,7 +94,7 @@ def preview_next_run(config: Config) -> Preview:
     ids = _cluster_after_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
-    own = None if ids.own is None else ids.own.global_id
+    own = None if ids.own_member is None else ids.own_member.global_id
     after_start = replace(
         _with_masks(state, masks), global_ids=ids.global_ids, own_id=own, own_lsn=state.own_lsn
     )
@@ -167,8 +167,8 @@ def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
     return _allocate_in_memory(known, ()) if known.allocation == "counter" else known
 
 
-def _allocate_in_memory(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
-    return replace_all(table, incoming, str(uuids.uuid4()))[0]
+def _allocate_in_memory(table: Cluster, incoming: Sequence[IncomingMember]) -> Cluster:
+    return apply_incoming(table, incoming, str(uuids.uuid4()))[0]
 
 
 def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:

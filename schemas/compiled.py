@@ -40,7 +40,7 @@ _DOTTED_NAME = re.compile(r"[\w.]+")
 
 @lru_cache
 def _source(module: str) -> bytes | None:
-    """Return the source of a module of the project; None if there is none, as for a package."""
+    """Return the text of a module of the project; None if the module has no text, as a namespace package."""
     found = importlib.util.find_spec(module)
     if found is None or found.loader is None:
         return None
@@ -91,13 +91,13 @@ def _compile(function: Any, **options: bool) -> Any:
     compiled = njit(cache=True, nogil=True, **options)(function)
     file = compiled._cache._cache_file
     file._source_stamp = digest_of(function.__module__)
-    file._load_index = _tolerant(file._load_index, dict)
-    file.load = _tolerant(file.load, lambda: None)
+    file._load_index = _read_or_default(file._load_index, dict)
+    file.load = _read_or_default(file.load, lambda: None)
     return compiled
 
 
-def _tolerant(read: Callable[..., Any], default: Callable[[], Any]) -> Callable[..., Any]:
-    """Return a function that reads cached code by `read`, or returns `default()` if that fails."""
+def _read_or_default(read: Callable[..., Any], default: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that returns the cached code that `read` reads, or `default()` if `read` fails."""
 
     def read_or_default(*key: Any) -> Any:
         try:

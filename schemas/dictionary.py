@@ -15,34 +15,37 @@ from typing import Any
 
 from schemas.iproto import SystemSpace
 
-VERSION = (2, 11, 1)
-"""Version of the data dictionary; a newer server asks for `box.schema.upgrade()` only when the schema is changed."""
+SERVER_VERSION = (2, 11, 1)
+"""Version of Tarantool that wrote these rows; a newer server asks for `box.schema.upgrade()` only when it changes the
+schema."""
 
 ADMIN, GUEST, PUBLIC, REPLICATION, SUPER = 1, 0, 2, 3, 31
 """Ids of the users and roles that every server has."""
 
 READ, WRITE, EXECUTE, SESSION, USAGE = 1, 2, 4, 8, 16
-EVERYTHING = 2**32 - 1
+ALL_PRIVILEGES = 2**32 - 1
 """Privileges, as bits (`src/box/user_def.h`)."""
 
-_SEQUENCE = (
+_SEQUENCE_FORMAT = (
     "id:unsigned owner:unsigned name:string step:integer min:integer max:integer start:integer "
     "cache:integer cycle:boolean"
 )
-_COLLATION = "id:unsigned name:string owner:unsigned type:string locale:string opts:map"
-_SPACE = "id:unsigned owner:unsigned name:string engine:string field_count:unsigned flags:map format:array"
-_INDEX = "id:unsigned iid:unsigned name:string type:string opts:map parts:array"
-_FUNCTION = (
+_COLLATION_FORMAT = "id:unsigned name:string owner:unsigned type:string locale:string opts:map"
+_SPACE_FORMAT = (
+    "id:unsigned owner:unsigned name:string engine:string field_count:unsigned flags:map format:array"
+)
+_INDEX_FORMAT = "id:unsigned iid:unsigned name:string type:string opts:map parts:array"
+_FUNCTION_FORMAT = (
     "id:unsigned owner:unsigned name:string setuid:unsigned language:string body:string routine_type:string "
     "param_list:array returns:string aggregate:string sql_data_access:string is_deterministic:boolean "
     "is_sandboxed:boolean is_null_call:boolean exports:array opts:map comment:string created:string "
     "last_altered:string"
 )
-_USER = (
+_USER_FORMAT = (
     "id:unsigned owner:unsigned name:string type:string auth:map auth_history:array last_modified:unsigned"
 )
-_PRIVILEGE = "grantor:unsigned grantee:unsigned object_type:string object_id:scalar privilege:unsigned"
-_SPACE_SEQUENCE = "id:unsigned sequence_id:unsigned is_generated:boolean field:unsigned path:string"
+_PRIVILEGE_FORMAT = "grantor:unsigned grantee:unsigned object_type:string object_id:scalar privilege:unsigned"
+_SPACE_SEQUENCE_FORMAT = "id:unsigned sequence_id:unsigned is_generated:boolean field:unsigned path:string"
 
 _SPACES: tuple[tuple[int, str, str, Mapping[str, Any], str], ...] = (
     (
@@ -53,26 +56,26 @@ _SPACES: tuple[tuple[int, str, str, Mapping[str, Any], str], ...] = (
         "space_id:unsigned lsn:unsigned tuple:array",
     ),
     (272, "_schema", "memtx", {}, "key:string value:any?"),
-    (276, "_collation", "memtx", {}, _COLLATION),
-    (277, "_vcollation", "sysview", {}, _COLLATION),
-    (280, "_space", "memtx", {}, _SPACE),
-    (281, "_vspace", "sysview", {}, _SPACE),
-    (284, "_sequence", "memtx", {}, _SEQUENCE),
+    (276, "_collation", "memtx", {}, _COLLATION_FORMAT),
+    (277, "_vcollation", "sysview", {}, _COLLATION_FORMAT),
+    (280, "_space", "memtx", {}, _SPACE_FORMAT),
+    (281, "_vspace", "sysview", {}, _SPACE_FORMAT),
+    (284, "_sequence", "memtx", {}, _SEQUENCE_FORMAT),
     (285, "_sequence_data", "memtx", {}, "id:unsigned value:integer"),
-    (286, "_vsequence", "sysview", {}, _SEQUENCE),
-    (288, "_index", "memtx", {}, _INDEX),
-    (289, "_vindex", "sysview", {}, _INDEX),
-    (296, "_func", "memtx", {}, _FUNCTION),
-    (297, "_vfunc", "sysview", {}, _FUNCTION),
-    (304, "_user", "memtx", {}, _USER),
-    (305, "_vuser", "sysview", {}, _USER),
-    (312, "_priv", "memtx", {}, _PRIVILEGE),
-    (313, "_vpriv", "sysview", {}, _PRIVILEGE),
+    (286, "_vsequence", "sysview", {}, _SEQUENCE_FORMAT),
+    (288, "_index", "memtx", {}, _INDEX_FORMAT),
+    (289, "_vindex", "sysview", {}, _INDEX_FORMAT),
+    (296, "_func", "memtx", {}, _FUNCTION_FORMAT),
+    (297, "_vfunc", "sysview", {}, _FUNCTION_FORMAT),
+    (304, "_user", "memtx", {}, _USER_FORMAT),
+    (305, "_vuser", "sysview", {}, _USER_FORMAT),
+    (312, "_priv", "memtx", {}, _PRIVILEGE_FORMAT),
+    (313, "_vpriv", "sysview", {}, _PRIVILEGE_FORMAT),
     (320, "_cluster", "memtx", {}, "id:unsigned uuid:string"),
     (328, "_trigger", "memtx", {}, "name:string space_id:unsigned opts:map"),
     (330, "_truncate", "memtx", {}, "id:unsigned count:unsigned"),
-    (340, "_space_sequence", "memtx", {}, _SPACE_SEQUENCE),
-    (341, "_vspace_sequence", "sysview", {}, _SPACE_SEQUENCE),
+    (340, "_space_sequence", "memtx", {}, _SPACE_SEQUENCE_FORMAT),
+    (341, "_vspace_sequence", "sysview", {}, _SPACE_SEQUENCE_FORMAT),
     (
         *(356, "_fk_constraint", "memtx", {}),
         "name:string child_id:unsigned parent_id:unsigned is_deferred:boolean match:string on_delete:string "
@@ -87,7 +90,7 @@ _SPACES: tuple[tuple[int, str, str, Mapping[str, Any], str], ...] = (
 )
 """Id, name, engine, options and fields (`name:type`, `?` if nullable) of each system space."""
 
-_INDEXES = """
+_INDEX_LINES = """
 272 0 primary 0:string
 276 0 primary 0:unsigned
 276 1 name 1:string
@@ -124,7 +127,7 @@ _INDEXES = """
 """
 """Of each index: space id, index id, name (`*`: not unique), and the parts as `field:type`."""
 
-_VIEWS = {277: 276, 281: 280, 286: 284, 289: 288, 297: 296, 305: 304, 313: 312, 341: 340}
+_SPACE_BY_VIEW = {277: 276, 281: 280, 286: 284, 289: 288, 297: 296, 305: 304, 313: 312, 341: 340}
 """Views of system spaces (with the rows that the reader may see), which have the same indexes as their spaces."""
 
 COLLATIONS: tuple[tuple[Any, ...], ...] = (
@@ -146,13 +149,13 @@ _USERS = (
 _PRIVILEGES = (
     (GUEST, "role", PUBLIC, EXECUTE),
     (GUEST, "universe", 0, SESSION | USAGE),
-    (ADMIN, "universe", 0, EVERYTHING),
-    *((PUBLIC, "space", view, READ) for view in _VIEWS),
+    (ADMIN, "universe", 0, ALL_PRIVILEGES),
+    *((PUBLIC, "space", view, READ) for view in _SPACE_BY_VIEW),
     (PUBLIC, "space", int(SystemSpace.TRUNCATE), WRITE),
     (PUBLIC, "space", 380, READ | WRITE),
     (REPLICATION, "universe", 0, READ),
     (REPLICATION, "space", int(SystemSpace.CLUSTER), WRITE),
-    (SUPER, "universe", 0, EVERYTHING),
+    (SUPER, "universe", 0, ALL_PRIVILEGES),
 )
 """(grantee, type of the object, its id, privileges as bits)."""
 
@@ -166,15 +169,15 @@ def space_tuples() -> Iterator[list[Any]]:
 def index_tuples() -> Iterator[list[Any]]:
     """Yield the rows of `_index` of the system spaces."""
     by_space: dict[int, list[list[Any]]] = {}
-    for line in _INDEXES.split("\n"):
+    for line in _INDEX_LINES.split("\n"):
         if line:
             space, number, name, *parts = line.split()
             options = {"unique": not name.endswith("*")}
             index = [int(number), name.rstrip("*"), "tree", options, [_parsed_part(part) for part in parts]]
             by_space.setdefault(int(space), []).append(index)
     by_space[int(SystemSpace.SEQUENCE_DATA)] = [[0, "primary", "hash", {"unique": True}, [[0, "unsigned"]]]]
-    for id_ in sorted({*by_space, *_VIEWS}):
-        yield from ([id_, *index] for index in by_space[_VIEWS.get(id_, id_)])
+    for id_ in sorted({*by_space, *_SPACE_BY_VIEW}):
+        yield from ([id_, *index] for index in by_space[_SPACE_BY_VIEW.get(id_, id_)])
 
 
 def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = None) -> list[Any]:
@@ -199,7 +202,7 @@ def privilege_tuple(grantee: int, object_type: str, object_id: int, privilege: i
 
 def system_rows() -> Iterator[tuple[int, Sequence[Any]]]:
     """Yield (space id, tuple) of a new server's system rows, except `_cluster`, in an order that servers accept."""
-    yield SystemSpace.SCHEMA, ["version", *VERSION]
+    yield SystemSpace.SCHEMA, ["version", *SERVER_VERSION]
     yield from ((SystemSpace.COLLATION, row) for row in COLLATIONS)
     yield from ((SystemSpace.SPACE, row) for row in space_tuples())
     yield from ((SystemSpace.INDEX, row) for row in index_tuples())

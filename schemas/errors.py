@@ -158,7 +158,10 @@ class PeerError(IprotoError):
 
 
 class GapError(IprotoError):
-    """The server has removed logs that the aggregator has not received. Fields: `replica_id`, `wanted`, `oldest`."""
+    """The server has removed logs that the aggregator has not received.
+
+    Fields: `replica_id`, `wanted` (the first lsn that is missing), `oldest` (the first lsn that the server still has).
+    """
 
 
 class StreamGapError(ProtocolError):

@@ -74,9 +74,9 @@ class FieldType:
     name : str
     storage : ColumnStorage
         How a column is stored, unless `schemas.layout.TypeOptions` chooses another storage for the type.
-    values : tuple of ValueClass
+    accepted_classes : tuple of ValueClass
         The values that a field accepts; a nullable field also accepts nil.
-    wider : tuple of str
+    wider_types : tuple of str
         The types that include all values of this one.
     is_indexable : bool
         Whether it may be a part of a primary key.
@@ -87,8 +87,8 @@ class FieldType:
 
     name: str
     storage: ColumnStorage
-    values: tuple[ValueClass, ...]
-    wider: tuple[str, ...] = (SCALAR, ANY)
+    accepted_classes: tuple[ValueClass, ...]
+    wider_types: tuple[str, ...] = (SCALAR, ANY)
     is_indexable: bool = True
     sized_types: tuple[str, ...] = ()
 
@@ -122,9 +122,9 @@ FIELD_TYPES: Mapping[str, FieldType] = {
     )
 }
 
-_FAMILY_BY_SIZED_TYPE = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized_types}
+_FAMILY_OF_SIZED_TYPE = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized_types}
 
 
 def type_family(field_type: str) -> str:
     """Return the general type of a sized type of 3.x (`uint8`, `int32`, `float64`); any other type itself."""
-    return _FAMILY_BY_SIZED_TYPE.get(field_type, field_type)
+    return _FAMILY_OF_SIZED_TYPE.get(field_type, field_type)

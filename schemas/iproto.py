@@ -33,7 +33,7 @@ class RequestType(IntEnum):
 
 
 class Command(IntEnum):
-    """Requests and answers of the replication protocol that are not rows; JOIN and REGISTER are never used."""
+    """Requests and answers of the replication protocol that are not rows; the project never sends JOIN or REGISTER."""
 
     SELECT = 0x01
     AUTH = 0x07
@@ -48,7 +48,7 @@ class Command(IntEnum):
     CLUSTER_INFO = 0x78  # not Tarantool's, only `jobs/relay.py` uses it: docs/formats.md
 
 
-TYPE_ADMIN = int(Command.PING)
+FIRST_COMMAND = int(Command.PING)
 """Types from this one on are requests and answers of the protocol, not rows of a log."""
 
 TYPE_ERROR = 0x8000
@@ -125,7 +125,7 @@ class MessageKey(IntEnum):
 
 
 class BallotKey(IntEnum):
-    """Keys of a VOTE's ballot whose meaning is the same in 2.6 and 3.x, or is distinguished by version."""
+    """Keys of the ballot, a server's answer to VOTE; a comment says where the meaning depends on the version."""
 
     IS_RO_CFG = 0x01
     VCLOCK = 0x02
@@ -167,12 +167,12 @@ class SystemSpace(IntEnum):
     RECOVERY_POINT = 396
 
 
-DML_MAX = int(RequestType.RAFT) - 1
+CHANGE_TYPE_MAX = int(RequestType.RAFT) - 1
 """The highest type that may be a change of a space.
 
 No version assigns the types from 19 to this one yet; a row of such a type counts as a change that is not known."""
 
-SYSTEM_ID_MAX = 511
+SYSTEM_SPACE_ID_MAX = 511
 """Spaces with an id up to this are Tarantool's own (`BOX_SYSTEM_ID_MAX`)."""
 
 VCLOCK_MAX = 32

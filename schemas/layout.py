@@ -111,18 +111,18 @@ def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
     return FIELD_TYPES[family].storage
 
 
-def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
+def spark_type(storage: ColumnStorage, options: TypeOptions) -> DataType:
     """Return the Spark type of a column."""
-    if kind is ColumnStorage.DECIMAL:
+    if storage is ColumnStorage.DECIMAL:
         return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
-    return _TYPES_BY_STORAGE[kind][0]
+    return _TYPES_BY_STORAGE[storage][0]
 
 
-def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
+def arrow_type(storage: ColumnStorage, options: TypeOptions) -> pa.DataType:
     """Return the Arrow type of a column in the result of an Arrow UDF."""
-    if kind is ColumnStorage.DECIMAL:
+    if storage is ColumnStorage.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
-    return _TYPES_BY_STORAGE[kind][1]
+    return _TYPES_BY_STORAGE[storage][1]
 
 
 def check_format(space: str, names: Iterable[str]) -> None:
@@ -143,17 +143,17 @@ def check_format(space: str, names: Iterable[str]) -> None:
         raise UnsupportedError(f"two fields are called {twice}", space=space)
 
 
-def _wider_types(kind: str) -> tuple[str, ...]:
-    return FIELD_TYPES[kind].wider if kind in FIELD_TYPES else ()
+def _wider_types(field_type: str) -> tuple[str, ...]:
+    return FIELD_TYPES[field_type].wider_types if field_type in FIELD_TYPES else ()
 
 
-def _widest_type(space: str, name: str, kinds: Sequence[str]) -> str:
-    for kind in kinds:
-        if all(other == kind or kind in _wider_types(other) for other in kinds):
-            return kind
+def _widest_type(space_name: str, field_name: str, types: Sequence[str]) -> str:
+    for widest in types:
+        if all(other == widest or widest in _wider_types(other) for other in types):
+            return widest
     raise UnsupportedError(
-        f"the field {name} is {' and '.join(kinds)} in different replicasets",
-        space=space,
+        f"the field {field_name} is {' and '.join(types)} in different replicasets",
+        space=space_name,
         advice="give the field one type everywhere, or rename or exclude the space of one replicaset",
     )
 
@@ -220,38 +220,37 @@ class TableLayout:
     ----------
     space : str
         Name of the space, for errors.
-    names : tuple of str
-        One column name per field.
+    column_names : tuple of str
+        The column name of each field in `fields`.
     fields : tuple of Field
         The table's fields, from `union_fields`.
     formats : tuple of tuple of Field
-        The format of each kind of tuple; a tuple names its format by the index in this tuple.
+        The fields of each format; each decoded row says by an index in this tuple which format it has.
     options : TypeOptions
         How types are mapped.
-    binary : frozenset of str
+    binary_fields : frozenset of str
         String fields whose columns are binary.
 
     """
 
     space: str
-    names: tuple[str, ...]
+    column_names: tuple[str, ...]
     fields: tuple[Field, ...]
     formats: tuple[tuple[Field, ...], ...]
     options: TypeOptions = field(default_factory=TypeOptions)
-    binary: frozenset[str] = frozenset()
+    binary_fields: frozenset[str] = frozenset()
 
-    def storage_of(self, one: Field) -> ColumnStorage:
+    def storage_of(self, field: Field) -> ColumnStorage:
         """Return how the column of a field is stored."""
-        found = column_storage(one.type, self.options)
-        return (
-            ColumnStorage.RAW_STRING if found is ColumnStorage.STRING and one.name in self.binary else found
-        )
+        found = column_storage(field.type, self.options)
+        is_raw = found is ColumnStorage.STRING and field.name in self.binary_fields
+        return ColumnStorage.RAW_STRING if is_raw else found
 
     def spark_schema(self) -> StructType:
         """Return the columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
         columns = [
             StructField(name, spark_type(self.storage_of(one), self.options))
-            for name, one in zip(self.names, self.fields, strict=True)
+            for name, one in zip(self.column_names, self.fields, strict=True)
         ]
         return StructType([*columns, *(StructField(name, kind) for name, kind, _ in _ADDED_COLUMNS)])
 
@@ -263,7 +262,7 @@ class TableLayout:
         """Return the Arrow fields of a decoded tuple, in the order of `decoded_schema`."""
         columns = [
             pa.field(name, arrow_type(self.storage_of(one), self.options))
-            for name, one in zip(self.names, self.fields, strict=True)
+            for name, one in zip(self.column_names, self.fields, strict=True)
         ]
         added = (pa.field(name, kind) for name, _, kind in _ADDED_COLUMNS)
         return [*columns, *added, pa.field(ERROR_COLUMN, pa.string())]
@@ -271,21 +270,21 @@ class TableLayout:
 
 def table_layout(
     spaces: Sequence[Space],
-    names: Sequence[str] | None = None,
+    column_names: Sequence[str] | None = None,
     options: TypeOptions | None = None,
-    binary: frozenset[str] = frozenset(),
+    binary_fields: frozenset[str] = frozenset(),
 ) -> TableLayout:
     """Return the layout of the table of a space that several replicasets define.
 
     Parameters
     ----------
     spaces : sequence of Space
-        At least one; the tuples of a space name their format by the index in this sequence.
-    names : sequence of str, optional
-        Column names in the order of `union_fields(spaces)`; by default the fields' own names.
+        At least one; each decoded row says by an index in this sequence which format it has.
+    column_names : sequence of str, optional
+        In the order of `union_fields(spaces)`; by default the fields' own names.
     options : TypeOptions, optional
         How types are mapped.
-    binary : frozenset of str
+    binary_fields : frozenset of str
         String fields whose columns are binary.
 
     Raises
@@ -296,10 +295,10 @@ def table_layout(
     """
     chosen = options or TypeOptions()
     fields = union_fields(spaces)
-    columns = tuple(names) if names is not None else tuple(one.name for one in fields)
+    columns = tuple(one.name for one in fields) if column_names is None else tuple(column_names)
     if len(columns) != len(fields):
         raise UnsupportedError(f"{len(columns)} column names for {len(fields)} fields", space=spaces[0].name)
     for one in fields:
         column_storage(one.type, chosen)
     formats = tuple(space.fields for space in spaces)
-    return TableLayout(spaces[0].name, columns, fields, formats, chosen, binary)
+    return TableLayout(spaces[0].name, columns, fields, formats, chosen, binary_fields)

@@ -23,8 +23,8 @@ names have the same result, even if case is ignored, and `unescape` returns the 
 unless the name is one of its keywords.
 
 The exact tuples of a space whose table is masked (readers do not see some of its fields) are in a second table,
-`_exact_<table>`. This name is never an escaped name. `_exact_` before a name that ends in `__q` could be one, so `__h`
-and 32 hex digits are appended to it.
+`_exact_<table>`. No space's own table has this name: if `<table>` ends in `__q`, as the escaped name of a space
+`_exact_...` may, `__h` and 32 hex digits are appended.
 
 The table of a space that is local to one instance ends in `__l<global id>`; a table with the rows of only one
 replicaset ends in `__r<replicaset id>`. A result longer than the 255 bytes that file systems allow is truncated and
@@ -43,29 +43,29 @@ from schemas.errors import WarehouseError
 NAME_MAX_BYTES = 255
 """Greatest number of bytes of a path's component in Linux file systems (`NAME_MAX`) and in object stores' tools."""
 
-EXACT = "_exact_"
+EXACT_PREFIX = "_exact_"
 """Prefix of the table with a space's exact tuples, if the space's own table is masked."""
 
-_PLAIN = re.compile(r"[a-z][a-z0-9_]*")
-_CAPITALS = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
-_BYTES = r"x(?P<at>\d+)_(?P<hex>(?:[0-9a-f]{2})+)"
-_REPLACED_CHARACTERS = re.compile(f"{_CAPITALS}|{_BYTES}")
-_REPLACEMENTS_PATTERN = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS}|{_BYTES})+")
-_ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_REPLACEMENTS_PATTERN})", re.DOTALL)
+_UNCHANGED_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_CAPITALS_EDIT = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
+_BYTES_EDIT = r"x(?P<at>\d+)_(?P<hex>(?:[0-9a-f]{2})+)"
+_EDIT = re.compile(f"{_CAPITALS_EDIT}|{_BYTES_EDIT}")
+_EDITS_PATTERN = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS_EDIT}|{_BYTES_EDIT})+")
+_ESCAPED_NAME = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS_PATTERN})", re.DOTALL)
 _LOCAL_TABLE = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
 _REPLICASET_TABLE = re.compile(r"(?P<name>.*)__r(?P<replicaset>\d+)", re.DOTALL)
-_MARKED_BY_Q = re.compile(r".*__q(?:__[lr]\d+)?", re.DOTALL)
-_TRUNCATED = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
+_ENDS_IN_Q = re.compile(r".*__q(?:__[lr]\d+)?", re.DOTALL)
+_TRUNCATED_NAME = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 
 
-def table_name(space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
+def table_name(space_name: str, local_instance: int | None = None, replicaset: int | None = None) -> str:
     """Return the name of a space's table.
 
     Parameters
     ----------
     space_name : str
         Name in `_space`; undecodable bytes are surrogates.
-    local_to : int, optional
+    local_instance : int, optional
         For a local space (`group_id` 1), the global id of its instance.
     replicaset : int, optional
         For a space that is not merged, the id of its replicaset.
@@ -76,7 +76,7 @@ def table_name(space_name: str, local_to: int | None = None, replicaset: int | N
         At most `NAME_MAX_BYTES` characters of `a-z`, `0-9`, `_`.
 
     """
-    suffix = "" if local_to is None else f"__l{local_to}"
+    suffix = "" if local_instance is None else f"__l{local_instance}"
     suffix = suffix if replicaset is None else f"__r{replicaset}"
     name = _escape(space_name)
     if len(name) + len(suffix) <= NAME_MAX_BYTES:
@@ -91,9 +91,9 @@ def column_name(field_name: str) -> str:
 
 
 def replicaset_label(uuid: str, *sources: str | None) -> str:
-    """Return how texts name a replicaset: by its known sources and the beginning of its uuid, `a1, a2 (09e2d221)`.
+    """Return a replicaset's name for people: its known sources and the beginning of its uuid, `a1, a2 (09e2d221)`.
 
-    Without a source, by its whole uuid.
+    Without a source it is the whole uuid.
     """
     names = ", ".join(dict.fromkeys(source for source in sources if source is not None))
     return f"{names} ({uuid[:8]})" if names else uuid
@@ -104,14 +104,14 @@ def is_space_table(table: str) -> bool:
 
     An escaped name may begin with `_` (for `2024`, or a name in Cyrillic); it then has `__`, as no system table has.
     """
-    return not table.startswith("_") or ("__" in table and not table.startswith(EXACT))
+    return not table.startswith("_") or ("__" in table and not table.startswith(EXACT_PREFIX))
 
 
 def exact_table(table: str) -> str:
     """Return the name of the table with the exact tuples of a space whose own table is masked."""
-    name = EXACT + table
+    name = EXACT_PREFIX + table
     # `_exact__a__q` is also the table of a space `_exact__a`.
-    if len(name) <= NAME_MAX_BYTES and not _MARKED_BY_Q.fullmatch(table):
+    if len(name) <= NAME_MAX_BYTES and not _ENDS_IN_Q.fullmatch(table):
         return name
     digest = "__h" + hashlib.sha256(table.encode()).hexdigest()[:32]
     return name[: NAME_MAX_BYTES - len(digest)] + digest
@@ -123,7 +123,7 @@ def table_of_exact_tuples(tables: Container[str], table: str) -> str:
     return exact if exact in tables else table
 
 
-def local_to(name: str) -> int | None:
+def local_instance_of(name: str) -> int | None:
     """Return the global id in the name of a local space's table, or None."""
     match = _LOCAL_TABLE.fullmatch(name)
     return int(match["global_id"]) if match else None
@@ -146,17 +146,17 @@ def unescape(name: str) -> str:
     """
     match = _LOCAL_TABLE.fullmatch(name) or _REPLICASET_TABLE.fullmatch(name)
     escaped = match["name"] if match else name
-    if _TRUNCATED.fullmatch(escaped):
+    if _TRUNCATED_NAME.fullmatch(escaped):
         raise WarehouseError("a truncated name cannot be unescaped", name=name, advice="see `_schema`")
     original = _original_name(escaped)
-    if original is None or table_name(original, local_to(name), replicaset_of(name)) != name:
+    if original is None or table_name(original, local_instance_of(name), replicaset_of(name)) != name:
         raise WarehouseError("not the escaped name of a space or field", name=name)
     return original
 
 
 def _escape(name: str) -> str:
-    if _PLAIN.fullmatch(name) and not any(
-        p.fullmatch(name) for p in (_ESCAPED, _LOCAL_TABLE, _REPLICASET_TABLE, _TRUNCATED)
+    if _UNCHANGED_NAME.fullmatch(name) and not any(
+        p.fullmatch(name) for p in (_ESCAPED_NAME, _LOCAL_TABLE, _REPLICASET_TABLE, _TRUNCATED_NAME)
     ):
         return name
     runs = list(_character_runs(name))
@@ -192,11 +192,11 @@ def _edit_text(kind: str, position: int, text: str) -> str:
 
 def _original_name(escaped: str) -> str | None:
     """Return the name from which `_escape` made a name; None if its bytes are not UTF-8."""
-    match = _ESCAPED.fullmatch(escaped)
+    match = _ESCAPED_NAME.fullmatch(escaped)
     if match is None:
         return escaped
     characters = list(match["readable"][match["edits"].startswith("d") :])
-    for edit in _REPLACED_CHARACTERS.finditer(match["edits"]):
+    for edit in _EDIT.finditer(match["edits"]):
         if edit["hex"] is None:
             start, end = int(edit["start"]), int(edit["start"]) + int(edit["count"] or 1)
             text = "".join(characters[start:end]).upper()

@@ -25,9 +25,9 @@ class PolicyEntry:
     option_help : str
         Describes the value of that key.
     takes_deleted : bool
-        Whether a deleted version can take part (`deletes: all`); a policy that needs values cannot use one.
-    attribute : str
-        The name of its `PolicyKind` in the module.
+        Whether the policy can also choose among deleted versions (`deletes: all`); false if it needs a field's value.
+    kind_name : str
+        The name of the constant in `module` that is the policy's `PolicyKind`.
 
     """
 
@@ -36,7 +36,7 @@ class PolicyEntry:
     option: str = ""
     option_help: str = ""
     takes_deleted: bool = False
-    attribute: str = "POLICY"
+    kind_name: str = "POLICY"
 
 
 LAST_WRITE_WINS = "last_write_wins"
@@ -50,8 +50,8 @@ POLICIES: Mapping[str, PolicyEntry] = {
         PolicyEntry(LAST_WRITE_WINS, "last_write_wins", takes_deleted=True),
         PolicyEntry("first_write_wins", "first_write_wins"),
         PolicyEntry("source_priority", "source_priority", "priority", _PRIORITY_HELP, takes_deleted=True),
-        PolicyEntry("max", "extremes", "column", "the field whose greatest value wins", attribute="MAX"),
-        PolicyEntry("min", "extremes", "column", "the field whose least value wins", attribute="MIN"),
+        PolicyEntry("max", "extremes", "column", "the field whose greatest value wins", kind_name="MAX"),
+        PolicyEntry("min", "extremes", "column", "the field whose least value wins", kind_name="MIN"),
         PolicyEntry("merge_fields", "merge_fields", "fields", "{field: [fields that say how new it is]}"),
         PolicyEntry("sum", "sum_fields", "columns", "the fields that are added up"),
         PolicyEntry("custom", "custom", "function", "package.module:function", takes_deleted=True),

@@ -120,9 +120,9 @@ BYTE_COLLATIONS = (None, 0, 3)
 FLOATING_POINT_TYPES = ("double", "float32", "float64")
 
 _INDEX_ROW = "a row of _index"
-_OWNER_MAX = 2**32 - 1
-_SHOWN_CHARACTERS = 255
-"""Greatest length of the name of a space with an invalid definition; the rest is cut off."""
+_OWNER_ID_MAX = 2**32 - 1
+_SHOWN_NAME_MAX = 255
+"""Greatest length in characters of the name of a space with an invalid definition; the rest is cut off."""
 
 _TYPE_ALIASES = {"*": "any", "str": "string", "num": "unsigned", "int": "integer", "bool": "boolean"}
 _TEMPORARY_TYPES = ("temporary", "data-temporary")
@@ -211,11 +211,11 @@ def parts_of(index: Sequence[Any]) -> tuple[KeyPart, ...]:
     return found
 
 
-def _check_unique(what: str, names: Sequence[str]) -> None:
-    """Raise for repeated names, which no server accepts: values would share a column, or a part's room in a key."""
+def _check_unique(description: str, names: Sequence[str]) -> None:
+    """Raise if two fields of a format, or two parts of an index, are equal; no server accepts such a definition."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise TupleError(f"two {what} {shown(twice)}")
+        raise TupleError(f"two {description} {shown(twice)}")
 
 
 def space_of(
@@ -248,7 +248,7 @@ def space_of(
     primary_key = () if primary is None else parts_of(primary)
     return Space(
         id=integer_of(field_at(space, 0, "the id"), "the id"),
-        owner=integer_of(field_at(space, 1, "the owner"), "the owner", 0, _OWNER_MAX),
+        owner=integer_of(field_at(space, 1, "the owner"), "the owner", 0, _OWNER_ID_MAX),
         name=text_of(field_at(space, 2, "the name"), "the name"),
         engine=text_of(field_at(space, 3, "the engine"), "the engine"),
         fields=fields,
@@ -318,7 +318,7 @@ def faulty_space(space: Sequence[Any], reason: str) -> Space:
     except TupleError:
         number = 0
     name = space[2] if len(space) > 2 and isinstance(space[2], str) else ""
-    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:_SHOWN_CHARACTERS]
+    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:_SHOWN_NAME_MAX]
     return Space(number, 0, readable or f"space {number}", "", fault=f"its definition is odd: {reason}")
 
 
@@ -329,8 +329,8 @@ KeyParts = tuple[tuple[int, str, int | None], ...]
 def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
     """Return field, path and collation of each part, which decide the values of a canonical key.
 
-    The type of a part is left out. It only decides how a canonical key has two rare kinds of integers
-    (`udfs.keys.kernels.canonical`): integers that are not in their shortest encoding, and integers that a double cannot
-    have exactly.
+    The type of a part is left out. It only decides how two rare kinds of integers are written in a canonical key
+    (`udfs.keys.kernels.canonical`): integers that are not in their shortest encoding, and integers that no double
+    equals.
     """
     return tuple((part.field, part.path, part.collation) for part in parts)

@@ -40,7 +40,7 @@ are only in `_changelog`.
 
 
 def is_held(reason: str) -> bool:
-    """Return whether a space that is refused for a reason is held (`HELD_PREFIX`)."""
+    """Return whether the reason for which a space is refused says that it is held (`HELD_PREFIX`)."""
     return reason.startswith(HELD_PREFIX)
 
 
@@ -71,7 +71,10 @@ class RowState(StrEnum):
 
 
 class RowMove(StrEnum):
-    """`_changelog.moved`: the tuple came with its bucket, or was deleted after its bucket was sent."""
+    """`_changelog.moved`: why vshard wrote a row; null for all other rows.
+
+    Received: the tuple came with its bucket. Collected: it was deleted after its bucket was sent.
+    """
 
     RECEIVED = "received"
     COLLECTED = "collected"

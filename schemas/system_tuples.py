@@ -82,10 +82,10 @@ def field_at(fields: Sequence[Any], position: int, name: str) -> Any:
     return fields[position]
 
 
-def integer_of(value: Any, name: str, least: int = 0, most: int = ID_MAX) -> int:
-    """Return a value that must be an integer from `least` to `most`, or raise `TupleError`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise TupleError(f"{name} is not an integer from {least} to {most}: {shown(value)}")
+def integer_of(value: Any, name: str, minimum: int = 0, maximum: int = ID_MAX) -> int:
+    """Return a value that must be an integer from `minimum` to `maximum`, or raise `TupleError`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise TupleError(f"{name} is not an integer from {minimum} to {maximum}: {shown(value)}")
     return value
 
 

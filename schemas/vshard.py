@@ -6,8 +6,8 @@ Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spac
 - `_bucket` has the format {id unsigned, status string, destination string}. Its primary key is `id`.
 - A move from A to B writes on A: REPLACE {id, sending, B}, later REPLACE {id, sent, B}; on B: INSERT {id, receiving,
   A}, then INSERTs of the tuples, then REPLACE {id, active}. B is active before A is sent.
-- The garbage collector of A writes UPDATE status = garbage, DELETEs of the tuples, and DELETE {id} of `_bucket`. Older
-  versions collect in the state `sent`.
+- The garbage collector of A writes UPDATE status = garbage, DELETEs of the tuples, and DELETE {id} of `_bucket`. In
+  older versions it leaves the state at `sent` while it deletes the tuples.
 - Clients write to a bucket only while it is `active` or `pinned`.
 - A space is sharded if it has an index `bucket_id` (the default of vshard's `shard_index`) whose first part is a
   number.
@@ -29,10 +29,10 @@ BUCKET_FIELDS = ("id", "status", "destination")
 ACTIVE, PINNED, SENDING, SENT, RECEIVING, GARBAGE = (
     *("active", "pinned", "sending", "sent", "receiving", "garbage"),
 )
-WRITABLE = frozenset({ACTIVE, PINNED})
+WRITABLE_STATES = frozenset({ACTIVE, PINNED})
 """States in which clients write to a bucket."""
 
-COLLECTED_IN = frozenset({SENT, GARBAGE})
+COLLECTED_STATES = frozenset({SENT, GARBAGE})
 """States in which only the garbage collector deletes tuples of a bucket."""
 
 _NUMBER_TYPES = frozenset({"unsigned", "uint", "num", "integer", "int", "number"})

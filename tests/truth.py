@@ -21,7 +21,7 @@ from schemas.space import Space, space_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 OWN_ROOT = REPOSITORY / "tests" / "recordings"
-SYSTEM_ID_MAX = 511
+SYSTEM_SPACE_ID_MAX = 511
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Recording:
     def spaces(self, node: str) -> Mapping[str, Space]:
         """Return the definitions of a member's user spaces by name, as `_space` and `_index` hold them."""
         primary = {row[0]: row for row in self.system(node, "_index") if row[1] == 0}
-        rows = [row for row in self.system(node, "_space") if row[0] > SYSTEM_ID_MAX]
+        rows = [row for row in self.system(node, "_space") if row[0] > SYSTEM_SPACE_ID_MAX]
         return {row[2]: space_of(row, primary.get(row[0])) for row in rows}
 
     def global_spaces(self, node: str) -> Mapping[str, Space]:

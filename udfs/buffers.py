@@ -16,12 +16,12 @@ from pyspark.sql.types import DataType
 
 from schemas.errors import UnsupportedError
 
-_PAGE = 4096
+_PAGE_BYTES = 4096
 
 OFFSET_MAX = 2**31 - 1
 """Greatest size in bytes of the content of a binary array with offsets of 32 bits."""
 
-SMALLER_BATCHES = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
+SMALLER_BATCHES_ADVICE = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
 """The advice if a column of one batch is larger than `OFFSET_MAX`."""
 
 
@@ -32,7 +32,7 @@ class BinaryBuffers:
     Parameters
     ----------
     data : uint8 array
-        The content; a kernel may load some bytes past its end (`readable`).
+        The content; a kernel may load some bytes past its end (`with_readable_end`).
     offsets : int32 array, (rows + 1,)
         Where each row starts, and where the last one ends.
     nulls : uint8 array, (rows,)
@@ -52,14 +52,14 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def readable(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
+def with_readable_end(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
     """Return the same bytes in memory where `overread` bytes past the end can be loaded.
 
     Memory is mapped in pages, so the rest of the last page can always be loaded. The buffer is copied only if its
     end is too close to the end of that page.
     """
     end = data.ctypes.data + len(data)
-    if len(data) and 0 < end % _PAGE <= _PAGE - overread:
+    if len(data) and 0 < end % _PAGE_BYTES <= _PAGE_BYTES - overread:
         return _read_only(data)
     padded = np.zeros(len(data) + overread, np.uint8)
     padded[: len(data)] = data
@@ -75,17 +75,22 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
     return 1 - valid
 
 
-def indexes(which: pa.Array | NDArray[np.int32] | int, rows: int) -> NDArray[np.int32]:
-    """Return one index per row: from an array, with -1 for null, or from one number for all rows.
+def index_per_row(indexes: pa.Array | NDArray[np.int32] | int, rows: int) -> NDArray[np.int32]:
+    """Return an index for each row, as int32[rows].
 
-    Functions that take a parameter `which` pass it here. It says which of several definitions (spaces, formats, keys)
-    each row has.
+    Parameters
+    ----------
+    indexes : pyarrow.Int32Array, int32[rows] or int
+        The index of each row, or one index for all rows; null becomes -1.
+    rows : int
+        Number of rows.
+
     """
-    if isinstance(which, np.ndarray):
-        return which
-    if isinstance(which, int):
-        return np.full(rows, which, np.int32)
-    return np.array(which.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False))
+    if isinstance(indexes, np.ndarray):
+        return indexes
+    if isinstance(indexes, int):
+        return np.full(rows, indexes, np.int32)
+    return np.array(indexes.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False))
 
 
 def flatten(array: pa.Array, overread: int) -> BinaryBuffers:
@@ -102,24 +107,26 @@ def flatten(array: pa.Array, overread: int) -> BinaryBuffers:
     _, offsets, data = small.buffers()
     if len(small) == 0 or offsets is None:
         return BinaryBuffers(
-            readable(np.zeros(0, np.uint8), overread), _read_only(np.zeros(1, np.int32)), null_mask(small)
+            with_readable_end(np.zeros(0, np.uint8), overread),
+            _read_only(np.zeros(1, np.int32)),
+            null_mask(small),
         )
     bounds = np.frombuffer(offsets, np.int32)[small.offset : small.offset + len(small) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return BinaryBuffers(readable(content, overread), _read_only(bounds), null_mask(small))
+    return BinaryBuffers(with_readable_end(content, overread), _read_only(bounds), null_mask(small))
 
 
-def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
+def validity_bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     """Return Arrow's validity buffer (None if all rows are present), and the number of null rows."""
     missing = len(present) - int(np.count_nonzero(present))
     return (pa.py_buffer(np.packbits(present, bitorder="little")) if missing else None), missing
 
 
-def variable_array(
+def binary_array(
     kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], present: NDArray[np.bool_]
 ) -> pa.Array:
     """Return an Arrow array of type `kind`, strings or bytes, over memory; rows that are not `present` are null."""
-    validity, missing = bitmap(present)
+    validity, missing = validity_bitmap(present)
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(present), buffers, missing)
 
@@ -132,7 +139,7 @@ def offsets_of(ends: NDArray[np.int64], what: str, advice: str) -> NDArray[np.in
     ends : int64 array, (rows + 1,)
         Where each row ends, after a leading 0.
     what, advice : str
-        What the rows are, and what to do if they are too many, for the error.
+        For the text of the error: what the rows are, and what to do if they take too much memory.
 
     Raises
     ------

@@ -23,7 +23,14 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import WarehouseError
-from udfs.remap.cluster_replace import Allocation, Cluster, ClusterChange, Incoming, Member, replace_all
+from udfs.remap.cluster_replace import (
+    Allocation,
+    Cluster,
+    ClusterChange,
+    IncomingMember,
+    Member,
+    apply_incoming,
+)
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
 from warehouse.write import USER_METADATA
@@ -137,13 +144,13 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
     raise WarehouseError(f"the allocation could not be recorded in {ATTEMPTS} attempts", advice="start again")
 
 
-def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> Cluster:
+def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime) -> Cluster:
     """Assign global ids to instances, in the order of `rows` and in one commit, and return the new mapping.
 
     Parameters
     ----------
     warehouse : Warehouse
-    rows : sequence of Incoming
+    rows : sequence of IncomingMember
     now : datetime
         Becomes `first_seen` and `expelled_at`.
 
@@ -158,7 +165,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> C
         table = warehouse.opened(TABLE)
         stored = rows_of(table)
         before = _cluster_in(table, stored)
-        after, changes = replace_all(before, rows, own_uuid)
+        after, changes = apply_incoming(before, rows, own_uuid)
         if not changes:
             return before
         if _commit_changes(table, stored, changes, now):

@@ -9,7 +9,7 @@ from ulid import ULID
 
 from udfs.rid.comparison import Comparison, Generation, compare, rid_generations, with_epochs
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY
+from udfs.rid.value import EMPTY_ULID
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import last_epoch
 from warehouse.rid import SYNC_END, SYNC_START, RidChange, RidTable
@@ -60,12 +60,12 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
 
     """
     held: list[HeldGeneration] = []
-    in_a_sync = bool(history) and history[-1].node.rid.incoming != EMPTY
+    in_a_sync = bool(history) and history[-1].node.rid.incoming != EMPTY_ULID
     newest = [history[-1].at(epoch)] if history and not in_a_sync else []
     for change in [*history, *newest]:
         rid = change.node.rid
         known = next((i for i, one in enumerate(held) if one.ulid == rid.head), None)
-        if rid.head == EMPTY:
+        if rid.head == EMPTY_ULID:
             held = []
         elif known is None:
             first = held[-1].last + 1 if held else 0
@@ -77,7 +77,7 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
                 # Epochs copied while connected have no rows of their own, and discarded ones are gone: the row of
                 # the sync's start names the head's last epoch.
                 held[known] = replace(held[known], last=change.epoch)
-            elif rid.incoming == EMPTY:
+            elif rid.incoming == EMPTY_ULID:
                 held[known] = replace(held[known], last=max(change.epoch, held[known].last))
     return held[::-1]
 

@@ -100,7 +100,7 @@ class PrimaryLock(WriterLock):
         ULID is the time of the generation's first data.
         """
         super().check()
-        if self._rid is None or self._rid.last().node.next is None:
+        if self._rid is None or self._rid.last().node.next_head is None:
             return
         epoch, last = last_epoch(self._rid.location), self._rid.last()
         if (epoch, last.number) != self._renewed_mark:

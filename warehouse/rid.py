@@ -204,7 +204,7 @@ def _arrow_table(change: RidChange) -> pa.Table:
         "changed_at": change.changed_at,
         "event": change.event,
         "rid": str(change.node.rid),
-        "next": None if change.node.next is None else str(change.node.next),
+        "next": None if change.node.next_head is None else str(change.node.next_head),
         "epoch": change.epoch,
         "peer": change.peer,
         "writer": change.writer,

@@ -26,7 +26,7 @@ from schemas.errors import AggregatorError, LockError, RidStateError, SyncError
 from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, Rid
+from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse.copy.sync import SyncOptions, copy_ahead, copy_new_epochs, require_syncable, sync_locked
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation
@@ -115,7 +115,7 @@ class ConnectedStandby:
                 file=self.location.root,
                 advice="bring it back, or make a new copy by `aggregator rid sync`",
             )
-        is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY
+        is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY_ULID
         if not is_same_generation:
             if self._ahead is None:
                 self._ahead = _CopyAhead(self.source, self.location, self.check_lock)
@@ -126,7 +126,7 @@ class ConnectedStandby:
                 )
                 return False
             self._ahead = None
-            is_complete = rid.head != EMPTY and rid.incoming == EMPTY
+            is_complete = rid.head != EMPTY_ULID and rid.incoming == EMPTY_ULID
             how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
             sync_locked(self.source, self.location, self.check_lock, how)
         RidTable(self.location).update(
@@ -272,7 +272,7 @@ class Standbys:
     def open(self) -> None:
         """Set the mark, since no standby is connected yet, and connect the standbys that can be reached."""
         if self._standbys:
-            self._set_mark(self._roots(), is_needed=self._rid.last().node.next is None)
+            self._set_mark(self._roots(), is_needed=self._rid.last().node.next_head is None)
             self.follow()
 
     def before_epoch(self) -> None:
@@ -432,7 +432,7 @@ def set_missing_mark(table: RidTable) -> None:
 
 def other_copies(history: Sequence[RidChange], standbys: Sequence[str]) -> list[str]:
     """Return the copies of the current generation made since its last `connect` that are not among the standbys."""
-    head = history[-1].node.rid.head if history else EMPTY
+    head = history[-1].node.rid.head if history else EMPTY_ULID
     found: list[str] = []
     for change in history:
         if change.node.rid.head != head:

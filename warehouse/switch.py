@@ -9,7 +9,7 @@ from schemas.errors import RidStateError
 from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY
+from udfs.rid.value import EMPTY_ULID
 from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
@@ -45,7 +45,7 @@ def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidCh
 
         def change(node: Node) -> Node:
             node = operations.unlock(operations.lock(node))
-            if abandon_sync and node.rid.incoming != EMPTY:
+            if abandon_sync and node.rid.incoming != EMPTY_ULID:
                 # A sync into an empty location that has copied no epoch has changed nothing.
                 node = operations.abandon_sync(node, new_ulid(), changed=epoch != last.epoch)
             return operations.promote(node, new_ulid(), unconnected=_may_have_copies(table))
@@ -143,7 +143,11 @@ def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
 
 def _require_same(first: ComparedRid, other: ComparedRid) -> None:
     found = compare_warehouses(first, other)
-    if found.verdict is not Verdict.SAME or first.epoch != other.epoch or other.node.rid.incoming != EMPTY:
+    if (
+        found.verdict is not Verdict.SAME
+        or first.epoch != other.epoch
+        or other.node.rid.incoming != EMPTY_ULID
+    ):
         raise RidStateError(
             "the two warehouses differ; nothing was changed",
             first=first.name,

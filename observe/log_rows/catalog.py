@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from schemas.errors import ConfigurationError, TupleError, UnsupportedError
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.space import INDEXES_MAX, KeyPart, Space, faulty_space, space_of_rows
 from schemas.system_tuples import unpacked
 from sources.xlog.reader.plain_rows import PlainRow
 from udfs.before_replace.row import decode
-from udfs.operations.msgpack_walk import split
-from udfs.operations.tuple_format import Step, format_of, steps
+from udfs.operations.msgpack_walk import split_tuple
+from udfs.operations.tuple_format import Step, format_of, steps_of_part
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
@@ -79,7 +79,7 @@ class LoggedSpace:
     @cached_property
     def _key_part_paths(self) -> tuple[tuple[Step, ...], ...]:
         """The path in a tuple to each part of the primary key."""
-        return tuple(steps(part.field, part.path) for part in self.space.primary_key)
+        return tuple(steps_of_part(part.field, part.path) for part in self.space.primary_key)
 
     def key_values_of_row(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
         """Return the values of the primary key's parts in a row; None if the row has neither key nor tuple.
@@ -109,14 +109,14 @@ class LoggedSpace:
         values = self.key_values_of_row(key, tuple_)
         if values is None:
             return None
-        parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_ID_MAX
+        parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_SPACE_ID_MAX
         if (
             is_system
             or len(parts) != len(values)
             or all(part.type != "unsigned" or part.path for part in parts)
         ):
             return tuple(map(comparable_value, values))
-        fields = split(key or tuple_ or b"")
+        fields = split_tuple(key or tuple_ or b"")
         indices = range(len(parts)) if key is not None else [part.field for part in parts]
         return tuple(
             fields[index] if part.type == "unsigned" and not part.path else comparable_value(value)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from observe.log_rows.catalog import DEFINING_SPACES, LogCatalog, LoggedSpace, RowContext, comparable_value
 from schemas.errors import SourceError, XlogMetaIncompleteError
-from schemas.iproto import SYSTEM_ID_MAX, BodyKey
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.vclock import is_at_most
 from sources.xlog.reader.plain_rows import PlainRow, decode_rows, read_blocks, read_meta
@@ -177,7 +177,7 @@ def _update_catalog(file: Path, catalog: LogCatalog) -> None:
                 continue
             for row in decode_rows(data, begin, file.name):
                 # The rows of a snapshot are ordered by space id.
-                is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
+                is_user = row.space_id is not None and row.space_id > SYSTEM_SPACE_ID_MAX
                 if is_user and meta.filetype == "SNAP" and not catalog.stores_all_tuples:
                     return
                 if catalog.stores_all_tuples or row.space_id in DEFINING_SPACES:

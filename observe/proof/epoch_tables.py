@@ -19,7 +19,7 @@ from schemas.errors import TupleError, WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.names import table_of_exact_tuples
 from schemas.states import VersionState
-from udfs.keys.keys import KeyPlan, canonical_keys_by
+from udfs.keys.keys import KeyPlan, canonical_keys_with_plan
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import newest_epoch_row
 
@@ -112,7 +112,7 @@ class EpochTables:
             keys, tuples = batch["key"].cast(pa.binary()), batch["tuple"].cast(pa.binary())
             has_key = pc.is_valid(keys)
             data = pc.if_else(has_key, keys, tuples)
-            canonical = canonical_keys_by(data, key_plan, 0, pc.invert(has_key)).field(0)
+            canonical = canonical_keys_with_plan(data, key_plan, 0, pc.invert(has_key)).field(0)
             if canonical.null_count:
                 return None
             changed.update(canonical.to_pylist())

@@ -12,7 +12,7 @@ from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit,
 from pipeline.plan.control import SpaceDefinition
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
-from schemas.names import local_to
+from schemas.names import local_instance_of
 from schemas.system_tuples import fields_of
 from sources.iproto.address import Peer
 from sources.iproto.client import Connection, connect
@@ -105,7 +105,7 @@ def _space_to_compare(
 ) -> ComparedSpace | None:
     """Return the space with its table; None if it is local, or if `names` is not empty and does not name it."""
     rows = replicaset.spaces.get(space_id)
-    if rows is None or local_to(table) is not None:
+    if rows is None or local_instance_of(table) is not None:
         return None
     space = rows.decoded()
     if names and not {space.name, table} & set(names):

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from schemas.errors import TupleError
 from schemas.space import Space
 from udfs.buffers import flatten
-from udfs.kernels.values import OVERREAD
+from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
-from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
-from udfs.keys.row_hash import SEED, hash_bytes_column
+from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, key_plan
+from udfs.keys.row_hash import FIRST_SEED, hash_bytes_column
 
 _HASH_SUM_MODULUS = 1 << 64
 
@@ -55,7 +55,7 @@ class SpaceKeyFunctions:
             A tuple has no key.
 
         """
-        result = canonical_keys_by(tuples, self.plan)
+        result = canonical_keys_with_plan(tuples, self.plan)
         keys, errors = result.field(0), result.field(1)
         if keys.null_count:
             raise TupleError(f"a tuple has no key: {errors.drop_null()[0].as_py()}")
@@ -196,7 +196,7 @@ def hash_tuples(tuples: pa.Array) -> Int64s:
         MessagePack, without nulls.
 
     """
-    hashes: Int64s = np.full(len(tuples), SEED, np.int64)
-    flat = flatten(tuples, OVERREAD)
+    hashes: Int64s = np.full(len(tuples), FIRST_SEED, np.int64)
+    flat = flatten(tuples, OVERREAD_BYTES)
     hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
     return hashes

@@ -23,7 +23,7 @@ from observe.log_rows.row_format import escape_unprintable, tuple_text
 from observe.report.charts import charts, winner_over_loser
 from observe.report.facts import PageFacts, Row
 from schemas.states import GapState
-from udfs.rid.value import describe
+from udfs.rid.value import describe_flags
 
 MAX_SHOWN_CHARACTERS = 300
 """Maximum number of characters of a shown value."""
@@ -60,7 +60,7 @@ def render_page(facts: PageFacts) -> str:
         collisions=shared_replica_ids(facts),
         spaces=definitions_by_space(facts),
         rid=None if facts.rid is None else facts.rid.node.rid,
-        rid_words=None if facts.rid is None else describe(facts.rid.node.rid),
+        rid_words=None if facts.rid is None else describe_flags(facts.rid.node.rid),
         pair_of=winner_over_loser,
         charts=drawn,
         specs=[{"name": chart.name, "spec": chart.spec} for chart in drawn.values()],

@@ -93,7 +93,7 @@ class SpaceTable:
         # A field of type any may be nil.
         never_null_columns = tuple(
             name
-            for name, field in zip(layout.names, layout.fields, strict=True)
+            for name, field in zip(layout.column_names, layout.fields, strict=True)
             if not field.is_nullable
             and layout.storage_of(field) is not ColumnStorage.VARIANT
             and name in self.actual_columns

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from schemas.states import RowState
-from udfs.remap.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
+from udfs.remap.cluster_replace import OWN_REPLICASET_ID, OWN_REPLICASET_UUID, Member
 
 CLUSTER = "_cluster"
 """The name of the space `_cluster`. Its rows come from no file: `file` has this name, and `position` the lsn."""
@@ -65,8 +65,8 @@ def member_tuple(member: Member) -> bytes:
 def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime) -> dict[str, Any]:
     return {
         "epoch": epoch,
-        "replicaset_id": OWN_REPLICASET,
-        "source": AGGREGATOR,
+        "replicaset_id": OWN_REPLICASET_ID,
+        "source": OWN_REPLICASET_UUID,
         "segment": 0,
         "global_id": own.global_id,
         "state": RowState.COMMITTED,

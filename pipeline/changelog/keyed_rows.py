@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.moves import collector_events
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.tables import CHANGE_TYPES
-from udfs.keys.keys import KeyPlan, canonical_keys_by, canonical_prefixes
+from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes
 from udfs.operations.update_rules import release_number
 from udfs.tuples import row_body
 from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
@@ -107,7 +107,7 @@ def keyed_rows_of(
     if has_key.any():
         from_tuple = pa.array(~has_key)
         data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
-    keys = canonical_keys_by(data, plan.meanings.keys, pa.array(versions), from_tuple)
+    keys = canonical_keys_with_plan(data, plan.meanings.keys, pa.array(versions), from_tuple)
     stamps = rows.column("timestamp")
     if plan.is_snapshot:
         stamps = pa.nulls(rows.num_rows, stamps.type)

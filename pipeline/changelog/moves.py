@@ -24,8 +24,8 @@ from pipeline.plan.position import LogPosition, first_row_index
 from pipeline.plan.vshard import ReplicasetBuckets
 from schemas.space import KeyPart, Space
 from schemas.states import RowMove
-from schemas.vshard import COLLECTED_IN, RECEIVING, is_bucket_space, shard_field
-from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
+from schemas.vshard import COLLECTED_STATES, RECEIVING, is_bucket_space, shard_field
+from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, key_plan
 
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
 """Rows of `_changelog` that vshard's garbage collector wrote, by their origin."""
@@ -35,7 +35,7 @@ Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _BUCKET_ID_KEY = key_plan([Space(0, 0, "bucket", "memtx", primary_key=(KeyPart(0, "unsigned"),))])
-_MOVING_STATES = COLLECTED_IN | {RECEIVING}
+_MOVING_STATES = COLLECTED_STATES | {RECEIVING}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class BucketMoves:
     @property
     def may_collect(self) -> bool:
         """Whether the garbage collector may have deleted tuples."""
-        return any(state in COLLECTED_IN for known in self.states.values() for _, state in known)
+        return any(state in COLLECTED_STATES for known in self.states.values() for _, state in known)
 
     @property
     def may_receive(self) -> bool:
@@ -77,7 +77,7 @@ class BucketMoves:
 
 def bucket_keys(data: pa.Array, fields: KeyPlan, versions: pa.Array) -> pa.Array:
     """Return the bucket id of each tuple as a canonical key; null for a tuple without one."""
-    return canonical_keys_by(data, fields, versions, True).field("key")
+    return canonical_keys_with_plan(data, fields, versions, True).field("key")
 
 
 def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> KeyPlan:
@@ -101,7 +101,7 @@ def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> 
 def keys_of_buckets(buckets: Sequence[int]) -> list[bytes]:
     """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
     packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
-    found: list[bytes] = canonical_keys_by(packed, _BUCKET_ID_KEY, 0, False).field("key").to_pylist()
+    found: list[bytes] = canonical_keys_with_plan(packed, _BUCKET_ID_KEY, 0, False).field("key").to_pylist()
     return found
 
 

@@ -25,11 +25,11 @@ from pipeline.plan.position import BEGINNING, first_row_index
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGE_TYPES
 from pipeline.plan.unknown import missing_definition_reason
-from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
+from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
 from udfs.keys.row_hash import row_hashes
-from udfs.remap.replica_ids import UNKNOWN, remap_rows
+from udfs.remap.replica_ids import UNKNOWN_INSTANCE, remap_rows
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
 
@@ -210,13 +210,13 @@ def _settled_rows(
     rolled_back = _rolled_back(rows, numbers, plan)
     global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.ids)
     if numbers.is_local.any():
-        own = UNKNOWN if plan.writer_global_id is None else plan.writer_global_id
+        own = UNKNOWN_INSTANCE if plan.writer_global_id is None else plan.writer_global_id
         global_ids = np.where(numbers.is_local, own, global_ids)
-    ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN)
+    ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN_INSTANCE)
     types = _change_types(rows)
     # A row of an unknown type goes to no table, but `_changelog` still has the name of its space.
     is_change = types >= 0
-    named = (is_change | (numbers.space_id > SYSTEM_ID_MAX)) & ~numbers.is_local & ~rolled_back
+    named = (is_change | (numbers.space_id > SYSTEM_SPACE_ID_MAX)) & ~numbers.is_local & ~rolled_back
     meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
     versions = _by_meaning(plan.meanings.versions, meaning)
     names = versions

@@ -33,7 +33,7 @@ from schemas.states import GapKind, GapState, SpaceState, refused_state
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
-from udfs.remap.cluster_replace import OWN_REPLICASET
+from udfs.remap.cluster_replace import OWN_REPLICASET_ID
 from warehouse import schema, vclock
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, opened, write_file
@@ -401,7 +401,7 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
                 global_id = after.global_ids.get(instance)
                 found.append(vclock.Component(now.id, global_id, LOCAL_ID, lsn, plan.epoch))
     if after.own_lsn != before.own_lsn:
-        found.append(vclock.Component(OWN_REPLICASET, after.own_id, None, after.own_lsn, plan.epoch))
+        found.append(vclock.Component(OWN_REPLICASET_ID, after.own_id, None, after.own_lsn, plan.epoch))
     return found
 
 

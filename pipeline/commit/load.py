@@ -19,7 +19,7 @@ from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, refusal_reason
 from sources.xlog.directory.offset import from_text
-from udfs.remap.cluster_replace import OWN_REPLICASET, Cluster
+from udfs.remap.cluster_replace import OWN_REPLICASET_ID, Cluster
 from warehouse import applier_map, cluster, epochs, schema, vclock
 from warehouse.gaps import KEY
 from warehouse.read import newest_of_each, query_rows
@@ -54,7 +54,7 @@ def load_state(warehouse: Warehouse) -> State:
     """
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)
-    own_id = table.own.global_id if table.own is not None else None
+    own_id = table.own_member.global_id if table.own_member is not None else None
     check_format(None if epoch is None else epoch.settings)
     if epoch is None:
         return State(global_ids=table.global_ids, own_id=own_id)
@@ -112,7 +112,7 @@ def load_state(warehouse: Warehouse) -> State:
         name: TableWriters(frozenset(one["replicasets"]), bool(one["unfit"]))
         for name, one in epoch.writers.items()
     }
-    own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
+    own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET_ID), default=0)
     return State(
         *(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn),
         undecided_buckets=buckets_of_several(replicasets.values()),

@@ -24,7 +24,7 @@ from schemas.errors import TupleError
 from schemas.names import column_name, table_of_exact_tuples
 from schemas.states import ChangedSide, ConflictKind, RowMove, VersionState
 from schemas.system_tuples import fields_of
-from schemas.vshard import WRITABLE, shard_field
+from schemas.vshard import WRITABLE_STATES, shard_field
 from warehouse.commits import OpenTables
 from warehouse.data_files import DataFile, opened, write_file
 from warehouse.location import WarehouseLocation
@@ -67,7 +67,7 @@ def buckets_of_several(replicasets: Iterable[ReplicasetState]) -> frozenset[int]
     seen: set[int] = set()
     repeated: set[int] = set()
     for one in replicasets:
-        own = {number for number, bucket in one.buckets.items() if bucket.status in WRITABLE}
+        own = {number for number, bucket in one.buckets.items() if bucket.status in WRITABLE_STATES}
         repeated |= seen & own
         seen |= own
     return frozenset(repeated)

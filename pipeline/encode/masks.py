@@ -148,7 +148,7 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
 
     """
     kinds = {name: kind for space in spaces for name, kind in config.masks_of(space.name).items()}
-    columns = dict(zip((one.name for one in layout.fields), layout.names, strict=True))
+    columns = dict(zip((one.name for one in layout.fields), layout.column_names, strict=True))
     found = {columns[name]: kind for name, kind in kinds.items() if name in columns}
     for space in spaces:
         keys = {space.fields[part.field].name for part in space.primary_key if part.field < len(space.fields)}

@@ -53,15 +53,17 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
 
     """
     groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
-    if len(groups) + int(np.count_nonzero(groups.ids < 0)) == rows.num_rows:
+    if len(groups) + int(np.count_nonzero(groups.group_numbers < 0)) == rows.num_rows:
         return rows  # each key occurs once
     actions = ACTIONS[rows["type"].to_numpy()]
     is_snapshot = as_array(rows["is_snapshot"]).to_numpy(zero_copy_only=False)
     # The bucket of a tuple that vshard's garbage collector may have deleted is read from the tuple.
     may_be_collected = as_array(rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
-    order = np.argsort(groups.ids, kind="stable")
+    order = np.argsort(groups.group_numbers, kind="stable")
     one, following = order[:-1], order[1:]
-    same_key = (groups.ids[one] == groups.ids[following]) & (groups.ids[one] >= 0)
+    same_key = (groups.group_numbers[one] == groups.group_numbers[following]) & (
+        groups.group_numbers[one] >= 0
+    )
     overwritten = np.zeros(rows.num_rows, np.bool_)
     overwritten[one] = (
         same_key

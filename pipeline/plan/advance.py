@@ -23,7 +23,7 @@ from pipeline.plan.vshard import ReplicasetBuckets, latest_time
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import VCLOCK_MAX
 from schemas.space import Space
-from udfs.remap.cluster_replace import Cluster, Incoming
+from udfs.remap.cluster_replace import Cluster, IncomingMember
 from warehouse.applier_map import MapRow
 
 
@@ -63,7 +63,7 @@ class ReplicasetDecision:
 
 def instances_seen(
     decided: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
-) -> list[Incoming]:
+) -> list[IncomingMember]:
     """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
 
     Parameters
@@ -72,7 +72,7 @@ def instances_seen(
         By replicaset uuid.
 
     """
-    found: list[Incoming] = []
+    found: list[IncomingMember] = []
     for uuid in sorted(decided):
         cluster = dict(decided[uuid].before.cluster)
         for one in decided[uuid].registrations:
@@ -82,27 +82,31 @@ def instances_seen(
                 found += _replaced_instance(cluster, one.replica_id, one.uuid, uuid)
                 cluster[one.replica_id] = one.uuid
                 found.append(
-                    Incoming(one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.replica_id), uuid)
+                    IncomingMember(
+                        one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.replica_id), uuid
+                    )
                 )
             elif one.replica_id in cluster:
-                found.append(Incoming(cluster.pop(one.replica_id), one.replica_id, uuid, expelled=True))
+                found.append(IncomingMember(cluster.pop(one.replica_id), one.replica_id, uuid, expelled=True))
         headers = dict.fromkeys(p.instance_uuid for p in segments[uuid] if p.instance_uuid is not None)
-        found += [Incoming(instance, None, uuid) for instance in headers]
-        found.append(Incoming(None, None, uuid))
+        found += [IncomingMember(instance, None, uuid) for instance in headers]
+        found.append(IncomingMember(None, None, uuid))
     return found
 
 
-def _free_ids(cluster: dict[int, str], replica_id: int, instance: str, replicaset: str) -> list[Incoming]:
+def _free_ids(
+    cluster: dict[int, str], replica_id: int, instance: str, replicaset: str
+) -> list[IncomingMember]:
     """Remove the other replica ids of an instance to which a generation assigns `replica_id`; return the removals."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != replica_id]
     for other in own:
         del cluster[other]
-    return [Incoming(instance, other, replicaset, expelled=True) for other in own]
+    return [IncomingMember(instance, other, replicaset, expelled=True) for other in own]
 
 
 def _replaced_instance(
     cluster: Mapping[int, str], replica_id: int, instance: str, replicaset: str
-) -> list[Incoming]:
+) -> list[IncomingMember]:
     """Return the expulsion of the instance that loses `replica_id` to another instance without a DELETE.
 
     An UPDATE of `_cluster` may replace the uuid of an id; or the id was reassigned by rows that are missing.
@@ -110,7 +114,7 @@ def _replaced_instance(
     old = cluster.get(replica_id, instance)
     if old == instance or any(uuid == old for other, uuid in cluster.items() if other != replica_id):
         return []
-    return [Incoming(old, replica_id, replicaset, expelled=True)]
+    return [IncomingMember(old, replica_id, replicaset, expelled=True)]
 
 
 def _replica_id_in_source(views: SourceIds, replica_id: int) -> int:

@@ -52,18 +52,18 @@ from pipeline.plan.vshard import (
     with_doubled_buckets,
 )
 from pipeline.state import ReplicasetState, State
-from schemas.iproto import SYSTEM_ID_MAX, is_unknown_type
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, is_unknown_type
 from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import vclock_maximum
 from udfs.operations.update_rules import release_of
-from udfs.remap.cluster_replace import Cluster, Incoming, Member
-from udfs.versions.fold import TUPLE_LIMIT
+from udfs.remap.cluster_replace import Cluster, IncomingMember, Member
+from udfs.versions.fold import TUPLE_LIMIT_BYTES
 from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)
 
-Allocator = Callable[[Sequence[Incoming]], Cluster]
+Allocator = Callable[[Sequence[IncomingMember]], Cluster]
 """Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
 
 FIRST_RELEASE_WITH_SYNC_FLAGS = (2, 8, 1)
@@ -118,7 +118,7 @@ class BatchPlan:
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
-    tuple_limit: int = TUPLE_LIMIT
+    tuple_limit: int = TUPLE_LIMIT_BYTES
 
     @property
     def row_count(self) -> int:
@@ -193,7 +193,7 @@ def plan_batch(
     for uuid, one in decided.items():
         log_upgrade(_label(after[uuid]), one.before.server_version, parts[uuid], summaries[uuid].control)
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
-    aggregator = cluster.own
+    aggregator = cluster.own_member
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
     to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
     new_state = replace(
@@ -490,7 +490,7 @@ def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, Rep
         kinds = {
             kind
             for _, space_id, kind in summary.counts
-            if space_id <= SYSTEM_ID_MAX and is_unknown_type(kind)
+            if space_id <= SYSTEM_SPACE_ID_MAX and is_unknown_type(kind)
         }
         if kinds:
             names = ", ".join(sorted(kinds))

@@ -21,12 +21,12 @@ import msgpack
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
 from schemas.errors import TupleError, UnsupportedError
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.space import Space, faulty_space, space_of_rows
 from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import names_only
+from udfs.operations.tuple_format import format_of_names
 
 SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
     SystemSpace.SPACE: ("id", "owner", "name", "engine", "field_count", "flags", "format"),
@@ -206,7 +206,7 @@ class _SystemSpaces:
 
     def _apply_to_space(self, row: ControlRow) -> None:
         space_id = _row_space_id(row)
-        if space_id <= SYSTEM_ID_MAX:
+        if space_id <= SYSTEM_SPACE_ID_MAX:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":
@@ -304,7 +304,9 @@ def _tuple_after(old: bytes | None, row: ControlRow) -> bytes | None:
     if row.type == "DELETE":
         return None
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
-        return apply_upsert(old, row.tuple, row.operations, row.index_base, names_only(names))
+        return apply_upsert(old, row.tuple, row.operations, row.index_base, format_of_names(names))
     if row.type == "UPDATE" and row.operations is not None:
-        return None if old is None else apply_update(old, row.operations, row.index_base, names_only(names))
+        return (
+            None if old is None else apply_update(old, row.operations, row.index_base, format_of_names(names))
+        )
     raise TupleError(f"a row of type {row.type} in a system space", space=row.space_id, lsn=row.lsn)

@@ -31,9 +31,9 @@ from pipeline.plan.transactions import (
     join_transactions,
 )
 from schemas.iproto import (
-    DML_MAX,
+    CHANGE_TYPE_MAX,
     GROUP_LOCAL,
-    SYSTEM_ID_MAX,
+    SYSTEM_SPACE_ID_MAX,
     RequestType,
     SystemSpace,
     type_code,
@@ -375,9 +375,9 @@ def _held_reasons(
 
     """
     codes = headers.type
-    of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
+    of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     all_of = np.isin(headers.space_id, list(watched))
-    changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
+    changes = of_user & (codes > RequestType.SELECT) & (codes <= CHANGE_TYPE_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
         for i in _first_of_each_space(changes & ~_is_applied_type(codes), headers, controls, all_of)
@@ -404,7 +404,7 @@ def has_inapplicable_rows(rows: pa.Table) -> bool:
         With the columns `type`, `space_id` and `body`.
 
     """
-    of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_ID_MAX)).combine_chunks()
+    of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_SPACE_ID_MAX)).combine_chunks()
     applied = pa.array([one.name for one in APPLIED_TYPES])
     if not pc.all(pc.is_in(of_user["type"], applied), min_count=0).as_py():
         return True

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from pipeline.plan.control import ControlChanges, SpaceDefinition
 from pipeline.plan.position import BEGINNING, LogPosition
-from schemas.iproto import SYSTEM_ID_MAX
+from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.states import SpaceEvent
 
 _REASON = "space {} is not known: no row of _space has defined it"
@@ -85,7 +85,7 @@ def unknown_ranges(
         Segments that are snapshots.
 
     """
-    wanted = {space_id for space_id in ids if space_id > SYSTEM_ID_MAX}
+    wanted = {space_id for space_id in ids if space_id > SYSTEM_SPACE_ID_MAX}
     begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}
     found: dict[int, list[UnknownRange]] = {}
 

@@ -29,15 +29,15 @@ from schemas.errors import TupleError, UnsupportedError
 from schemas.system_tuples import field_at, fields_of, integer_of
 from schemas.vshard import (
     BUCKET_FIELDS,
-    COLLECTED_IN,
+    COLLECTED_STATES,
     RECEIVING,
-    WRITABLE,
+    WRITABLE_STATES,
     bucket_row,
     is_bucket_space,
     shard_field,
 )
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import names_only
+from udfs.operations.tuple_format import format_of_names
 
 if TYPE_CHECKING:
     from pipeline.plan.control import ControlChanges, SpaceDefinition
@@ -203,8 +203,8 @@ def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket 
     if (
         old is None
         or new is None
-        or new.status not in COLLECTED_IN
-        or old.status in COLLECTED_IN | {RECEIVING}
+        or new.status not in COLLECTED_STATES
+        or old.status in COLLECTED_STATES | {RECEIVING}
     ):
         return []  # a move has failed: its tuples are still at the source
     peer = old.peer if new.peer is None else new.peer
@@ -240,10 +240,10 @@ def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow
         return (
             None
             if old is None
-            else apply_update(old, row.operations, row.index_base, names_only(BUCKET_FIELDS))
+            else apply_update(old, row.operations, row.index_base, format_of_names(BUCKET_FIELDS))
         )
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
-        return apply_upsert(old, row.tuple, row.operations, row.index_base, names_only(BUCKET_FIELDS))
+        return apply_upsert(old, row.tuple, row.operations, row.index_base, format_of_names(BUCKET_FIELDS))
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 
@@ -330,7 +330,7 @@ def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
         holders = {
             uuid: one.buckets[number]
             for uuid, one in state.replicasets.items()
-            if number in one.buckets and one.buckets[number].status in WRITABLE
+            if number in one.buckets and one.buckets[number].status in WRITABLE_STATES
         }
         pairs: dict[str, set[int]] = {}
         for one, other in combinations(sorted(holders), 2):

@@ -114,7 +114,7 @@ def base_requests(
     wanted: dict[int, list[pa.Array]] = {}
     needs_tuples: set[int] = set()
     lineages = plan.slot_lineages[keyed.slots]
-    firsts = keyed.groups.firsts
+    firsts = keyed.groups.first_rows
     types = _int32s(keyed.rows["type"])
     needs_tuple = ACTIONS[types] == OPERATION
     needs_tuple |= as_array(keyed.rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)

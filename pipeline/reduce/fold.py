@@ -74,7 +74,7 @@ def fold_keys(
     """
     versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
     # A row's format depends on its definition, and on the server that the row was read from.
-    distinct, layouts = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
+    distinct, format_indexes = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
     formats = [plan.format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
     fold = _KeyFold(Fold(formats, plan.tuple_limit))
     found: dict[int, FoldedKey] = {}
@@ -82,7 +82,12 @@ def fold_keys(
     snapshots = rows["is_snapshot"].to_pylist()
     news = rows["new_tuple"].to_pylist()
     for key, before, is_snapshot, row, new in zip(
-        keys.tolist(), truncations.tolist(), snapshots, _changes(rows, layouts.tolist()), news, strict=True
+        keys.tolist(),
+        truncations.tolist(),
+        snapshots,
+        _changes(rows, format_indexes.tolist()),
+        news,
+        strict=True,
     ):
         if key != current:
             if current >= 0:
@@ -95,12 +100,12 @@ def fold_keys(
     return found
 
 
-def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
+def _changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
     """Yield each row as `udfs.versions.fold.RowChange`."""
     kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
-    return zip(kinds, *columns, times, layouts, strict=True)
+    return zip(kinds, *columns, times, format_indexes, strict=True)
 
 
 class _KeyFold:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pipeline.changelog.keyed_rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
-from udfs.kernels.values import OVERREAD
+from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.kernels.range_search import build_range_tree, find_hits, find_ranges
-from udfs.keys.key_order import Directions, KeyOrder, directions_of, key_order, ordered_keys
+from udfs.keys.key_order import KeyOrder, PartDirections, directions_of, key_order, ordered_keys
 
 Int8s = NDArray[np.int8]
 Int32s = NDArray[np.int32]
@@ -75,7 +75,7 @@ class RangeSet:
         return self._intervals_of_ordered(which, ordered_keys(keys, self.order, which))
 
     def _intervals_of_ordered(self, which: Int32s, keys: pa.Array) -> Int64s:
-        flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
+        flat, bounds = flatten(keys, OVERREAD_BYTES), flatten(self.bounds, OVERREAD_BYTES)
         found = np.empty(len(keys), np.int32)
         find_ranges(
             *(which, flat.data, flat.offsets, flat.nulls),
@@ -206,7 +206,7 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
     own = rows.take(pa.array(indices)).combine_chunks()
     versions = plan.meanings.versions[own["meaning"].to_numpy()]
     directions = {int(one): directions_of(plan.versions[one].space) for one in np.unique(versions)}
-    known: dict[int, list[Directions]] = {}
+    known: dict[int, list[PartDirections]] = {}
     turns = np.zeros(len(indices), np.int32)
     for i, (slot, version) in enumerate(zip(slots[indices].tolist(), versions.tolist(), strict=True)):
         orders = known.setdefault(slot, [])
@@ -223,7 +223,11 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
 
 
 def _range_set(
-    rows: pa.Table, slots: Int32s, indices: NDArray[np.intp], orders: dict[int, Directions], plan: ReducePlan
+    rows: pa.Table,
+    slots: Int32s,
+    indices: NDArray[np.intp],
+    orders: dict[int, PartDirections],
+    plan: ReducePlan,
 ) -> RangeSet:
     order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NO_NUMBER, np.int32)
     numbers[list(orders)] = np.arange(len(orders), dtype=np.int32)

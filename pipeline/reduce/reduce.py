@@ -23,7 +23,7 @@ from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
-from udfs.keys.keys import canonical_keys_by
+from udfs.keys.keys import canonical_keys_with_plan
 from udfs.versions.kernels.lives import NO_ROW, NO_TIME, NONE, OPERATION, PRESENT, UNFIT, reduce_rows
 
 Int8s = NDArray[np.int8]
@@ -113,11 +113,11 @@ class _Reduction:
         extra = np.flatnonzero(is_extra)
         numbers[extra] = count + np.arange(len(extra), dtype=np.int32)
         size = count + len(extra)
-        keys = as_array(self.rows["key"]).take(pa.array(groups.firsts))
+        keys = as_array(self.rows["key"]).take(pa.array(groups.first_rows))
         if len(extra):
             keys = pa.concat_arrays([keys, as_array(self.base_versions["key"]).take(pa.array(extra))])
         versions = _Versions(
-            slots=np.concatenate([self.keyed.slots[groups.firsts], base_slots[extra]]),
+            slots=np.concatenate([self.keyed.slots[groups.first_rows], base_slots[extra]]),
             keys=keys,
             states=np.zeros(size, np.int8),
             times=np.full(size, NO_TIME, np.int64),
@@ -166,7 +166,7 @@ class _Reduction:
         """Reduce the rows of one era of each lineage, and copy the versions that remain to the next era."""
         plan, versions = self.plan, self.versions
         slots, lineages = versions.slots, plan.slot_lineages
-        own, groups = np.ones(len(slots), np.bool_), self.keyed.groups.ids
+        own, groups = np.ones(len(slots), np.bool_), self.keyed.groups.group_numbers
         if self.eras > 1:
             eras = np.arange(len(lineages)) - plan.slot_starts[lineages]
             own = eras[slots] == era
@@ -331,7 +331,7 @@ class _Reduction:
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
         tuples = self._tuples_at(versions.tuples[moved])
-        found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
+        found = canonical_keys_with_plan(tuples, plan.meanings.keys, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
             self._add_lost(moved, keys, errors)
@@ -459,15 +459,15 @@ class _Reduction:
         _, partitions = np.unique(pairs, return_inverse=True)
         groups = group(partitions.astype(np.int32), as_array(whole["key"]))
         has_version = whole["state"].to_numpy() != NONE
-        order = np.lexsort((whole["rank"].to_numpy(), has_version, groups.ids))
-        last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
+        order = np.lexsort((whole["rank"].to_numpy(), has_version, groups.group_numbers))
+        last = np.append(groups.group_numbers[order][1:] != groups.group_numbers[order][:-1], True)
         chosen = order[last]
         bases = np.full(len(groups), NO_ROW, np.int64)
         own = whole["base"].to_numpy()
-        np.maximum.at(bases, groups.ids, own)
+        np.maximum.at(bases, groups.group_numbers, own)
         result = whole.take(pa.array(chosen))
         index = result.schema.get_field_index("base")
-        return result.set_column(index, "base", pa.array(bases[groups.ids[chosen]]))
+        return result.set_column(index, "base", pa.array(bases[groups.group_numbers[chosen]]))
 
 
 _RANKED = CHANGES.append(pa.field("rank", pa.int32()))

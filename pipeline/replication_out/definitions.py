@@ -21,13 +21,13 @@ from msgpack import ExtType
 
 from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ValueClass
-from schemas.iproto import SYSTEM_ID_MAX
+from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.space import Field, KeyPart, Space, parts_of, space_of
 from schemas.system_tuples import field_at, fields_of, text_of
 from udfs.keys.keys import parse_path
 
 ENGINE = "memtx"
-FIRST_ID = SYSTEM_ID_MAX + 1
+FIRST_ID = SYSTEM_SPACE_ID_MAX + 1
 
 COLLATIONS_MAX = 3
 """The highest id of a collation in the stream (`schemas.dictionary.COLLATIONS`)."""
@@ -231,7 +231,7 @@ def assign_ids(
     for table in sorted(spaces.keys() - found.keys()):
         number = wanted.get(table, 0)
         if number < FIRST_ID or number in taken:
-            number = max(taken | {SYSTEM_ID_MAX}) + 1
+            number = max(taken | {SYSTEM_SPACE_ID_MAX}) + 1
         found[table] = number
         taken.add(number)
     return found
@@ -404,7 +404,7 @@ def _allows(kind: str, value: Any, *, is_nullable: bool) -> bool:
         return is_nullable or kind == "any"
     if kind in _TYPE_CHECKS:
         return _TYPE_CHECKS[kind](value)
-    accepted = FIELD_TYPES[kind].values if kind in FIELD_TYPES else ()
+    accepted = FIELD_TYPES[kind].accepted_classes if kind in FIELD_TYPES else ()
     return any(_CLASS_CHECKS[one](value) for one in accepted if one in _CLASS_CHECKS)
 
 

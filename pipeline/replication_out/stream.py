@@ -31,7 +31,7 @@ from sources.xlog.format.writer import Fsync
 
 logger = logging.getLogger(__name__)
 
-VERSIONS = ServerVersions(".".join(map(str, dictionary.VERSION)))
+VERSIONS = ServerVersions(".".join(map(str, dictionary.SERVER_VERSION)))
 APPEND_BYTES = 4 << 20
 """The approximate number of bytes of NOPs that are written at a time."""
 

@@ -16,7 +16,7 @@ from pipeline.replication_out.definitions import ReplicasetSpace, ServedSpace, a
 from pipeline.replication_out.state import EpochMark, TableVersion
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
 from schemas.iproto import VCLOCK_MAX
-from schemas.names import exact_table, local_to, replicaset_of, unescape
+from schemas.names import exact_table, local_instance_of, replicaset_of, unescape
 from schemas.states import SpaceState, is_held, refusal_reason
 from udfs.remap.cluster_replace import Cluster, Member
 from warehouse import cluster, schema, vclock
@@ -180,7 +180,7 @@ def space_name(table: str) -> str:
 
     The table of one replicaset's rows, or of one instance's local space, keeps its name, which also has that id.
     """
-    if local_to(table) is not None or replicaset_of(table) is not None:
+    if local_instance_of(table) is not None or replicaset_of(table) is not None:
         return table
     try:
         return unescape(table)
@@ -199,7 +199,7 @@ def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, 
         The aggregator has no global id yet.
 
     """
-    own = found.own
+    own = found.own_member
     if own is None or own.global_id is None or own.uuid is None:
         raise WarehouseError("the aggregator has no global id yet", table=cluster.TABLE)
     if own.global_id >= VCLOCK_MAX:

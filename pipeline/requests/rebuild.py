@@ -125,7 +125,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
             rows = parquet.read(columns=["space", "key"])
         parts += rows["key"].filter(pc.equal(rows["space"], table)).chunks
     whole = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
-    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
+    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
     ordered = distinct.take(pc.sort_indices(distinct))
     for begin in range(0, len(ordered), KEYS_AT_ONCE):
         yield ordered.slice(begin, KEYS_AT_ONCE)

@@ -242,7 +242,7 @@ def _candidate(versions: KeyVersions, row: int, data: bytes | None, plan: Resolv
         _none_if_unknown(versions.times[row]),
         _none_if_unknown(versions.created[row]),
         global_id=max(global_id, 0),
-        layout=max(int(format_), 0),
+        format_index=max(int(format_), 0),
     )
 
 
@@ -256,14 +256,14 @@ def _call_policy(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcom
     if make is None:
         return [Outcome() for _ in keys]
     outcomes = make(keys, table.options, table.formats)
-    layouts = pa.array([outcome.layout for outcome in outcomes], pa.int32())
+    layouts = pa.array([outcome.format_index for outcome in outcomes], pa.int32())
     tuples = pa.array([outcome.tuple for outcome in outcomes], pa.binary())
     new = canonical_keys(tuples, table.formats.spaces, layouts).to_pylist()
     known = [next((one for one in key if one.tuple is not None), key[0]) for key in keys]
     old = canonical_keys(
         pa.array([one.tuple for one in known], pa.binary()),
         table.formats.spaces,
-        pa.array([one.layout for one in known], pa.int32()),
+        pa.array([one.format_index for one in known], pa.int32()),
     ).to_pylist()
     found = []
     for outcome, after, before in zip(outcomes, new, old, strict=True):

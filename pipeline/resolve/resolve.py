@@ -312,11 +312,11 @@ def _contended_versions(
     keys = pa.concat_arrays([as_array(changes["key"]), as_array(base_versions["key"])])
     groups = group(tables, keys)
     new = changes.num_rows
-    count = len(groups) if all_keys else int(groups.ids[:new].max(initial=-1)) + 1
+    count = len(groups) if all_keys else int(groups.group_numbers[:new].max(initial=-1)) + 1
     # The lookup may have read versions of unchanged keys too.
-    wanted = np.flatnonzero(groups.ids[new:] < count)
+    wanted = np.flatnonzero(groups.group_numbers[new:] < count)
     base_versions = base_versions.take(pa.array(wanted)).combine_chunks()
-    ids = np.concatenate([groups.ids[:new], groups.ids[new:][wanted]])
+    ids = np.concatenate([groups.group_numbers[:new], groups.group_numbers[new:][wanted]])
     replicasets = np.concatenate(
         [changes["replicaset_id"].to_numpy(), base_versions["replicaset_id"].to_numpy()]
     )

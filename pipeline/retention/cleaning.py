@@ -162,19 +162,19 @@ def _is_removable(
     is_young = rows["epoch"].to_numpy() > limits.epoch
     is_young |= is_deleted & ((times >= before) | (times == NO_TIME))
     may_go = np.zeros(len(groups), np.bool_)
-    may_go[groups.ids[is_absent]] = True
-    may_go[groups.ids[is_young]] = False
+    may_go[groups.group_numbers[is_absent]] = True
+    may_go[groups.group_numbers[is_young]] = False
     chosen = np.flatnonzero(may_go)
     name = table_of_exact_tuples(state.versions, space)
     own = (name, tables.files(name)) if name in state.versions else ("", ())
     base = BaseFiles(tables.location, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):
-        some = keys.take(pa.array(groups.firsts[chosen[begin : begin + KEYS_AT_ONCE]]))
+        some = keys.take(pa.array(groups.first_rows[chosen[begin : begin + KEYS_AT_ONCE]]))
         found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).base_versions
         lives = np.isin(found["state"].to_numpy(), (PRESENT, UNFIT, MERGED))
         alive = groups.find(np.zeros(found.num_rows, np.int32), as_array(found["key"]))
         may_go[alive[lives & (alive >= 0)]] = False
-    return may_go[groups.ids]
+    return may_go[groups.group_numbers]
 
 
 def _lets_later_rows_win(state: State, config: Config, table: str) -> bool:

@@ -158,7 +158,7 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
     own_versions = _keys_in_versions(files, files.names[request.table], request.replicasets)
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
-    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
+    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
     return BaseRequest(request.table, distinct, {}, request.with_tuples, request.with_versions)
 
 
@@ -178,7 +178,7 @@ def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Ke
     if not parts:
         return pa.table({"key": pa.array([], pa.binary()), "replicaset_id": pa.array([], pa.int32())})
     whole = pa.concat_tables(parts).combine_chunks()
-    ids = group(whole["replicaset_id"].to_numpy(), as_array(whole["key"])).ids
+    ids = group(whole["replicaset_id"].to_numpy(), as_array(whole["key"])).group_numbers
     order = np.lexsort((whole["epoch"].to_numpy(), ids))
     newest = whole.take(pa.array(order[np.append(ids[order][1:] != ids[order][:-1], True)[: len(order)]]))
     filtered = pa.array([i for i, key_filter in replicasets.items() if key_filter is not None], pa.int32())
@@ -201,7 +201,7 @@ class WantedKeys:
     def of(cls, keys: pa.Array) -> WantedKeys:
         """Prepare keys for a lookup."""
         groups = group(np.zeros(len(keys), np.int32), keys)
-        distinct = keys.take(pa.array(groups.firsts))
+        distinct = keys.take(pa.array(groups.first_rows))
         if len(distinct) <= SORTED_KEYS:
             return cls(groups, sorted(distinct.to_pylist()), True)
         ends = pc.min_max(distinct)
@@ -294,14 +294,14 @@ def _with_versions(
     _, partitions = np.unique(pairs, return_inverse=True)
     groups = group(partitions.astype(np.int32), as_array(both["key"]))
     is_row = as_array(both["is_row"]).to_numpy(zero_copy_only=False)
-    order = np.lexsort((epochs, is_row, groups.ids))
-    last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
+    order = np.lexsort((epochs, is_row, groups.group_numbers))
+    last = np.append(groups.group_numbers[order][1:] != groups.group_numbers[order][:-1], True)
     chosen = order[last]
     in_versions = np.zeros(len(groups), np.bool_)
-    in_versions[groups.ids[~is_row]] = True
+    in_versions[groups.group_numbers[~is_row]] = True
     chosen = chosen[both["state"].to_numpy()[chosen] != NONE]
     index = BASE_VERSIONS.get_field_index("in_versions")
-    marks = pa.array(in_versions[groups.ids[chosen]])
+    marks = pa.array(in_versions[groups.group_numbers[chosen]])
     return both.take(pa.array(chosen)).set_column(index, "in_versions", marks)
 
 

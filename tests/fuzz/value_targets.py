@@ -33,7 +33,7 @@ from tests.fuzz.draw import Draw
 from tests.pipeline.logs import control_row
 from udfs.keys.grouping import group
 from udfs.keys.key_order import directions_of, key_order, ordered_keys
-from udfs.keys.keys import canonical_keys_by, canonical_prefixes, key_plan
+from udfs.keys.keys import canonical_keys_with_plan, canonical_prefixes, key_plan
 from udfs.keys.sequence import sequence_bytes
 from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import format_of
@@ -125,10 +125,10 @@ def keys(draw: Draw) -> None:
     which = pa.array([draw.randrange(len(spaces)) for _ in rows], pa.int32())
     array = pa.array(rows, pa.binary())
     is_tuple = pa.array([draw.chance(2) for _ in rows])
-    found = canonical_keys_by(array, plan, which, is_tuple)
+    found = canonical_keys_with_plan(array, plan, which, is_tuple)
     found.validate(full=True)
     own = found.field("key")
-    again = canonical_keys_by(own, plan, which, False)
+    again = canonical_keys_with_plan(own, plan, which, False)
     again_ = again.field("key").to_pylist()
     for number, key, other in zip(which.to_pylist(), own.to_pylist(), again_, strict=True):
         # The shortest form of a number may be of a type that a part of doubles or of decimals does not take.
@@ -141,7 +141,7 @@ def keys(draw: Draw) -> None:
     groups = group(numbers, own)
     pairs = [None if key is None else (int(n), key) for n, key in zip(numbers, own.to_pylist(), strict=True)]
     assert len(groups) == len({pair for pair in pairs if pair is not None})
-    assert groups.find(numbers, own).tolist() == groups.ids.tolist()
+    assert groups.find(numbers, own).tolist() == groups.group_numbers.tolist()
 
 
 def sequences(draw: Draw) -> None:
@@ -226,7 +226,7 @@ def formats(draw: Draw) -> None:
     rows = pa.array(_rows(draw, space.fields), pa.binary())
     found = decode_tuples(rows, build_table_layout([space], _types(), Spaces()))
     found.validate(full=True)
-    canonical_keys_by(rows, key_plan([space])).validate(full=True)
+    canonical_keys_with_plan(rows, key_plan([space])).validate(full=True)
 
 
 def _types() -> Any:
@@ -351,5 +351,5 @@ def extremes(draw: Draw) -> None:
         plan = key_plan(
             [replace(space, primary_key=tuple(KeyPart(i, "scalar") for i in range(min(count, 255))))]
         )
-    canonical_keys_by(rows, plan).validate(full=True)
+    canonical_keys_with_plan(rows, plan).validate(full=True)
     sequence_bytes(rows, 0, [[draw.randrange(300) for _ in range(20)]]).validate(full=True)

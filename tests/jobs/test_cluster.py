@@ -19,7 +19,7 @@ from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import Server, replicaset_of, uuid_of
 from tests.truth import own
-from udfs.remap.cluster_replace import AGGREGATOR
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID
 
 SETTINGS: Mapping[str, Any] = {"spaces": {"include": ["accounts"]}}
 MAP = ("replicaset_id", "source", "local_id", "global_id", "since_lsn")
@@ -126,7 +126,7 @@ def test_a_sources_row_of_cluster_is_a_nop_and_the_change_is_our_own(both: Deplo
     ours = sorted((row for row in rows if not row["replicaset_id"]), key=lambda row: int(row["lsn"]))
     table = {row["lsn"]: row for row in both.rows("_cluster")}
     assert [row["lsn"] for row in ours] == sorted(table) == [1, 2, 3, 4, 5]
-    (self_,) = [row for row in table.values() if row["replicaset_uuid"] == AGGREGATOR]
+    (self_,) = [row for row in table.values() if row["replicaset_uuid"] == OWN_REPLICASET_UUID]
     for row in ours:
         member = table[row["lsn"]]
         assert (row["global_id"], row["instance_uuid"]) == (self_["global_id"], self_["uuid"])

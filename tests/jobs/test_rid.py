@@ -252,7 +252,7 @@ def test_a_writer_that_keeps_no_peer_ends_a_connection_that_an_operator_noted(pa
     pair.sync()
     assert main(["connect", str(pair.a.folder), str(pair.b.folder)]) == 0
     before = RidTable(pair.a.location).last().node
-    assert before.next is None
+    assert before.next_head is None
     pair.batch_a("alone", "accounts")
     assert RidTable(pair.a.location).last().node.rid.old1 == before.rid.head
 

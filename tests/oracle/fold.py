@@ -16,7 +16,7 @@ from tests.oracle.keys import Part, bound_of, key_of, order_of, parts_of, search
 from tests.oracle.operations import Context, FormatField
 
 SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
-SYSTEM_ID_MAX = 511
+SYSTEM_SPACE_ID_MAX = 511
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
 BEGIN_KEY, END_KEY = 0x37, 0x38
 _ID = Part(0, "unsigned", "")
@@ -94,7 +94,7 @@ class Folded:
 
     def by_name(self) -> dict[str, FoldedSpace]:
         """Return the user spaces by name."""
-        return {one.name: one for one in self.spaces.values() if one.id > SYSTEM_ID_MAX and one.key}
+        return {one.name: one for one in self.spaces.values() if one.id > SYSTEM_SPACE_ID_MAX and one.key}
 
     @property
     def cluster(self) -> dict[int, str]:

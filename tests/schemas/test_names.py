@@ -14,7 +14,7 @@ from schemas.names import (
     column_name,
     exact_table,
     is_space_table,
-    local_to,
+    local_instance_of,
     replicaset_label,
     replicaset_of,
     table_name,
@@ -141,10 +141,10 @@ def test_an_escape_is_never_a_system_tables_name(name: str) -> None:
 @example("SQLT", 12, "sqlt__u0_4__l12")
 def test_names_of_local_tables_are_unique(name: str, global_id: int, other: str) -> None:
     local = table_name(name, global_id)
-    assert local_to(local) == global_id
+    assert local_instance_of(local) == global_id
     assert unescape(local) == name
     assert local != table_name(other)
-    assert local_to(table_name(other)) is None
+    assert local_instance_of(table_name(other)) is None
 
 
 @given(NAMES, st.integers(1, 2**31 - 1), NAMES)
@@ -154,7 +154,7 @@ def test_names_of_a_replicasets_tables_are_unique(name: str, replicaset: int, ot
     own = table_name(name, replicaset=replicaset)
     assert replicaset_of(own) == replicaset
     assert unescape(own) == name
-    assert own not in (table_name(other), table_name(other, local_to=replicaset))
+    assert own not in (table_name(other), table_name(other, local_instance=replicaset))
     assert replicaset_of(table_name(other)) is None
 
 
@@ -164,8 +164,8 @@ def test_names_of_a_replicasets_tables_are_unique(name: str, replicaset: int, ot
 def test_a_space_named_like_an_exact_table_has_another_table(name: str, number: int | None) -> None:
     exact = exact_table(table_name(name, replicaset=number))
     assert exact != table_name(f"_exact_{name}", replicaset=number)
-    local = exact_table(table_name(name, local_to=number))
-    assert local != table_name(f"_exact_{name}", local_to=number)
+    local = exact_table(table_name(name, local_instance=number))
+    assert local != table_name(f"_exact_{name}", local_instance=number)
 
 
 @given(ANY | ORDINARY, ANY | ORDINARY)
@@ -190,7 +190,7 @@ def test_long_names_are_cut_to_fit(name: str, global_id: int | None) -> None:
     assert re.fullmatch(r"[a-z0-9_]+", escaped)
     assert len(escaped) == NAME_MAX_BYTES
     assert escaped != table_name(name + "-", global_id)
-    assert local_to(escaped) == global_id
+    assert local_instance_of(escaped) == global_id
     with pytest.raises(WarehouseError, match="_schema"):
         unescape(escaped)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from udfs.buffers import bitmap, flatten, indexes, null_mask, readable, variable_array
+from udfs.buffers import binary_array, flatten, index_per_row, null_mask, validity_bitmap, with_readable_end
 
 PAGE = 4096
 OVERREAD = 9
@@ -25,7 +25,7 @@ def at_distance(distance: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.
 @pytest.mark.parametrize("distance", [0, 1, 8])
 def test_a_buffer_that_ends_near_its_page_end_is_copied(distance: int) -> None:
     data = at_distance(distance, 100)
-    found = readable(data, OVERREAD)
+    found = with_readable_end(data, OVERREAD)
     assert found.ctypes.data != data.ctypes.data
     assert found.tobytes() == data.tobytes()
 
@@ -33,14 +33,14 @@ def test_a_buffer_that_ends_near_its_page_end_is_copied(distance: int) -> None:
 @pytest.mark.parametrize("distance", [9, 10, 2000])
 def test_any_other_buffer_is_not_copied(distance: int) -> None:
     data = at_distance(distance, 100)
-    found = readable(data, OVERREAD)
+    found = with_readable_end(data, OVERREAD)
     assert found.ctypes.data == data.ctypes.data
     assert not found.flags.writeable
     assert data.flags.writeable, "the caller's own view stays as it was"
 
 
 def test_an_empty_buffer_can_be_read_past_its_end() -> None:
-    found = readable(np.zeros(0, np.uint8), OVERREAD)
+    found = with_readable_end(np.zeros(0, np.uint8), OVERREAD)
     assert len(found) == 0
     assert found.base is not None
 
@@ -67,17 +67,17 @@ def test_nulls_of_a_slice() -> None:
 
 def test_indexes_are_their_own_memory() -> None:
     array = pa.array([3, None, 5], pa.int64())
-    found = indexes(array, 3)
+    found = index_per_row(array, 3)
     assert found.tolist() == [3, -1, 5]
     assert found.flags.writeable
-    assert indexes(7, 2).tolist() == [7, 7]
+    assert index_per_row(7, 2).tolist() == [7, 7]
 
 
 def test_there_is_a_bitmap_only_if_there_are_nulls() -> None:
-    assert bitmap(np.array([True, True])) == (None, 0)
-    buffer, missing = bitmap(np.array([True, False, True]))
+    assert validity_bitmap(np.array([True, True])) == (None, 0)
+    buffer, missing = validity_bitmap(np.array([True, False, True]))
     assert (buffer is not None, missing) == (True, 1)
-    array = variable_array(
+    array = binary_array(
         pa.string(),
         np.array([0, 1, 1, 3], np.int32),
         np.frombuffer(b"abc", np.uint8),

@@ -23,7 +23,7 @@ from schemas.errors import TupleError, UnsupportedError
 from schemas.layout import TypeOptions, table_layout, union_fields
 from schemas.space import Field, KeyPart, Space
 from tests.fuzz.guard import guards
-from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
+from udfs.keys.keys import canonical_keys, canonical_keys_with_plan, key_plan
 from udfs.keys.sequence import sequence_bytes
 from udfs.tuples.tuples import decode_tuples
 
@@ -171,4 +171,4 @@ def crowded_key() -> None:
     plan = key_plan([space_of_fields(("v", "string"), parts=[KeyPart(i, "string") for i in range(200)])])
     again = replace(plan, parts=plan.parts._replace(fields=np.zeros(200, np.int32)))
     with guards(), pytest.raises(TupleError, match="more bytes"):
-        canonical_keys_by(pa.array([msgpack.packb(["x" * 4000])] * 16), again)
+        canonical_keys_with_plan(pa.array([msgpack.packb(["x" * 4000])] * 16), again)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from udfs.remap.cluster_replace import AGGREGATOR, Allocation, Incoming, Member, replace_all
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Allocation, IncomingMember, Member, apply_incoming
 from warehouse import cluster
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
@@ -43,15 +43,15 @@ def rows(warehouse: Warehouse, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_the_table_keeps_what_was_decided(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    assert cluster.record_allocation(warehouse, "counter", NOW).own is not None
-    instances = [Incoming(None, None, B), Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
+    assert cluster.record_allocation(warehouse, "counter", NOW).own_member is not None
+    instances = [IncomingMember(None, None, B), IncomingMember(uuid(1), 1, A), IncomingMember(uuid(2), 2, A)]
     first = cluster.allocate(warehouse, instances, NOW)
     assert cluster.load(warehouse) == first
     version = warehouse.version(cluster.TABLE)
     assert cluster.allocate(warehouse, instances, LATER) == first
     assert warehouse.version(cluster.TABLE) == version, "what is known was written once more"
-    gone = [Incoming(uuid(2), 2, A, expelled=True), Incoming(uuid(3), 1, B)]
-    assert cluster.allocate(warehouse, gone, LATER) == replace_all(first, gone, "")[0]
+    gone = [IncomingMember(uuid(2), 2, A, expelled=True), IncomingMember(uuid(3), 1, B)]
+    assert cluster.allocate(warehouse, gone, LATER) == apply_incoming(first, gone, "")[0]
     columns = ("uuid", "global_id", "local_id", "replicaset_id", "lsn", "first_seen", "expelled_at")
     found = sorted(rows(warehouse, *columns), key=str)[:3]
     assert found == [
@@ -73,14 +73,14 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
     ):
         cluster.record_allocation(warehouse, "counter", NOW)
     assert cluster.record_allocation(warehouse, "preserve", NOW).allocation == "preserve"
-    after = cluster.allocate(warehouse, [Incoming(uuid(5), 5, A), Incoming(uuid(6), 5, A)], NOW)
-    own = after.own
+    after = cluster.allocate(warehouse, [IncomingMember(uuid(5), 5, A), IncomingMember(uuid(6), 5, A)], NOW)
+    own = after.own_member
     assert after.global_ids == {uuid(5): 5, uuid(6): 6, own.uuid if own else "": 1}
 
 
 def test_a_table_without_the_property_was_a_counters(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
-    cluster.allocate(warehouse, [Incoming(uuid(1), 1, A)], NOW)
+    cluster.allocate(warehouse, [IncomingMember(uuid(1), 1, A)], NOW)
     assert cluster.recorded_allocation(warehouse) is None
     with pytest.raises(WarehouseError, match="'counter'"):
         cluster.record_allocation(warehouse, "preserve", NOW)
@@ -101,8 +101,8 @@ def test_what_was_decided_on_a_state_that_is_gone_is_not_written(spark: SparkSes
     before = cluster.record_allocation(warehouse, "counter", NOW)
     stale = DeltaTable(f"{warehouse.root}/{cluster.TABLE}")
     held = rows_of(stale)
-    _, changes = replace_all(before, [Incoming(uuid(1), 1, A)], "")
-    after = cluster.allocate(warehouse, [Incoming(uuid(2), 2, A)], NOW)
+    _, changes = apply_incoming(before, [IncomingMember(uuid(1), 1, A)], "")
+    after = cluster.allocate(warehouse, [IncomingMember(uuid(2), 2, A)], NOW)
     assert not cluster._commit_changes(stale, held, changes, NOW)
     assert cluster.load(warehouse) == after
 
@@ -114,12 +114,12 @@ def test_writers_that_meet_give_no_id_twice(
     """Threads of one process, each with a session; processes are in `test_cluster_processes`."""
     cluster.record_allocation(empty(spark, tmp_path), allocation, NOW)
 
-    def announce(instances: Sequence[Incoming]) -> None:
+    def announce(instances: Sequence[IncomingMember]) -> None:
         cluster.allocate(Warehouse(spark.newSession(), str(tmp_path), "ids"), instances, NOW)
 
-    shared = [Incoming(uuid(900 + i), i, A) for i in range(1, 4)]
+    shared = [IncomingMember(uuid(900 + i), i, A) for i in range(1, 4)]
     work = [
-        [*shared, *(Incoming(uuid(100 * w + i), i, uuid(10_000 + w)) for i in range(1, 6))]
+        [*shared, *(IncomingMember(uuid(100 * w + i), i, uuid(10_000 + w)) for i in range(1, 6))]
         for w in range(1, 4)
     ]
     with ThreadPoolExecutor(3) as pool:
@@ -128,6 +128,6 @@ def test_writers_that_meet_give_no_id_twice(
     assert sorted(row[0] for row in found) == list(range(1, 20))
     assert sorted(row[1] for row in found) == list(range(1, 20))
     uuids = {one.uuid for instances in work for one in instances}
-    own = cluster.load(empty(spark, tmp_path)).own
-    assert own == Member(own.global_id, own.uuid, None, 0, AGGREGATOR, own.lsn) if own else False
+    own = cluster.load(empty(spark, tmp_path)).own_member
+    assert own == Member(own.global_id, own.uuid, None, 0, OWN_REPLICASET_UUID, own.lsn) if own else False
     assert {row[2] for row in found} == uuids | {own.uuid if own else None}

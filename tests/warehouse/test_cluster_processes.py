@@ -29,7 +29,7 @@ from jobs.runtime.session import spark_session
 from schemas.tables import SYSTEM_TABLES
 from warehouse import cluster
 from warehouse.warehouse import Warehouse
-from udfs.remap.cluster_replace import Incoming
+from udfs.remap.cluster_replace import IncomingMember
 
 folder, allocation, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 config = Config.model_validate({
@@ -45,7 +45,7 @@ spark.range(1).collect()
 print("ready", flush=True)
 sys.stdin.readline()
 replicaset = str(UUID(int=10_000 + number % 4))
-instances = [Incoming(str(UUID(int=100 * number + i)), 1 + i % 31, replicaset) for i in range(UUIDS)]
+instances = [IncomingMember(str(UUID(int=100 * number + i)), 1 + i % 31, replicaset) for i in range(UUIDS)]
 now = datetime.now(UTC)
 cluster.record_allocation(warehouse, allocation, now)
 cluster.allocate(warehouse, instances, now)

@@ -28,14 +28,14 @@ from datetime import UTC, datetime
 from uuid import UUID
 from warehouse import cluster
 from warehouse.warehouse import Warehouse
-from udfs.remap.cluster_replace import Incoming
+from udfs.remap.cluster_replace import IncomingMember
 
 number, count = int(sys.argv[2]), int(sys.argv[3])
 warehouse = Warehouse(None, sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(count):
-    instances = [Incoming(str(UUID(int=100 * number + i + 1)), 1 + i % 31, str(UUID(int=10_000 + number)))]
+    instances = [IncomingMember(str(UUID(int=100 * number + i + 1)), 1 + i % 31, str(UUID(int=10_000 + number)))]
     cluster.allocate(warehouse, instances, datetime.now(UTC))
 """
 

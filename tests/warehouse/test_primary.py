@@ -13,7 +13,7 @@ from tests.udfs.rid.rids import node, ulid
 from tests.warehouse.warehouses import Made
 from udfs.rid import operations
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, FileLock
+from udfs.rid.value import EMPTY_ULID, FileLock
 from warehouse.lock import WriterLock
 from warehouse.primary import PrimaryLock, require_primary
 from warehouse.rid import RidTable
@@ -32,9 +32,9 @@ def test_a_fresh_warehouse_promotes_itself_on_its_first_run(tmp_path: Path) -> N
     made = Made(tmp_path)
     with lock(made):
         rid = now(made).rid
-        assert rid.head == rid.base != EMPTY
+        assert rid.head == rid.base != EMPTY_ULID
         assert (rid.primary, rid.consistency, rid.file_lock) == (True, True, FileLock.ALLOW_READ)
-        assert now(made).next is None
+        assert now(made).next_head is None
     assert now(made).rid.file_lock is FileLock.UNLOCKED
     with lock(made):
         assert now(made).rid.head == rid.head
@@ -104,15 +104,15 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
         assert now(made).rid.head == first
         RidTable(made.location).update("mark", 0, lambda n: operations.mark_unconnected_copy(n, ulid(1)))
         held.check()
-        renewed = now(made).next
+        renewed = now(made).next_head
         held.check()
-        assert now(made).next == renewed
+        assert now(made).next_head == renewed
         assert renewed is not None
         assert renewed > first
         assert now(made).rid.head == first
         epoch = made.batch("1")
         begun = RidTable(made.location).last().at(epoch).node
-        assert (begun.rid.head, begun.rid.old1, begun.next) == (renewed, first, None)
+        assert (begun.rid.head, begun.rid.old1, begun.next_head) == (renewed, first, None)
         held.check()
         assert now(made) == begun
         made.batch("2")
@@ -132,8 +132,8 @@ def test_a_batch_that_died_before_its_epoch_begins_no_generation(tmp_path: Path)
     with lock(made) as held:
         copied_from(made, held)
         made.write("_changelog", "lost")
-    assert now(made).next is not None
-    assert now(made).rid.old1 == EMPTY
+    assert now(made).next_head is not None
+    assert now(made).rid.old1 == EMPTY_ULID
 
 
 def test_a_generation_that_nobody_settled_is_found_at_the_next_start(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_generation_that_nobody_settled_is_found_at_the_next_start(tmp_path: P
     made.create()
     with lock(made) as held:
         copied_from(made, held)
-        mark = now(made).next
+        mark = now(made).next_head
         made.batch("1")
     assert now(made).rid.head == mark
 

@@ -69,8 +69,8 @@ def test_of_two_who_change_it_at_once_the_second_looks_again(tmp_path: Path) -> 
         return operations.lock(now)
 
     made = other.update("lock", 0, change)
-    assert [now.next for now in seen] == [None, ulid(5)]
-    assert (made.number, made.epoch, made.node.next) == (3, 1, ulid(5))
+    assert [now.next_head for now in seen] == [None, ulid(5)]
+    assert (made.number, made.epoch, made.node.next_head) == (3, 1, ulid(5))
     assert [c.event for c in one.history()] == ["promote", "mark", "lock"]
 
 
@@ -90,7 +90,7 @@ def test_who_is_never_first_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def always_late(now: Node) -> Node:
         one.update("other", 0, lambda n: operations.unlock(n) if n.rid.file_lock != 1 else operations.lock(n))
-        return replace(now, next=new_ulid())
+        return replace(now, next_head=new_ulid())
 
     with pytest.raises(RidStateError, match="3 times in a row"):
         other.update("mark", 0, always_late)
@@ -109,7 +109,7 @@ def test_the_generation_of_the_mark_begins_with_the_next_epoch(
 ) -> None:
     change = RidChange(1, "mark", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)
     assert drawn(change.at(epoch).node) == drawing
-    assert change.at(epoch).node.next == (None if mark is None else ulid(mark))
+    assert change.at(epoch).node.next_head == (None if mark is None else ulid(mark))
 
 
 def test_a_generation_that_has_begun_is_written_with_the_next_change(tmp_path: Path) -> None:

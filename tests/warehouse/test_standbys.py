@@ -19,7 +19,7 @@ from tests.warehouse.copy.standby import Killed
 from tests.warehouse.warehouses import Made
 from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, FileLock
+from udfs.rid.value import EMPTY_ULID, FileLock
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
@@ -101,13 +101,13 @@ def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Stand
             standbys.follow()
             assert standby.b.read_cut() == standby.a.read_cut()
             assert now(standby.a).rid.head == now(standby.b).rid.head == head
-            assert now(standby.a).next is None
+            assert now(standby.a).next_head is None
         assert now(standby.b).rid.file_lock is FileLock.ALLOW_READ
         rows = [len(RidTable(made.location).history()) for made in (standby.a, standby.b)]
         standby.batch(lock, "more", "accounts")
         standbys.follow()
         assert [len(RidTable(made.location).history()) for made in (standby.a, standby.b)] == rows
-    assert now(standby.a).next is not None
+    assert now(standby.a).next_head is not None
     assert now(standby.b).rid.file_lock is FileLock.UNLOCKED
     standby.session("after a restart")
     assert now(standby.a).rid.head == now(standby.b).rid.head == head
@@ -195,7 +195,7 @@ def test_the_others_stay_connected_when_one_is_lost(tmp_path: Path) -> None:
         standby.time += 61
         standbys.follow()
         assert connected(standbys) == [True, True]
-        assert now(standby.a).next is None
+        assert now(standby.a).next_head is None
     assert standby.b.read_cut() == standby.a.read_cut()
 
 
@@ -247,7 +247,7 @@ def test_a_writer_that_was_killed_while_connected_leaves_no_connection(standby: 
     standby.session("first")
     head = now(standby.a).rid.head
     killed(standby, "commit")
-    assert (now(standby.a).rid.head, now(standby.a).next) == (head, None)
+    assert (now(standby.a).rid.head, now(standby.a).next_head) == (head, None)
     with standby.lock(None) as lock:
         assert now(standby.a).rid.crashed_primary
         standby.batch(lock, "alone", "accounts")
@@ -395,7 +395,7 @@ def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tm
         head = now(standby.a).rid.head
         sync(standby.a.location, elsewhere.location)
     standby.session()
-    assert now(standby.a).next is not None
+    assert now(standby.a).next_head is not None
     standby.session("second", "third")
     assert now(standby.a).rid.old1 == head
     began = now(standby.a).rid.head
@@ -431,5 +431,5 @@ def test_a_killed_copy_into_a_peer_is_completed(standby: Standby, monkeypatch: p
         standby.session("third")
         standby.a.resume()
         assert standby.b.read_cut() == standby.a.read_cut(), limit
-        assert now(standby.b).rid.incoming == EMPTY
+        assert now(standby.b).rid.incoming == EMPTY_ULID
         standby.a.resume()

@@ -20,7 +20,7 @@ from udfs.before_replace.row import Row, have_same_positions, in_format
 Function = Callable[[Row | None, Row | None, "Change"], object]
 """A custom function of the arguments (old, new, change)."""
 
-TRACE_FRAMES = 4
+TRACEBACK_FRAMES = 4
 """Number of traceback frames that an error text shows."""
 
 
@@ -105,9 +105,9 @@ def fold_custom(
     names: Sequence[Sequence[str]],
     space: str,
     *,
-    twice: bool = False,
+    repeats_calls: bool = False,
 ) -> Outcome:
-    """Return a custom function's outcome for one key.
+    """Call a custom function for each version of a key but the first; return the outcome for the key.
 
     Parameters
     ----------
@@ -116,10 +116,10 @@ def fold_custom(
     candidates : sequence of Candidate
         The versions of the key, in the order of `Candidate`.
     names : sequence of sequence of str
-        The names of the fields of each format; `Candidate.layout` is an index in this sequence.
+        The names of the fields of each format; `Candidate.format_index` is an index in this sequence.
     space : str
         Name of the space.
-    twice : bool
+    repeats_calls : bool
         Whether to make each call twice and compare the answers.
 
     Raises
@@ -128,17 +128,17 @@ def fold_custom(
         Two calls with the same arguments returned different answers.
 
     """
-    rows = [_row(one, names) for one in candidates]
+    rows = [_row_of(one, names) for one in candidates]
     winner: int | None = 0
-    row, origin = rows[0], _origin(candidates[0])
+    row, origin = rows[0], _origin_of(candidates[0])
     for number in range(1, len(candidates)):
-        new, new_origin = rows[number], _origin(candidates[number])
+        new, new_origin = rows[number], _origin_of(candidates[number])
         change = Change(space, "DELETE" if new is None else "REPLACE", origin, new_origin)
         try:
             made = _call_function(function, row, new, change)
-            again = _call_function(function, row, new, change) if twice else made
+            again = _call_function(function, row, new, change) if repeats_calls else made
         except Exception as error:
-            return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE_FRAMES)))
+            return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACEBACK_FRAMES)))
         if not _is_same_tuple(made, again):
             raise PolicyError(
                 "the policy's function is not pure: two calls with the same arguments returned different answers",
@@ -153,8 +153,8 @@ def fold_custom(
         row, origin = (new if winner is not None else made), new_origin
     if winner is not None and candidates[winner].tuple is not None:
         return Outcome(winner)
-    layout = candidates[-1].layout
-    return Outcome(None, None if row is None else in_format(row, names[layout]), layout)
+    format_index = candidates[-1].format_index
+    return Outcome(None, None if row is None else in_format(row, names[format_index]), format_index)
 
 
 def _call_function(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
@@ -170,11 +170,11 @@ def _call_function(function: Function, old: Row | None, new: Row | None, change:
     return base.with_values(answer)
 
 
-def _row(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
+def _row_of(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
     """Return the tuple of a version; None if the version is deleted."""
     if candidate.tuple is None:
         return None
-    return Row(candidate.tuple, tuple(names[candidate.layout]), candidate.layout)
+    return Row(candidate.tuple, tuple(names[candidate.format_index]), candidate.format_index)
 
 
 def _is_same_tuple(one: Row | None, other: Row | None) -> bool:
@@ -183,5 +183,8 @@ def _is_same_tuple(one: Row | None, other: Row | None) -> bool:
     return one.data == other.data and have_same_positions(one.names, other.names)
 
 
-def _origin(one: Candidate) -> Origin:
-    return Origin(one.replicaset, one.instance, one.global_id, one.lsn, one.timestamp, one.created)
+def _origin_of(candidate: Candidate) -> Origin:
+    return Origin(
+        *(candidate.replicaset, candidate.instance, candidate.global_id, candidate.lsn),
+        *(candidate.timestamp, candidate.created),
+    )

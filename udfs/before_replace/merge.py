@@ -13,7 +13,7 @@ from schemas.errors import TupleError
 from udfs.before_replace.policy import Candidate, Formats
 from udfs.operations import arithmetic
 from udfs.operations.arithmetic import AS_INTEGER, Number
-from udfs.operations.msgpack_walk import KIND, NIL, join, split
+from udfs.operations.msgpack_walk import KIND, NIL, join_tuple, split_tuple
 from udfs.operations.scalars.addition import add
 from udfs.operations.update_rules import LATEST
 
@@ -22,28 +22,28 @@ _NIL = b"\xc0"
 
 def field_bytes(candidate: Candidate, formats: Formats, name: str) -> bytes | None:
     """Return a field's MessagePack; None if the version has no such field or it is nil."""
-    number = formats.field_number(candidate.layout, name)
-    parts = split(candidate.tuple) if candidate.tuple is not None else []
+    number = formats.field_number(candidate.format_index, name)
+    parts = split_tuple(candidate.tuple) if candidate.tuple is not None else []
     if number < 0 or number >= len(parts) or KIND[parts[number][0]] == NIL:
         return None
     return parts[number]
 
 
-def with_fields(last: Candidate, formats: Formats, values: Mapping[str, bytes | None]) -> bytes:
-    """Return the tuple of `last` with the fields that `values` names replaced.
+def with_fields(candidate: Candidate, formats: Formats, values: Mapping[str, bytes | None]) -> bytes:
+    """Return a version's tuple with the values of some fields, by field name, replaced.
 
     The value None is written as nil. A missing field before a replaced field is filled with nil.
     """
-    if last.tuple is None:
+    if candidate.tuple is None:
         raise TupleError("a deleted version has no fields")
-    parts = split(last.tuple)
+    parts = split_tuple(candidate.tuple)
     for name, value in values.items():
-        number = formats.field_number(last.layout, name)
+        number = formats.field_number(candidate.format_index, name)
         if number < 0 or (value is None and number >= len(parts)):
             continue
         parts += [_NIL] * (number + 1 - len(parts))
         parts[number] = value if value is not None else _NIL
-    return join(parts)
+    return join_tuple(parts)
 
 
 def merge_fields(
@@ -106,6 +106,6 @@ def sum_fields(candidates: Sequence[Candidate], formats: Formats, columns: Seque
                 raise arithmetic.argument_type_error("+", f"'{name}'", "a number")
             start = Number(AS_INTEGER, 0) if total is None else total
             total = add("+", f"'{name}'", start, number, LATEST)
-        as_double = formats.is_double(candidates[-1].layout, name)
+        as_double = formats.is_double(candidates[-1].format_index, name)
         values[name] = None if total is None else arithmetic.encode(total, as_double)
     return with_fields(candidates[-1], formats, values)

@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
         When the tuple was inserted, in microseconds since 1970; None if not known.
     global_id : int
         Global id of `instance`; 0 if not known.
-    layout : int
+    format_index : int
         Index of the tuple's format in `Formats.spaces`.
 
     """
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
     timestamp: int | None = None
     created: int | None = None
     global_id: int = 0
-    layout: int = 0
+    format_index: int = 0
 
 
 class Outcome(NamedTuple):
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
         Index of the version that wins unchanged; None if no version does.
     tuple : bytes or None
         The tuple that the policy made from several versions; None if the policy made no tuple.
-    layout : int
+    format_index : int
         Index of the format of `tuple` in `Formats.spaces`.
     fault : str or None
         Why the policy failed; None if it did not fail.
@@ -75,24 +75,25 @@ class Outcome(NamedTuple):
 
     winner: int | None = None
     tuple: bytes | None = None
-    layout: int = 0
+    format_index: int = 0
     fault: str | None = None
 
 
-def outcome_of(candidates: Sequence[Candidate], data: bytes, names: Sequence[Sequence[str]]) -> Outcome:
-    """Return the outcome for `data`, a tuple that a policy made in the format of the last candidate.
+def outcome_of(candidates: Sequence[Candidate], made: bytes, field_names: Sequence[Sequence[str]]) -> Outcome:
+    """Return the outcome for `made`, a tuple that a policy made in the format of the last candidate.
 
     If some candidates have this very tuple, the last of these candidates wins, and no tuple counts as made. Equal bytes
-    are the same tuple only if a position means the same field in both formats; `names` has the names of the fields of
-    each format, by `Candidate.layout`.
+    are the same tuple only if a position means the same field in both formats; `field_names` has the names of the
+    fields of each format, by `Candidate.format_index`.
     """
-    layout = candidates[-1].layout
+    format_index = candidates[-1].format_index
     same = [
         number
         for number, candidate in enumerate(candidates)
-        if candidate.tuple == data and have_same_positions(names[candidate.layout], names[layout])
+        if candidate.tuple == made
+        and have_same_positions(field_names[candidate.format_index], field_names[format_index])
     ]
-    return Outcome(same[-1]) if same else Outcome(None, data, layout)
+    return Outcome(same[-1]) if same else Outcome(None, made, format_index)
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Formats:
     space : str
         Name of the space.
     spaces : tuple of Space
-        The definitions; `Candidate.layout` is an index in this tuple.
+        The definitions; `Candidate.format_index` is an index in this tuple.
 
     """
 
@@ -146,21 +147,21 @@ class Formats:
         return [[one.name for one in space.fields] for space in self.spaces]
 
     @cached_property
-    def _numbers(self) -> list[dict[str, int]]:
+    def _field_numbers_by_name(self) -> list[dict[str, int]]:
         return [{one.name: i for i, one in enumerate(space.fields)} for space in self.spaces]
 
-    def field_number(self, layout: int, name: str) -> int:
+    def field_number(self, format_index: int, name: str) -> int:
         """Return the 0-based number of a field in a format, -1 if the format lacks it."""
-        return self._numbers[layout].get(name, -1)
+        return self._field_numbers_by_name[format_index].get(name, -1)
 
     def field_numbers(self, names: Sequence[str]) -> list[list[int]]:
         """Return the 0-based numbers of some fields in each format, -1 for a field that a format lacks."""
-        return [[numbers.get(name, -1) for name in names] for numbers in self._numbers]
+        return [[numbers.get(name, -1) for name in names] for numbers in self._field_numbers_by_name]
 
-    def is_double(self, layout: int, name: str) -> bool:
+    def is_double(self, format_index: int, name: str) -> bool:
         """Return whether a format gives a field the type double; a sum in this field is MP_DOUBLE, never MP_FLOAT."""
-        number = self.field_number(layout, name)
-        return number >= 0 and self.spaces[layout].fields[number].type == "double"
+        number = self.field_number(format_index, name)
+        return number >= 0 and self.spaces[format_index].fields[number].type == "double"
 
 
 @dataclass(frozen=True)
@@ -171,11 +172,11 @@ class Versions:
     ----------
     tuples : pyarrow.BinaryArray
         Null for a version that is deleted or not known.
-    formats : int32[n]
+    format_indexes : int32[n]
         Index of each version's format; -1 if it has none.
-    replicasets : int32[n]
+    replicaset_ids : int32[n]
         Id of each version's replicaset.
-    uuids : sequence of str
+    uuid_by_id : sequence of str
         Replicaset uuids by id.
     created : int64[n]
         When the tuple was inserted, in microseconds since 1970; `udfs.versions.kernels.lives.NO_TIME` if unknown.
@@ -183,9 +184,9 @@ class Versions:
     """
 
     tuples: pa.Array
-    formats: NDArray[np.int32]
-    replicasets: NDArray[np.int32]
-    uuids: Sequence[str]
+    format_indexes: NDArray[np.int32]
+    replicaset_ids: NDArray[np.int32]
+    uuid_by_id: Sequence[str]
     created: NDArray[np.int64]
 
 

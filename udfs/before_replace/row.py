@@ -17,7 +17,7 @@ from uuid import UUID
 import msgpack
 
 from udfs.operations import decimals
-from udfs.operations.msgpack_walk import join, split
+from udfs.operations.msgpack_walk import join_tuple, split_tuple
 
 _DECIMAL, _UUID, _DATETIME = 1, 2, 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ class Row(Sequence[Any]):
 
     def __init__(self, data: bytes, names: tuple[str, ...], layout: int = 0) -> None:
         self.data, self.names, self.layout = data, names, layout
-        self._parts = split(data)
+        self._parts = split_tuple(data)
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -50,7 +50,7 @@ class Row(Sequence[Any]):
         if isinstance(field, slice):
             return [decode(part) for part in self._parts[field]]
         if isinstance(field, str):
-            number = self._number(field)
+            number = self._field_number(field)
             return decode(self._parts[number]) if number < len(self._parts) else None
         return decode(self._parts[field])
 
@@ -74,7 +74,7 @@ class Row(Sequence[Any]):
     def __repr__(self) -> str:
         return repr(list(self))
 
-    def _number(self, name: str) -> int:
+    def _field_number(self, name: str) -> int:
         if name not in self.names:
             raise KeyError(f"there is no field {name!r}")
         return self.names.index(name)
@@ -95,10 +95,10 @@ class Row(Sequence[Any]):
         """
         parts = list(self._parts)
         for name, value in values.items():
-            number = self._number(name)
+            number = self._field_number(name)
             parts += [b"\xc0"] * (number + 1 - len(parts))
             parts[number] = encode(value)
-        return Row(join(parts), self.names, self.layout)
+        return Row(join_tuple(parts), self.names, self.layout)
 
     def with_values(self, values: Sequence[Any]) -> Row:
         """Return a tuple of the same format with `values` as all of its fields; unchanged values keep their bytes."""
@@ -106,7 +106,7 @@ class Row(Sequence[Any]):
             self._parts[i] if i < len(self._parts) and _is_same_value(self[i], value) else encode(value)
             for i, value in enumerate(values)
         ]
-        return Row(join(parts), self.names, self.layout)
+        return Row(join_tuple(parts), self.names, self.layout)
 
 
 def have_same_positions(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -124,9 +124,9 @@ def in_format(row: Row, names: Sequence[str]) -> bytes:
     """
     if have_same_positions(row.names, names):
         return row.data
-    named = dict(zip(row.names, split(row.data), strict=False))
+    named = dict(zip(row.names, split_tuple(row.data), strict=False))
     count = max((index for index, name in enumerate(names, start=1) if name in named), default=0)
-    return join([named.get(name, b"\xc0") for name in names[:count]])
+    return join_tuple([named.get(name, b"\xc0") for name in names[:count]])
 
 
 def _is_same_value(one: Any, other: Any) -> bool:
@@ -136,7 +136,11 @@ def _is_same_value(one: Any, other: Any) -> bool:
 def decode(data: bytes) -> Any:
     """Decode one MessagePack value."""
     return msgpack.unpackb(
-        data, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=_extension, use_list=True
+        data,
+        strict_map_key=False,
+        unicode_errors="surrogateescape",
+        ext_hook=_decoded_extension,
+        use_list=True,
     )
 
 
@@ -149,11 +153,13 @@ def encode(value: Any) -> bytes:
         A tuple cannot contain a value of this type.
 
     """
-    data: bytes = msgpack.packb(value, default=_encoded, unicode_errors="surrogateescape", strict_types=False)
+    data: bytes = msgpack.packb(
+        value, default=_as_extension, unicode_errors="surrogateescape", strict_types=False
+    )
     return data
 
 
-def _extension(code: int, body: bytes) -> Any:
+def _decoded_extension(code: int, body: bytes) -> Any:
     if code == _DECIMAL:
         return decimals.read(msgpack.packb(msgpack.ExtType(code, body)), 0)
     if code == _UUID and len(body) == 16:
@@ -168,7 +174,7 @@ def _extension(code: int, body: bytes) -> Any:
     return msgpack.ExtType(code, body)
 
 
-def _encoded(value: Any) -> msgpack.ExtType:
+def _as_extension(value: Any) -> msgpack.ExtType:
     if isinstance(value, Decimal):
         extension: msgpack.ExtType = msgpack.unpackb(decimals.encode(value))
         return extension

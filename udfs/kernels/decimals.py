@@ -25,11 +25,11 @@ Decimal: TypeAlias = tuple[U64, U64, Int, bool, bool]
 TEN = np.uint64(10)
 TEN18 = np.uint64(10**18)
 TEN19 = np.uint64(10**19)
-POWERS = np.array([10**k for k in range(20)], dtype=np.uint64)
+POWERS_OF_TEN = np.array([10**k for k in range(20)], dtype=np.uint64)
 """The powers of ten that are uint64."""
 
-_MASK = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+_LOW_HALF_MASK = np.uint64(0xFFFFFFFF)
+_HALF_WORD_BITS = np.uint64(32)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _SCALE_MAX = 1 << 30
@@ -66,8 +66,8 @@ def read_decimal(pos: Int, size: Int) -> Decimal:
 
 
 @inner
-def integer_parts(kind: Int, argument: Int) -> Decimal:
-    """Return an integer, given by its class and argument (`udfs.kernels.values`), as a `Decimal`."""
+def integer_to_decimal(kind: Int, argument: Int) -> Decimal:
+    """Convert an integer, given by its class and argument (`udfs.kernels.values`), to a `Decimal`."""
     negative = kind == INTEGER and argument < 0
     low = np.uint64(-argument) if negative else np.uint64(argument)
     high = _ZERO
@@ -77,8 +77,8 @@ def integer_parts(kind: Int, argument: Int) -> Decimal:
 
 
 @inner
-def strip(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
-    """Remove trailing zeros of a coefficient; zero gets exponent 0."""
+def strip_zeros(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
+    """Remove trailing zeros of a coefficient; return (high, low, exponent). Zero gets exponent 0."""
     if high == _ZERO and low == _ZERO:
         return high, low, 0
     while low % TEN == _ZERO:
@@ -93,32 +93,35 @@ def count_digits(high: U64, low: U64) -> Int:
     """Return the number of digits of a coefficient; 0 for zero."""
     value, count = (high, 19) if high > _ZERO else (low, 0)
     for power in range(19, -1, -1):
-        if value >= POWERS[power]:
+        if value >= POWERS_OF_TEN[power]:
             return count + power + 1
     return count
 
 
 @inner
-def multiply(high: U64, low: U64, factor: U64) -> tuple[U64, U64]:
+def multiply_int128(high: U64, low: U64, factor: U64) -> tuple[U64, U64]:
     """Return the low 128 bits of (high * 2^64 + low) * factor, as (upper, lower)."""
-    a, b = low >> _HALF, low & _MASK
-    c, d = factor >> _HALF, factor & _MASK
-    middle = a * d + (b * d >> _HALF)
-    cross = b * c + (middle & _MASK)
-    upper = a * c + (middle >> _HALF) + (cross >> _HALF)
+    a, b = low >> _HALF_WORD_BITS, low & _LOW_HALF_MASK
+    c, d = factor >> _HALF_WORD_BITS, factor & _LOW_HALF_MASK
+    middle = a * d + (b * d >> _HALF_WORD_BITS)
+    cross = b * c + (middle & _LOW_HALF_MASK)
+    upper = a * c + (middle >> _HALF_WORD_BITS) + (cross >> _HALF_WORD_BITS)
     return upper + high * factor, low * factor
 
 
 @inner
-def to_binary(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64]:
-    """Return coefficient * 10^power, which has at most 38 digits, as 128 signed bits (upper, lower)."""
-    upper, lower = multiply(_ZERO, high, TEN19)
+def to_int128(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64]:
+    """Convert the coefficient `high * 10^19 + low` times 10^power, of at most 38 digits, to a signed int128.
+
+    The result is (upper 64 bits, lower 64 bits).
+    """
+    upper, lower = multiply_int128(_ZERO, high, TEN19)
     lower = lower + low
     if lower < low:
         upper = upper + _ONE
     while power > 0:
         step = min(power, 19)
-        upper, lower = multiply(upper, lower, POWERS[step])
+        upper, lower = multiply_int128(upper, lower, POWERS_OF_TEN[step])
         power -= step
     if negative:
         lower = ~lower + _ONE
@@ -127,19 +130,19 @@ def to_binary(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64
 
 
 @inner
-def rescale(number: Any, scale: Int) -> tuple[U64, U64, bool]:
-    """Return a `Decimal` as the unscaled 128 bits of a decimal(38, scale): (upper, lower, whether it fits).
+def to_scaled_int128(number: Any, scale: Int) -> tuple[U64, U64, bool]:
+    """Convert a `Decimal` to the int128 by which Arrow stores it in a decimal(38, scale).
 
-    A number that would have to be rounded does not fit.
+    The result is (upper 64 bits, lower 64 bits, whether it fits). A number that would have to be rounded does not fit.
     """
     high, low, exponent, negative, valid = number
     power = exponent + scale
     if power < 0:
-        high, low, exponent = strip(high, low, exponent)
+        high, low, exponent = strip_zeros(high, low, exponent)
         power = exponent + scale if high | low else np.int64(0)
     if high | low == _ZERO:
         return _ZERO, _ZERO, valid
     if power < 0 or power + count_digits(high, low) > 38:
         return _ZERO, _ZERO, False
-    upper, lower = to_binary(high, low, power, negative)
+    upper, lower = to_int128(high, low, power, negative)
     return upper, lower, valid

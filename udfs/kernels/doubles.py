@@ -13,21 +13,21 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from schemas.compiled import inner
-from udfs.kernels.decimals import U64, count_digits, multiply, strip
+from udfs.kernels.decimals import U64, count_digits, multiply_int128, strip_zeros
 from udfs.kernels.values import UNSIGNED_BIG, Int
 
 Words: TypeAlias = tuple[U64, U64, U64]
 """A number of 192 bits: its high, middle and low word."""
 
-TENS = np.array([10.0**k for k in range(53)])
-EXACT_POWER = 22
+DOUBLE_POWERS_OF_TEN = np.array([10.0**k for k in range(53)])
+EXACT_POWER_MAX = 22
 """The largest k for which 10^k is exactly a double: up to it, m * 10^k and m / 10^k are rounded once for m < 2^53."""
 
-DOUBLE_DIGITS = 15
+DECIMAL_DIGITS_OF_DOUBLE = 15
 """Digits of the decimal to which Tarantool converts a double (`DBL_DIG`)."""
 
-_WORD = (1 << 64) - 1
-_FIVES = np.array([[5**k >> 64, 5**k & _WORD] for k in range(53)], dtype=np.uint64)
+_WORD_MASK = (1 << 64) - 1
+_POWERS_OF_FIVE = np.array([[5**k >> 64, 5**k & _WORD_MASK] for k in range(53)], dtype=np.uint64)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
@@ -53,10 +53,10 @@ def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
     They are valid for a decimal of up to 15 digits times 10^-22 to 10^22, and for an integer of 64 bits. For other
     decimals, which are rare, the caller computes both in Python.
     """
-    high, low, power = strip(number[0], number[1], number[2])
+    high, low, power = strip_zeros(number[0], number[1], number[2])
     digits = count_digits(high, low)
-    if digits <= DOUBLE_DIGITS and -EXACT_POWER <= power <= EXACT_POWER:
-        size = low / TENS[-power] if power < 0 else low * TENS[power]
+    if digits <= DECIMAL_DIGITS_OF_DOUBLE and -EXACT_POWER_MAX <= power <= EXACT_POWER_MAX:
+        size = low / DOUBLE_POWERS_OF_TEN[-power] if power < 0 else low * DOUBLE_POWERS_OF_TEN[power]
         return (-size if number[3] else size), True, True
     if power == 0 and high < _ONE:
         size, same = integer_to_double(UNSIGNED_BIG, np.int64(low))
@@ -67,14 +67,14 @@ def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
 @inner
 def _times_power_of_five(factor: U64, power: Int) -> Words:
     """Return factor * 5^power, of at most 192 bits."""
-    upper, low = multiply(_ZERO, _FIVES[power, 1], factor)
-    high, middle = multiply(_ZERO, _FIVES[power, 0], factor)
+    upper, low = multiply_int128(_ZERO, _POWERS_OF_FIVE[power, 1], factor)
+    high, middle = multiply_int128(_ZERO, _POWERS_OF_FIVE[power, 0], factor)
     middle = middle + upper
     return high + (_ONE if middle < upper else _ZERO), middle, low
 
 
 @inner
-def _shifted(words: Words, count: Int) -> Words:
+def _shift_left(words: Words, count: Int) -> Words:
     """Return 192 bits shifted left by `count`."""
     high, middle, low = words
     while count >= 64:
@@ -92,9 +92,9 @@ def _compare_products(number: U64, power: Int, mantissa: U64, exponent: Int) -> 
     left = _times_power_of_five(number, max(power, 0))
     right = _times_power_of_five(mantissa, max(-power, 0))
     if power > exponent:
-        left = _shifted(left, power - exponent)
+        left = _shift_left(left, power - exponent)
     else:
-        right = _shifted(right, exponent - power)
+        right = _shift_left(right, exponent - power)
     for k in range(3):
         if left[k] != right[k]:
             return 1 if left[k] > right[k] else -1
@@ -102,13 +102,16 @@ def _compare_products(number: U64, power: Int, mantissa: U64, exponent: Int) -> 
 
 
 @inner
-def rounds_to(number: U64, power: Int, magnitude: float) -> bool:
+def is_nearest_double(number: U64, power: Int, magnitude: float) -> bool:
     """Return whether `magnitude` is the double nearest to number * 10^power.
 
     `number` has up to 15 digits, |power| is up to 52, and `magnitude` is a positive normal double near the product.
     """
-    if -EXACT_POWER <= power <= EXACT_POWER:
-        return bool((number / TENS[-power] if power < 0 else number * TENS[power]) == magnitude)
+    if -EXACT_POWER_MAX <= power <= EXACT_POWER_MAX:
+        return bool(
+            (number / DOUBLE_POWERS_OF_TEN[-power] if power < 0 else number * DOUBLE_POWERS_OF_TEN[power])
+            == magnitude
+        )
     bits = np.float64(magnitude).view(np.int64)
     exponent = (bits >> 52) - 1075
     mantissa = np.uint64((bits & ((1 << 52) - 1)) | (1 << 52))

@@ -17,13 +17,13 @@ from numba.extending import intrinsic
 
 from schemas.compiled import inlined, inner
 
-LONG = 64
-"""From this many bytes on, memcpy is faster than a loop over words."""
+MEMCPY_MIN_BYTES = 64
+"""Above this many bytes, memcpy is faster than a loop over words."""
 
-OVERWRITE = 64
+OVERWRITE_BYTES = 64
 """Number of bytes past the end that a kernel may overwrite."""
 
-CHUNK = 32
+CHUNK_BYTES = 32
 """Number of bytes that `copy_chunk` copies."""
 
 
@@ -33,7 +33,7 @@ def address(array: Any) -> Any:
     return np.int64(array.ctypes.data)
 
 
-def _loader(bits: int, swap: bool) -> Any:
+def _make_load(bits: int, swap: bool) -> Any:
     @intrinsic
     def load(typing_context: Any, pos: Any) -> Any:  # noqa: ARG001 (numba's protocol)
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -48,23 +48,23 @@ def _loader(bits: int, swap: bool) -> Any:
     return load
 
 
-load8 = _loader(8, swap=False)
+load8 = _make_load(8, swap=False)
 """Load one byte, 0 to 255."""
 
-load16 = _loader(16, swap=False)
+load16 = _make_load(16, swap=False)
 """Load two bytes, little-endian, unsigned."""
 
-load32 = _loader(32, swap=False)
+load32 = _make_load(32, swap=False)
 """Load four bytes, little-endian, unsigned."""
 
-load64 = _loader(64, swap=False)
+load64 = _make_load(64, swap=False)
 """Load eight bytes, little-endian; a pattern above 2^63 - 1 reads negative."""
 
-load64_big = _loader(64, swap=True)
+load64_big = _make_load(64, swap=True)
 """Load eight bytes, big-endian; a pattern above 2^63 - 1 reads negative."""
 
 
-def _storer(bits: int) -> Any:
+def _make_store(bits: int) -> Any:
     @intrinsic
     def store(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -78,17 +78,17 @@ def _storer(bits: int) -> Any:
     return store
 
 
-store8 = _storer(8)
+store8 = _make_store(8)
 """Store the low byte of `value` at `pos`."""
 
-store32 = _storer(32)
+store32 = _make_store(32)
 """Store the low four bytes of `value`, little-endian."""
 
-store64 = _storer(64)
+store64 = _make_store(64)
 """Store eight bytes, little-endian."""
 
 
-def _copier(write: Any) -> Any:
+def _make_copy(write: Any) -> Any:
     @intrinsic
     def copier(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -102,25 +102,25 @@ def _copier(write: Any) -> Any:
     return copier
 
 
-copy = _copier(cgutils.raw_memcpy)
+copy = _make_copy(cgutils.raw_memcpy)
 """Copy `size` bytes from address `source` to address `target`; they do not overlap."""
 
-move = _copier(cgutils.raw_memmove)
+move = _make_copy(cgutils.raw_memmove)
 """Copy `size` bytes from address `source` to address `target`; they may overlap."""
 
 
 @intrinsic
 def copy_chunk(typing_context: Any, target: Any, source: Any) -> Any:  # noqa: ARG001
-    """Copy `CHUNK` bytes; return a bit for each of them, set where the byte is above 0x7f."""
+    """Copy `CHUNK_BYTES` bytes; return a bit for each of them, set where the byte is above 0x7f."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        chunk = ir.VectorType(ir.IntType(8), CHUNK)
+        chunk = ir.VectorType(ir.IntType(8), CHUNK_BYTES)
         value = builder.load(builder.inttoptr(arguments[1], chunk.as_pointer()))
         value.align = 1
         stored = builder.store(value, builder.inttoptr(arguments[0], chunk.as_pointer()))
         stored.align = 1
-        zeros = ir.Constant(chunk, [ir.Constant(ir.IntType(8), 0)] * CHUNK)
-        high = builder.bitcast(builder.icmp_signed("<", value, zeros), ir.IntType(CHUNK))
+        zeros = ir.Constant(chunk, [ir.Constant(ir.IntType(8), 0)] * CHUNK_BYTES)
+        high = builder.bitcast(builder.icmp_signed("<", value, zeros), ir.IntType(CHUNK_BYTES))
         return builder.zext(high, ir.IntType(64))
 
     return types.int64(types.int64, types.int64), generate
@@ -149,7 +149,7 @@ def set_word(base: int, index: int, value: int) -> None:
 @inner
 def copy_over(target: Any, source: Any, size: Any) -> None:
     """Copy `size` bytes in words: up to 7 more are read after the source and written after the target."""
-    if size > LONG:
+    if size > MEMCPY_MIN_BYTES:
         copy(target, source, size)
         return
     for k in range(0, size, 8):

@@ -68,12 +68,16 @@ CLASS_NAMES = (
 )
 """The name of each class in error texts."""
 
-OVERREAD = 64
+OVERREAD_BYTES = 64
 """A kernel may load this many bytes from the start of a value or its content, even if that is shorter."""
 
 
 def _head_table() -> NDArray[np.int64]:
-    """Return for each first byte: class, bytes of the argument (<< 8), 1 for an extension (<< 16), argument (<< 32)."""
+    """Return an integer for each first byte of a value, which says how to read the value's head.
+
+    Its bits, from the lowest: 8 for the class, 8 for the number of bytes of the argument, 16 for whether it is an
+    extension, and 32 for the argument if this is in the first byte itself.
+    """
     table = [(BAD, 0, 0, 0)] * 256
     for byte in range(256):
         if byte < 0x80:
@@ -98,14 +102,16 @@ def _head_table() -> NDArray[np.int64]:
     return np.array([kind | width << 8 | ext << 16 | value << 32 for kind, width, ext, value in table])
 
 
-_HEADS = _head_table()
-_EXTENSIONS = np.array([EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, INTERVAL] + [EXTENSION] * 249)
+_HEAD_BY_FIRST_BYTE = _head_table()
+_CLASS_OF_EXTENSION = np.array(
+    [EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, INTERVAL] + [EXTENSION] * 249
+)
 
 
 @inner
 def head(pos: Int, end: Int) -> Head:
     """Read the head of the value at `pos`; its class is BAD if `end` cuts it short or it is not MessagePack."""
-    info = _HEADS[load8(pos)]
+    info = _HEAD_BY_FIRST_BYTE[load8(pos)]
     width = info >> 8 & 0xFF
     kind = info & 0xFF
     word = load64_big(pos + 1)
@@ -116,7 +122,7 @@ def head(pos: Int, end: Int) -> Head:
     after = pos + 1 + width
     if kind >= STRING:
         if kind == EXTENSION:
-            kind = _EXTENSIONS[load8(after)] if after < end else BAD
+            kind = _CLASS_OF_EXTENSION[load8(after)] if after < end else BAD
             after += 1
         if (kind < ARRAY or kind > MAP) and after + argument > end:
             return BAD, argument, after
@@ -149,8 +155,8 @@ def skip(pos: Int, end: Int) -> Int:
     return pos
 
 
-MIN_SECONDS = -62135596800
-MAX_SECONDS = 253402300799
+TIMESTAMP_MIN_SECONDS = -62135596800
+TIMESTAMP_MAX_SECONDS = 253402300799
 """The first and the last second of the years 1 to 9999, which a Spark timestamp can have, since 1970 UTC."""
 
 
@@ -167,7 +173,7 @@ def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
     return load64(pos), nanoseconds, bool(nanoseconds < 1000000000)
 
 
-_HIGH_BITS = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
+_NOT_ASCII_MASK = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
 
 
 @inner
@@ -178,7 +184,7 @@ def is_utf8(pos: Int, size: Int) -> bool:
     """
     end = pos + size
     while pos < end:
-        word = load64(pos) & _HIGH_BITS
+        word = load64(pos) & _NOT_ASCII_MASK
         if end - pos < 8:
             word &= (1 << 8 * (end - pos)) - 1
         if word == 0:

@@ -2,8 +2,8 @@
 
 A partition is the number of a table, or of a space of a replicaset. The groups are in an open-addressing hash table
 over the bytes of keys. A slot of the table has the number of a group, or -1 if it is free. A group is represented by
-its first row; `marks` stores 31 bits of each group's hash, so that unequal keys are rarely compared. The table is at
-most half full, and its size is a power of two.
+its first row; `hash_parts` stores 31 bits of each group's hash, so that unequal keys are rarely compared. At most half
+of the slots are used, and their number is a power of two.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from schemas.compiled import entry, inner
 from udfs.buffers import BinaryBuffers, flatten
 from udfs.kernels.keyed_hash import hash_seeds, keyed_hash
 from udfs.kernels.memory import address, load8, load64
-from udfs.kernels.values import OVERREAD, Int
+from udfs.kernels.values import OVERREAD_BYTES, Int
 
 NO_GROUP = -1
 """In place of the number of a group."""
 
 
 @inner
-def _equal(one: Int, other: Int, size: Int) -> Any:
+def _are_bytes_equal(one: Int, other: Int, size: Int) -> Any:
     """Return whether `size` bytes at two addresses are equal."""
     at = np.int64(0)
     while at + 8 <= size:
@@ -46,10 +46,10 @@ def group_rows(
     data: Any,
     offsets: Any,
     nulls: Any,
-    table: Any,
-    marks: Any,
-    firsts: Any,
-    ids: Any,
+    slots: Any,
+    hash_parts: Any,
+    first_rows: Any,
+    group_numbers: Any,
     seeds: Any,
 ) -> int:
     """Assign each row to a group; return the number of groups.
@@ -60,39 +60,40 @@ def group_rows(
         Partition of each row.
     data, offsets, nulls
         The keys, as in `udfs.buffers.BinaryBuffers`. A null key is in no group.
-    table : int32[size]
+    slots : int32[size]
         Filled with -1; `size` is a power of two, at least 2 n.
-    marks : int32[n]
+    hash_parts : int32[n]
         Room for a part of each group's hash.
-    firsts : int32[n]
+    first_rows : int32[n]
         Room for the first row of each group.
-    ids : int32[n]
+    group_numbers : int32[n]
         Receives the group of each row; -1 without a key.
-    seeds : int64[SEEDS]
+    seeds : int64[SEED_COUNT]
         Seeds of the hash (`udfs.kernels.keyed_hash`).
 
     """
-    base, mask, count, keys = address(data), np.int64(table.size - 1), 0, address(seeds)
+    base, mask, count, keys = address(data), np.int64(slots.size - 1), 0, address(seeds)
     for row in range(partitions.size):
         if nulls[row] != 0:
-            ids[row] = NO_GROUP
+            group_numbers[row] = NO_GROUP
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
-        # The mark has the upper bits; the index depends on the lower ones.
-        mark, index = np.int32(hashed >> 1), hashed & mask
+        # The hash part has the upper bits; the index depends on the lower ones.
+        hash_part, index = np.int32(hashed >> 1), hashed & mask
         while True:
-            group = table[index]
+            group = slots[index]
             if group < 0:
-                table[index], firsts[count], marks[count], ids[row] = count, row, mark, count
+                slots[index] = group_numbers[row] = count
+                first_rows[count], hash_parts[count] = row, hash_part
                 count += 1
                 break
-            if marks[group] == mark:
-                first = firsts[group]
+            if hash_parts[group] == hash_part:
+                first = first_rows[group]
                 size = np.int64(offsets[first + 1] - offsets[first])
                 same = partitions[first] == partition and size == end - begin
-                if same and _equal(begin, base + offsets[first], size):
-                    ids[row] = group
+                if same and _are_bytes_equal(begin, base + offsets[first], size):
+                    group_numbers[row] = group
                     break
             index = (index + 1) & mask
     return count
@@ -107,46 +108,46 @@ def find_rows(
     known_partitions: Any,
     known_data: Any,
     known_offsets: Any,
-    table: Any,
-    marks: Any,
-    firsts: Any,
-    ids: Any,
+    slots: Any,
+    hash_parts: Any,
+    first_rows: Any,
+    group_numbers: Any,
     seeds: Any,
 ) -> None:
-    """Find the group of each row among those that `group_rows` has made, and write it to `ids`; -1 if there is none.
+    """Find the group of each row among those that `group_rows` has made.
 
     Parameters
     ----------
     partitions, data, offsets, nulls
         Partitions and keys of the rows to look up.
-    known_partitions, known_data, known_offsets, table, marks, firsts
+    known_partitions, known_data, known_offsets, slots, hash_parts, first_rows
         As passed to `group_rows`.
-    ids : int32[n]
-        Receives the group of each row.
-    seeds : int64[SEEDS]
+    group_numbers : int32[n]
+        Receives the group of each row; -1 if there is none.
+    seeds : int64[SEED_COUNT]
         As passed to `group_rows`.
 
     """
-    base, known_base, mask = address(data), address(known_data), np.int64(table.size - 1)
+    base, known_base, mask = address(data), address(known_data), np.int64(slots.size - 1)
     keys = address(seeds)
     for row in range(partitions.size):
-        ids[row] = NO_GROUP
+        group_numbers[row] = NO_GROUP
         if nulls[row] != 0:
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
         hashed = keyed_hash(begin, end - begin, partition, keys)
-        # The mark has the upper bits; the index depends on the lower ones.
-        mark, index = np.int32(hashed >> 1), hashed & mask
+        # The hash part has the upper bits; the index depends on the lower ones.
+        hash_part, index = np.int32(hashed >> 1), hashed & mask
         while True:
-            group = table[index]
+            group = slots[index]
             if group < 0:
                 break
-            if marks[group] == mark:
-                first = firsts[group]
+            if hash_parts[group] == hash_part:
+                first = first_rows[group]
                 size = np.int64(known_offsets[first + 1] - known_offsets[first])
                 same = known_partitions[first] == partition and size == end - begin
-                if same and _equal(begin, known_base + known_offsets[first], size):
-                    ids[row] = group
+                if same and _are_bytes_equal(begin, known_base + known_offsets[first], size):
+                    group_numbers[row] = group
                     break
             index = (index + 1) & mask
 
@@ -160,33 +161,33 @@ class Groups:
 
     Parameters
     ----------
-    ids : int32[rows]
+    group_numbers : int32[rows]
         Number of each row's group; -1 for a row without a key. Groups are numbered in the order of their first rows.
-    firsts : int32[groups]
+    first_rows : int32[groups]
         First row of each group.
 
     """
 
-    ids: Int32s
-    firsts: Int32s
+    group_numbers: Int32s
+    first_rows: Int32s
     _partitions: Int32s
     _keys: BinaryBuffers
-    _table: Int32s
-    _marks: Int32s
+    _slots: Int32s
+    _hash_parts: Int32s
 
     def __len__(self) -> int:
-        return len(self.firsts)
+        return len(self.first_rows)
 
     def find(self, partitions: Int32s, keys: pa.Array) -> Int32s:
         """Return the group of each row of other arrays; -1 if no group has its partition and key."""
-        flat, ids = flatten(keys, OVERREAD), np.empty(len(keys), np.int32)
+        flat, group_numbers = flatten(keys, OVERREAD_BYTES), np.empty(len(keys), np.int32)
         known = self._keys
         find_rows(
             *(partitions, flat.data, flat.offsets, flat.nulls),
-            *(self._partitions, known.data, known.offsets, self._table, self._marks, self.firsts, ids),
-            hash_seeds(),
+            *(self._partitions, known.data, known.offsets, self._slots, self._hash_parts, self.first_rows),
+            *(group_numbers, hash_seeds()),
         )
-        return ids
+        return group_numbers
 
 
 def group(partitions: Int32s, keys: pa.Array) -> Groups:
@@ -200,12 +201,13 @@ def group(partitions: Int32s, keys: pa.Array) -> Groups:
         A row with a null key is in no group.
 
     """
-    rows, flat = len(keys), flatten(keys, OVERREAD)
+    rows, flat = len(keys), flatten(keys, OVERREAD_BYTES)
     size = 1 << max(3, (2 * rows - 1).bit_length())
-    table, marks = np.full(size, -1, np.int32), np.empty(rows, np.int32)
-    firsts, ids = np.empty(rows, np.int32), np.empty(rows, np.int32)
+    slots, hash_parts = np.full(size, -1, np.int32), np.empty(rows, np.int32)
+    first_rows, group_numbers = np.empty(rows, np.int32), np.empty(rows, np.int32)
     partitions = np.ascontiguousarray(partitions, np.int32)
     count = group_rows(
-        partitions, flat.data, flat.offsets, flat.nulls, table, marks, firsts, ids, hash_seeds()
+        *(partitions, flat.data, flat.offsets, flat.nulls),
+        *(slots, hash_parts, first_rows, group_numbers, hash_seeds()),
     )
-    return Groups(ids, firsts[:count], partitions, flat, table, marks[:count])
+    return Groups(group_numbers, first_rows[:count], partitions, flat, slots, hash_parts[:count])

@@ -24,17 +24,24 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from schemas.compiled import entry
 from schemas.errors import TupleError
 from schemas.space import Space
-from udfs.buffers import arrow_column_function, flatten, offsets_of, variable_array
+from udfs.buffers import arrow_column_function, binary_array, flatten, offsets_of
 from udfs.kernels.memory import address, load8, store8
-from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD, STRING, head, skip
-from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
+from udfs.kernels.values import ARRAY, BAD, BINARY, OVERREAD_BYTES, STRING, head, skip
+from udfs.keys.kernels.sort_key import FIXED_MAX_BYTES, put_sort_key
 from udfs.keys.keys import canonical_prefixes, key_plan
 from udfs.tuples.row_body import delete_ranges
 
 
 @entry
 def write_ordered_keys(
-    data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    definition_indexes: Any,
+    part_starts: Any,
+    descending: Any,
+    out: Any,
+    ends: Any,
 ) -> bool:
     """Write each key as bytes that compare as its index compares keys; a null key has no bytes.
 
@@ -44,9 +51,9 @@ def write_ordered_keys(
     ----------
     data, offsets, nulls : arrays
         Canonical keys (`udfs.buffers.BinaryBuffers`).
-    which : int32 array, (rows,)
+    definition_indexes : int32 array, (rows,)
         Index of each key's definition; a key with a negative index is left out.
-    starts : int32 array, (definitions + 1,)
+    part_starts : int32 array, (definitions + 1,)
         Index of each definition's first part in `descending`; at the end the number of parts.
     descending : uint8 array, (parts,)
         Whether a part's order is descending.
@@ -59,20 +66,20 @@ def write_ordered_keys(
     base, begin = address(data), address(out)
     target, limit = begin, begin + len(out)
     for row in range(len(nulls)):
-        if not nulls[row] and which[row] >= 0:
+        if not nulls[row] and definition_indexes[row] >= 0:
             pos, end = base + offsets[row], base + offsets[row + 1]
             kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
-            if kind != ARRAY or which[row] >= len(starts) - 1:
+            if kind != ARRAY or definition_indexes[row] >= len(part_starts) - 1:
                 return False
-            if count > starts[which[row] + 1] - starts[which[row]]:
+            if count > part_starts[definition_indexes[row] + 1] - part_starts[definition_indexes[row]]:
                 return False
             for part in range(count):
                 kind, argument, content = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
                 size = 2 * argument if kind in (STRING, BINARY) else 0
-                if kind == BAD or target + FIXED_MAX + size > limit:
+                if kind == BAD or target + FIXED_MAX_BYTES + size > limit:
                     return False
                 after = put_sort_key(target, kind, argument, content)
-                if descending[starts[which[row]] + part]:
+                if descending[part_starts[definition_indexes[row]] + part]:
                     for position in range(target, after):
                         store8(position, ~load8(position))
                 target = after
@@ -85,30 +92,30 @@ def write_ordered_keys(
 
 Int32s = NDArray[np.int32]
 
-Directions = tuple[bool, ...]
+PartDirections = tuple[bool, ...]
 """Per part of a primary key: whether its order is descending."""
 
 
-def directions_of(space: Space) -> Directions:
-    """Return the directions of a space's primary key."""
+def directions_of(space: Space) -> PartDirections:
+    """Return for each part of a space's primary key whether its order is descending."""
     return tuple(part.is_descending for part in space.primary_key)
 
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """The directions of several primary keys, as arguments of `write_ordered_keys`; made by `key_order`."""
+    """Which parts of several primary keys are descending, as arguments of `write_ordered_keys`; see `key_order`."""
 
-    starts: Int32s
+    part_starts: Int32s
     descending: NDArray[np.uint8]
 
 
-def key_order(definitions: Sequence[Directions]) -> KeyOrder:
-    """Return the order of several primary keys; `which` in `ordered_keys` is an index in `definitions`."""
+def key_order(definitions: Sequence[PartDirections]) -> KeyOrder:
+    """Return the order of several primary keys; the `definition_indexes` of `ordered_keys` count in `definitions`."""
     starts = np.cumsum([0, *map(len, definitions)]).astype(np.int32)
     return KeyOrder(starts, np.array([*(one for own in definitions for one in own), 0], np.uint8))
 
 
-def ordered_keys(keys: pa.Array, order: KeyOrder, which: Int32s) -> pa.Array:
+def ordered_keys(keys: pa.Array, order: KeyOrder, definition_indexes: Int32s) -> pa.Array:
     """Return keys as bytes that compare as their index compares them.
 
     Parameters
@@ -116,7 +123,7 @@ def ordered_keys(keys: pa.Array, order: KeyOrder, which: Int32s) -> pa.Array:
     keys : pyarrow.BinaryArray
         Canonical keys, or the first parts of such keys (`udfs.keys.keys`).
     order : KeyOrder
-    which : int32[n]
+    definition_indexes : int32[n]
         Index of each key's definition; -1 for a key to leave out.
 
     Returns
@@ -133,23 +140,24 @@ def ordered_keys(keys: pa.Array, order: KeyOrder, which: Int32s) -> pa.Array:
         The keys of one batch take 2 GiB or more.
 
     """
-    flat, rows = flatten(keys, OVERREAD), len(keys)
-    widths = np.append(np.diff(order.starts), 0)[which]
+    flat, rows = flatten(keys, OVERREAD_BYTES), len(keys)
+    widths = np.append(np.diff(order.part_starts), 0)[definition_indexes]
     # A string takes at most twice its size and two bytes, any other value the room reserved for each part.
-    room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
+    room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX_BYTES + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
-    which = np.ascontiguousarray(which, np.int32)
+    definition_indexes = np.ascontiguousarray(definition_indexes, np.int32)
     if not write_ordered_keys(
-        flat.data, flat.offsets, flat.nulls, which, order.starts, order.descending, out, ends
+        *(flat.data, flat.offsets, flat.nulls, definition_indexes),
+        *(order.part_starts, order.descending, out, ends),
     ):
         raise TupleError(
             "a key does not match its index", advice="check that the aggregator wrote these tables"
         )
     offsets = offsets_of(ends, "the keys that may be in a DELETE_RANGE", "lower local_bytes")
-    return variable_array(pa.binary(), offsets, out[: ends[-1]], (flat.nulls == 0) & (which >= 0))
+    return binary_array(pa.binary(), offsets, out[: ends[-1]], (flat.nulls == 0) & (definition_indexes >= 0))
 
 
-BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
+BOUNDS_TYPE = StructType([StructField("begin", BinaryType()), StructField("end", BinaryType())])
 """The result of `range_bounds_udf`."""
 
 
@@ -161,9 +169,9 @@ def range_bounds_udf(spaces: Sequence[Space]) -> Callable[[Column, Column], Colu
     """
     plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
 
-    def bounds(body: pa.Array, which: pa.Array) -> pa.Array:
+    def bounds(body: pa.Array, space_indexes: pa.Array) -> pa.Array:
         ranges = delete_ranges(body)
-        index = which.fill_null(-1).cast(pa.int32())
+        index = space_indexes.fill_null(-1).cast(pa.int32())
         numbers = index.to_numpy(zero_copy_only=False)
         ends = [
             ordered_keys(canonical_prefixes(ranges.field(name), plan, index).field("key"), order, numbers)
@@ -171,10 +179,10 @@ def range_bounds_udf(spaces: Sequence[Space]) -> Callable[[Column, Column], Colu
         ]
         return pa.StructArray.from_arrays(ends, names=["begin", "end"])
 
-    return arrow_column_function(bounds, BOUNDS)
+    return arrow_column_function(bounds, BOUNDS_TYPE)
 
 
-def sort_key_column(directions: Directions) -> Callable[[Column], Column]:
+def sort_key_column(directions: PartDirections) -> Callable[[Column], Column]:
     """Return an Arrow UDF `(canonical key binary) → binary`: the key as bytes that compare as in its index."""
     order = key_order([directions])
 

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from schemas.space import KeyPart
 
-_ARRAY = "^(?:9.|dc....|dd.{8})"
-_DECIMAL = "(?:c7..01|d[4-8]01)"
-_DATETIME = "(?:d704|d804|c7..04)"
+_ARRAY_PATTERN = "^(?:9.|dc....|dd.{8})"
+_DECIMAL_PATTERN = "(?:c7..01|d[4-8]01)"
+_DATETIME_PATTERN = "(?:d704|d804|c7..04)"
 _TYPES_WITH_DECIMALS = ("decimal", "number", "scalar")
 
 Value = str | bytes | int | float | bool | None
@@ -37,9 +37,12 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
     for value, part in zip(values, parts, strict=False):
         encodings = list(_encodings(value, part.type))
         found += f"(?:{'|'.join(encodings)})"
-        if any(one.endswith(("01", "04")) and "." in one for one in encodings) or _DECIMAL in encodings:
+        if (
+            any(one.endswith(("01", "04")) and "." in one for one in encodings)
+            or _DECIMAL_PATTERN in encodings
+        ):
             break  # the length of an extension is not known without its bytes
-    return _ARRAY + found if found else None
+    return _ARRAY_PATTERN + found if found else None
 
 
 def begins_with_key(parts: Sequence[KeyPart]) -> bool:
@@ -50,7 +53,8 @@ def begins_with_key(parts: Sequence[KeyPart]) -> bool:
 def _encodings(value: Value, kind: str) -> Iterator[str]:
     """Yield patterns of hexadecimal digits, one for each MessagePack encoding that a value may have.
 
-    A number may be an integer or a double, for example. Of a decimal and a datetime, only the first bytes are known.
+    For example, a number may be stored as an integer or as a double. A pattern for a decimal or a datetime matches only
+    its first bytes.
 
     Parameters
     ----------
@@ -64,7 +68,7 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
     elif isinstance(value, int | float):
         yield from _number_encodings(value)
         if kind in _TYPES_WITH_DECIMALS:
-            yield _DECIMAL
+            yield _DECIMAL_PATTERN
     else:
         yield from _text_encodings(value, kind)
 
@@ -106,6 +110,6 @@ def _text_encodings(value: str | bytes, kind: str) -> Iterator[str]:
         with contextlib.suppress(ValueError):
             yield f"d802{UUID(value).hex}"
     if kind in _TYPES_WITH_DECIMALS:
-        yield _DECIMAL
+        yield _DECIMAL_PATTERN
     if kind in ("datetime", "scalar"):
-        yield _DATETIME
+        yield _DATETIME_PATTERN

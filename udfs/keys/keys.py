@@ -22,15 +22,15 @@ from schemas.errors import TupleError, UnsupportedError
 from schemas.field_types import FIELD_TYPES, type_family
 from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
 from udfs.buffers import (
-    SMALLER_BATCHES,
+    SMALLER_BATCHES_ADVICE,
     arrow_column_function,
+    binary_array,
     flatten,
-    indexes,
+    index_per_row,
     offsets_of,
     texts_of_rows,
-    variable_array,
 )
-from udfs.kernels.values import CLASS_NAMES, OVERREAD
+from udfs.kernels.values import CLASS_NAMES, OVERREAD_BYTES
 from udfs.keys.kernels import canonical
 from udfs.keys.kernels.keys import (
     MISSING,
@@ -45,7 +45,7 @@ from udfs.keys.kernels.keys import (
     write_keys,
 )
 from udfs.operations.json_path import ANY, NUMBER, Lexer
-from udfs.tuples.tuples import accepted
+from udfs.tuples.tuples import accepted_class_bits
 
 
 def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
@@ -87,19 +87,19 @@ KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_
 FIELD_MAX = 2**31 - 1
 """The highest 1-based number of a field in an index (`BOX_INDEX_FIELD_MAX`)."""
 
-_COMPARISONS = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
+_COMPARISON_BY_TYPE = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 
 @dataclass(frozen=True)
 class KeyPlan:
     """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.write_keys`.
 
-    `most_parts` is the greatest number of parts that one of the keys has.
+    `parts_max` is the greatest number of parts of a key.
     """
 
     spaces: tuple[Space, ...]
     parts: Parts
-    most_parts: int
+    parts_max: int
 
 
 def _check_part(space: Space, part: KeyPart) -> None:
@@ -135,7 +135,7 @@ def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
 
 
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
-    """Return the plan for the primary keys of spaces; `which` in other functions is an index in `spaces`.
+    """Return the plan for the primary keys of spaces; the `space_indexes` of other functions count in `spaces`.
 
     Raises
     ------
@@ -156,15 +156,15 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
                 names += step
         step_starts.append(len(steps))
     flat = Parts(
-        starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
+        part_starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
         fields=np.array([part.field for part in parts], np.int32),
-        accepts=np.array([accepted(part.type, is_nullable=False) for part in parts], np.int64),
-        compares=np.array(
-            [_COMPARISONS.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
+        class_bits=np.array([accepted_class_bits(part.type, is_nullable=False) for part in parts], np.int64),
+        comparisons=np.array(
+            [_COMPARISON_BY_TYPE.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
         ),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
-        names=np.array([*names, 0], np.uint8),
+        map_keys=np.array([*names, 0], np.uint8),
     )
     return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
 
@@ -188,33 +188,33 @@ def _fault_text(plan: KeyPlan, numbers: bytes) -> str:
     return f"{where}: the content of the {CLASS_NAMES[kind]} is not valid"
 
 
-def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
+def _flag_per_row(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
     if isinstance(flag, bool):
         return np.full(rows, flag, np.uint8)
     return np.array(flag.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
-def canonical_keys_by(
-    data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
+def canonical_keys_with_plan(
+    data: pa.Array, plan: KeyPlan, space_indexes: pa.Array | int = 0, from_tuple: pa.Array | bool = True
 ) -> pa.StructArray:
     """Return canonical keys like `canonical_keys`, for callers that keep the plan of `key_plan`."""
-    return _keys_of_rows(data, plan, which, _flags(from_tuple, len(data)))
+    return _keys_of_rows(data, plan, space_indexes, _flag_per_row(from_tuple, len(data)))
 
 
-def canonical_prefixes(data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Return the canonical form of prefixes (arrays of the first parts of keys), otherwise like `canonical_keys_by`."""
-    return _keys_of_rows(data, plan, which, np.full(len(data), PREFIX, np.uint8))
+def canonical_prefixes(data: pa.Array, plan: KeyPlan, space_indexes: pa.Array | int = 0) -> pa.StructArray:
+    """Return the canonical form of prefixes: arrays of the first parts of keys. See `canonical_keys_with_plan`."""
+    return _keys_of_rows(data, plan, space_indexes, np.full(len(data), PREFIX, np.uint8))
 
 
 def _keys_of_rows(
-    data: pa.Array, plan: KeyPlan, which: pa.Array | int, row_kinds: NDArray[np.uint8]
+    data: pa.Array, plan: KeyPlan, space_indexes: pa.Array | int, row_kinds: NDArray[np.uint8]
 ) -> pa.StructArray:
     """Return the canonical keys of rows; `row_kinds` says what each row is: KEY, TUPLE or PREFIX."""
-    flat = flatten(data, OVERREAD)
+    flat = flatten(data, OVERREAD_BYTES)
     rows = len(data)
-    index = indexes(which, rows)
+    index = index_per_row(space_indexes, rows)
     room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (
-        canonical.HEADER_MAX + canonical.GROWTH * plan.most_parts
+        canonical.HEADER_MAX_BYTES + canonical.PART_GROWTH_BYTES * plan.parts_max
     )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     errors = np.zeros((3, rows), np.int32)
@@ -223,13 +223,13 @@ def _keys_of_rows(
         raise TupleError(
             "a key takes more bytes than its tuple has", advice="check for a field that is in the key twice"
         )
-    offsets = offsets_of(ends, "the keys of one batch", SMALLER_BATCHES)
+    offsets = offsets_of(ends, "the keys of one batch", SMALLER_BATCHES_ADVICE)
     bad = np.flatnonzero(errors[0])
     faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
     present = (errors[0] == 0) & (flat.nulls == 0)
     return pa.StructArray.from_arrays(
         [
-            variable_array(pa.binary(), offsets, out[: ends[-1]], present),
+            binary_array(pa.binary(), offsets, out[: ends[-1]], present),
             texts_of_rows(faults, bad, rows, lambda numbers: _fault_text(plan, numbers)),
         ],
         fields=list(KEY_ARROW),
@@ -237,7 +237,10 @@ def _keys_of_rows(
 
 
 def canonical_keys(
-    data: pa.Array, spaces: Sequence[Space], which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
+    data: pa.Array,
+    spaces: Sequence[Space],
+    space_indexes: pa.Array | int = 0,
+    from_tuple: pa.Array | bool = True,
 ) -> pa.StructArray:
     """Return the canonical primary key of each row.
 
@@ -247,7 +250,7 @@ def canonical_keys(
         Tuples, or arrays of key parts, as MessagePack; may be a slice. A null row gives nulls.
     spaces : sequence of Space
         The key definitions.
-    which : pyarrow.Int32Array or int
+    space_indexes : pyarrow.Int32Array or int
         Index in `spaces` of each row's space.
     from_tuple : pyarrow.BooleanArray or bool
         Whether the row is a tuple (true), or the `key` of a DELETE or UPDATE.
@@ -263,7 +266,7 @@ def canonical_keys(
         As in `key_plan`.
 
     """
-    return canonical_keys_by(data, key_plan(spaces), which, from_tuple)
+    return canonical_keys_with_plan(data, key_plan(spaces), space_indexes, from_tuple)
 
 
 def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], Column]:
@@ -273,7 +276,7 @@ def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], C
     """
     plan = key_plan(spaces)
 
-    def keys_of_batch(data: pa.Array, which: pa.Array, from_tuple: pa.Array) -> pa.Array:
-        return canonical_keys_by(data, plan, which, from_tuple)
+    def keys_of_batch(data: pa.Array, space_indexes: pa.Array, from_tuple: pa.Array) -> pa.Array:
+        return canonical_keys_with_plan(data, plan, space_indexes, from_tuple)
 
     return arrow_column_function(keys_of_batch, KEY_SPARK)

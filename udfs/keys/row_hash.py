@@ -21,46 +21,46 @@ from numpy.typing import NDArray
 from schemas.compiled import entry, inlined, inner
 from udfs.buffers import flatten, null_mask
 from udfs.kernels.memory import address, load8, load32, load64
-from udfs.kernels.values import OVERREAD, Int
+from udfs.kernels.values import OVERREAD_BYTES, Int
 
-SEED = 42
+FIRST_SEED = 42
 
 # The primes of XXH64.
-_P1 = np.int64(-7046029288634856825)
-_P2 = np.int64(-4417276706812531889)
-_P3 = np.int64(1609587929392839161)
-_P4 = np.int64(-8796714831421723037)
-_P5 = np.int64(2870177450012600261)
+_PRIME_1 = np.int64(-7046029288634856825)
+_PRIME_2 = np.int64(-4417276706812531889)
+_PRIME_3 = np.int64(1609587929392839161)
+_PRIME_4 = np.int64(-8796714831421723037)
+_PRIME_5 = np.int64(2870177450012600261)
 
 
 @inlined
-def _rotated_left(value: Int, bits: Int) -> Int:
+def _rotate_left(value: Int, bits: Int) -> Int:
     return (value << bits) | ((value >> (64 - bits)) & ((np.int64(1) << bits) - 1))
 
 
 @inlined
-def _shifted_right(value: Int, bits: Int) -> Int:
-    """Shift as an unsigned number."""
+def _shift_right(value: Int, bits: Int) -> Int:
+    """Shift an int64 right as if it was unsigned, so that zeros come in."""
     return (value >> bits) & ((np.int64(1) << (64 - bits)) - 1)
 
 
 @inlined
-def _mixed(value: Int) -> Int:
-    value = (value ^ _shifted_right(value, 33)) * _P2
-    value = (value ^ _shifted_right(value, 29)) * _P3
-    return value ^ _shifted_right(value, 32)
+def _final_mix(value: Int) -> Int:
+    value = (value ^ _shift_right(value, 33)) * _PRIME_2
+    value = (value ^ _shift_right(value, 29)) * _PRIME_3
+    return value ^ _shift_right(value, 32)
 
 
 @inlined
-def _round(value: Int, word: Int) -> Int:
-    return _rotated_left(value + word * _P2, 31) * _P1
+def _hash_round(value: Int, word: Int) -> Int:
+    return _rotate_left(value + word * _PRIME_2, 31) * _PRIME_1
 
 
 @inlined
 def hash_int(value: Int, seed: Int) -> Int:
     """Return the hash of a 32-bit integer."""
-    result = (seed + _P5 + 4) ^ ((value & 0xFFFFFFFF) * _P1)
-    return _mixed(_rotated_left(result, 23) * _P2 + _P3)
+    result = (seed + _PRIME_5 + 4) ^ ((value & 0xFFFFFFFF) * _PRIME_1)
+    return _final_mix(_rotate_left(result, 23) * _PRIME_2 + _PRIME_3)
 
 
 @inner
@@ -68,27 +68,27 @@ def hash_bytes(begin: Int, end: Int, seed: Int) -> Int:
     """Return the hash of the bytes between two addresses."""
     at = begin
     if end - begin >= 32:
-        v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed + np.int64(0), seed - _P1
+        v1, v2, v3, v4 = seed + _PRIME_1 + _PRIME_2, seed + _PRIME_2, seed + np.int64(0), seed - _PRIME_1
         while at <= end - 32:
-            v1, v2 = _round(v1, load64(at)), _round(v2, load64(at + 8))
-            v3, v4 = _round(v3, load64(at + 16)), _round(v4, load64(at + 24))
+            v1, v2 = _hash_round(v1, load64(at)), _hash_round(v2, load64(at + 8))
+            v3, v4 = _hash_round(v3, load64(at + 16)), _hash_round(v4, load64(at + 24))
             at += 32
-        result = _rotated_left(v1, 1) + _rotated_left(v2, 7) + _rotated_left(v3, 12) + _rotated_left(v4, 18)
+        result = _rotate_left(v1, 1) + _rotate_left(v2, 7) + _rotate_left(v3, 12) + _rotate_left(v4, 18)
         for one in (v1, v2, v3, v4):
-            result = (result ^ (_rotated_left(one * _P2, 31) * _P1)) * _P1 + _P4
+            result = (result ^ (_rotate_left(one * _PRIME_2, 31) * _PRIME_1)) * _PRIME_1 + _PRIME_4
     else:
-        result = seed + _P5
+        result = seed + _PRIME_5
     result += end - begin
     while at <= end - 8:
-        result = _rotated_left(result ^ _round(np.int64(0), load64(at)), 27) * _P1 + _P4
+        result = _rotate_left(result ^ _hash_round(np.int64(0), load64(at)), 27) * _PRIME_1 + _PRIME_4
         at += 8
     if at <= end - 4:
-        result = _rotated_left(result ^ (load32(at) * _P1), 23) * _P2 + _P3
+        result = _rotate_left(result ^ (load32(at) * _PRIME_1), 23) * _PRIME_2 + _PRIME_3
         at += 4
     while at < end:
-        result = _rotated_left(result ^ (load8(at) * _P5), 11) * _P1
+        result = _rotate_left(result ^ (load8(at) * _PRIME_5), 11) * _PRIME_1
         at += 1
-    return _mixed(result)
+    return _final_mix(result)
 
 
 @entry
@@ -118,7 +118,7 @@ def hash_bytes_column(data: Any, offsets: Any, nulls: Any, hashes: Any) -> None:
             hashes[i] = hash_bytes(base + offsets[i], base + offsets[i + 1], hashes[i])
 
 
-COLUMNS = ("type", "space_id", "index_base", "key", "tuple", "operations", "body")
+HASHED_COLUMNS = ("type", "space_id", "index_base", "key", "tuple", "operations", "body")
 """The columns that are hashed, in this order."""
 
 
@@ -128,15 +128,15 @@ def row_hashes(rows: pa.RecordBatch) -> pa.Array:
     Parameters
     ----------
     rows : pyarrow.RecordBatch
-        With `COLUMNS`, as in `schemas.xrow`.
+        It has the columns `HASHED_COLUMNS`, as in `schemas.xrow`.
 
     Returns
     -------
     pyarrow.Int64Array
 
     """
-    hashes: NDArray[np.int64] = np.full(rows.num_rows, SEED, np.int64)
-    for name in COLUMNS:
+    hashes: NDArray[np.int64] = np.full(rows.num_rows, FIRST_SEED, np.int64)
+    for name in HASHED_COLUMNS:
         column = rows.column(name) if name != "body" else _hashed_bodies(rows)
         if column.null_count == len(column):
             continue
@@ -144,7 +144,7 @@ def row_hashes(rows: pa.RecordBatch) -> pa.Array:
             values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
             hash_int_column(values, null_mask(column), hashes)
         else:
-            flat = flatten(column, OVERREAD)
+            flat = flatten(column, OVERREAD_BYTES)
             hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
     return pa.array(hashes)
 

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from schemas.compiled import entry, inner
 from schemas.errors import TupleError
-from udfs.buffers import SMALLER_BATCHES, flatten, indexes, offsets_of, variable_array
+from udfs.buffers import SMALLER_BATCHES_ADVICE, binary_array, flatten, index_per_row, offsets_of
 from udfs.kernels.memory import address
-from udfs.kernels.values import ARRAY, BINARY, OVERREAD, STRING, Int, head, skip
-from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
+from udfs.kernels.values import ARRAY, BINARY, OVERREAD_BYTES, STRING, Int, head, skip
+from udfs.keys.kernels.sort_key import FIXED_MAX_BYTES, put_sort_key
 
 
 @inner
 def _locate_fields(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arguments: Any) -> Int:
     """Find the fields of one tuple's sequence; return the greatest number of bytes that the sequence may take."""
-    room = np.int64(FIXED_MAX * len(fields))
+    room = np.int64(FIXED_MAX_BYTES * len(fields))
     if pos >= end:
         return room
     kind, count, first = head(pos, end)
@@ -55,7 +55,7 @@ def _locate_fields(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arg
 
 @entry
 def locate_sequence_fields(
-    data: Any, offsets: Any, nulls: Any, which: Any, formats: Any, classes: Any, arguments: Any
+    data: Any, offsets: Any, nulls: Any, format_indexes: Any, formats: Any, classes: Any, arguments: Any
 ) -> Int:
     """Find the fields of the sequences of all tuples; return the number of bytes that `write_sequences` may need.
 
@@ -63,7 +63,7 @@ def locate_sequence_fields(
     ----------
     data, offsets, nulls : arrays
         The tuples (`udfs.buffers.BinaryBuffers`).
-    which : int32 array, (rows,)
+    format_indexes : int32 array, (rows,)
         Index of each tuple's format in `formats`; with an index outside of it, all fields are absent.
     formats : int32 array, (formats, parts)
         0-based numbers of the fields; a field with a negative number is absent.
@@ -76,9 +76,9 @@ def locate_sequence_fields(
     for row in range(len(nulls)):
         if nulls[row]:
             continue
-        index = which[row]
+        index = format_indexes[row]
         if index < 0 or index >= len(formats):
-            room += FIXED_MAX * formats.shape[1]
+            room += FIXED_MAX_BYTES * formats.shape[1]
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
         room += _locate_fields(pos, end, base, formats[index], classes[row], arguments[row])
@@ -113,7 +113,7 @@ def write_sequences(data: Any, nulls: Any, classes: Any, arguments: Any, out: An
                 if kind >= STRING:
                     pos += argument >> 32
                     argument &= 0xFFFFFFFF
-                if target + FIXED_MAX + (2 * argument if kind in (STRING, BINARY) else 0) > limit:
+                if target + FIXED_MAX_BYTES + (2 * argument if kind in (STRING, BINARY) else 0) > limit:
                     return False
                 target = put_sort_key(target, kind, argument, pos)
         ends[row + 1] = target - begin
@@ -133,7 +133,7 @@ def _field_table(formats: Sequence[Sequence[int]]) -> NDArray[np.int32]:
 
 
 def sequence_bytes(
-    tuples: pa.Array, which: pa.Array | NDArray[np.int32] | int, formats: Sequence[Sequence[int]]
+    tuples: pa.Array, format_indexes: pa.Array | NDArray[np.int32] | int, formats: Sequence[Sequence[int]]
 ) -> pa.Array:
     """Return the sequence of each tuple: the values of some of its fields, as bytes that sort as the values do.
 
@@ -141,7 +141,7 @@ def sequence_bytes(
     ----------
     tuples : pyarrow.BinaryArray
         MessagePack tuples; may be a slice. A null gives null, never an error.
-    which : pyarrow.Int32Array, int32[n] or int
+    format_indexes : pyarrow.Int32Array, int32[n] or int
         Index in `formats` of each tuple's format; for an index outside of it, all fields are missing.
     formats : sequence of sequences of int
         Per format the 0-based numbers of the fields, in the order in which they are compared; -1 for a field that the
@@ -161,17 +161,17 @@ def sequence_bytes(
         The sequences of one batch take 2 GiB or more.
 
     """
-    flat, rows, table = flatten(tuples, OVERREAD), len(tuples), _field_table(formats)
+    flat, rows, table = flatten(tuples, OVERREAD_BYTES), len(tuples), _field_table(formats)
     classes = np.zeros((rows, table.shape[1]), np.int8)
     arguments = np.zeros((rows, table.shape[1]), np.int64)
     room = locate_sequence_fields(
-        flat.data, flat.offsets, flat.nulls, indexes(which, rows), table, classes, arguments
+        flat.data, flat.offsets, flat.nulls, index_per_row(format_indexes, rows), table, classes, arguments
     )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     if not write_sequences(flat.data, flat.nulls, classes, arguments, out, ends):
         raise TupleError("a sequence takes more bytes than its fields can have")
-    offsets = offsets_of(ends, "the sequences of one batch", SMALLER_BATCHES)
-    return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
+    offsets = offsets_of(ends, "the sequences of one batch", SMALLER_BATCHES_ADVICE)
+    return binary_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
 
 
 def ranks_of(values: pa.Array) -> NDArray[np.int64]:

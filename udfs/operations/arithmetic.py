@@ -25,13 +25,13 @@ from udfs.operations.msgpack_walk import (
     encode_binary,
     encode_integer,
     encode_string,
-    integer,
-    string,
+    read_integer,
+    string_bounds,
 )
 from udfs.operations.update_rules import Rules
 
-UPDATE_ARG_TYPE = 26
-"""`ER_UPDATE_ARG_TYPE`."""
+ER_UPDATE_ARG_TYPE = 26
+"""Tarantool's error code."""
 
 AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
 """Types of a number. The type of a sum is the first of these types that one of the operands has."""
@@ -39,10 +39,16 @@ AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with its type in MessagePack, read or to be written.
+    """A number with its type in MessagePack.
 
-    `type` is one of the four above. `is_signed`: the integer has a signed encoding, which `&`, `|` and `^` refuse even
-    if it is not negative.
+    Parameters
+    ----------
+    type : int
+        `AS_DECIMAL`, `AS_DOUBLE`, `AS_FLOAT` or `AS_INTEGER`.
+    value : int, float or Decimal
+    is_signed : bool
+        Whether an integer has a signed encoding, which `&`, `|` and `^` refuse even if it is not negative.
+
     """
 
     type: int
@@ -70,12 +76,13 @@ class OperationArguments:
     code, field : str
         The operation's code, and the field as errors name it.
     data : bytes
-        The bytes of all operations; the arguments begin at `pos`.
+        The bytes of all operations.
     pos : int
+        Where the arguments begin in `data`.
     index_base : int
-        Number of a string's first byte: 0 or 1.
+        The number that means a string's first byte: 0 or 1.
     rules : Rules
-        Of the server that executed the operation.
+        The rules of the server that executed the operation.
 
     """
 
@@ -93,34 +100,34 @@ class ScalarOperation:
 
     Parameters
     ----------
-    items : int
-        Number of items in the log: the code, the field, and the arguments.
+    item_count : int
+        Number of items of the operation's array in the log: the code, the field, and the arguments.
     read : callable
-        Returns the argument; raises a `TupleError` if it fits no tuple.
+        Returns the argument; raises a `TupleError` if the server refuses the argument for every tuple.
     compute : callable
         Returns the new value from the code, the field's name in errors, the old value (None if it is not a scalar),
-        the result of `read`, and the rules; raises a `TupleError` if they do not fit.
+        the result of `read`, and the rules; raises a `TupleError` if the operation does not fit the old value.
 
     """
 
-    items: int
+    item_count: int
     read: Callable[[OperationArguments], Any]
     compute: Callable[[str, str, Scalar | None, Any, Rules], Scalar]
 
 
-def argument_type_error(code: str, field: str, needed: str) -> TupleError:
+def argument_type_error(code: str, field: str, expected: str) -> TupleError:
     """Return the error `ER_UPDATE_ARG_TYPE`: the type of the field or the argument does not fit the operation."""
     return TupleError(
-        f"Argument type in operation '{code}' on field {field} does not match field type: expected {needed}",
-        code=UPDATE_ARG_TYPE,
+        f"Argument type in operation '{code}' on field {field} does not match field type: expected {expected}",
+        code=ER_UPDATE_ARG_TYPE,
     )
 
 
 def read_int32(data: bytes, pos: int, rules: Rules) -> int | None:
     """Return a 32-bit integer (`mp_read_int32`); None for other values, and for encodings that the server refuses."""
-    if KIND[data[pos]] not in (UINT, INT) or (data[pos] in (0xCF, 0xD3) and not rules.long_integers):
+    if KIND[data[pos]] not in (UINT, INT) or (data[pos] in (0xCF, 0xD3) and not rules.accepts_long_encodings):
         return None
-    value, _ = integer(data, pos)
+    value, _ = read_integer(data, pos)
     return value if -(1 << 31) <= value < 1 << 31 else None
 
 
@@ -128,7 +135,7 @@ def read_number(data: bytes, pos: int) -> Number | None:
     """Return the number at `pos`; None if the value is not a number."""
     kind = KIND[data[pos]]
     if kind in (UINT, INT):
-        value, _ = integer(data, pos)
+        value, _ = read_integer(data, pos)
         return Number(AS_INTEGER, value, is_signed=kind == INT)
     if kind == DOUBLE:
         return Number(AS_DOUBLE, struct.unpack_from(">d", data, pos + 1)[0])
@@ -145,7 +152,7 @@ def fits_integer(value: int) -> bool:
 
 
 def as_int64(value: int) -> int:
-    """Convert an integer sum as a server does: one that does not fit keeps its lowest 64 bits, read as signed.
+    """Return an integer sum as a server stores it: a sum that does not fit becomes its lowest 64 bits, read as signed.
 
     Source: `int96_extract_neg_int64` (`src/lib/core/int96.h`).
     """
@@ -155,13 +162,13 @@ def as_int64(value: int) -> int:
 def read_scalar(data: bytes, pos: int) -> Scalar | None:
     """Return the number, the binary, or the bytes of the string at `pos`; None for any other value."""
     if KIND[data[pos]] in (STR, BIN):
-        start, end = string(data, pos)
+        start, end = string_bounds(data, pos)
         return data[start:end] if KIND[data[pos]] == STR else Binary(data[start:end])
     return read_number(data, pos)
 
 
 def encode(value: Scalar, as_double: bool) -> bytes:
-    """Return the encoding of a result; `as_double`: the format says that the field is a double."""
+    """Return the MessagePack of a result; `as_double` says that the format gives the field the type double."""
     if isinstance(value, bytes):
         return encode_string(value)
     if isinstance(value, Binary):

@@ -12,28 +12,36 @@ import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from math import isfinite
 
-from udfs.operations.msgpack_walk import INT, KIND, UINT, encode_integer, integer, raise_broken, string
+from udfs.operations.msgpack_walk import (
+    INT,
+    KIND,
+    UINT,
+    encode_integer,
+    raise_broken,
+    read_integer,
+    string_bounds,
+)
 
-EXTENSION = 1
+DECIMAL_EXTENSION = 1
 """`MP_DECIMAL`."""
 
-NARROW, WIDE = (38, 37, -1), (76, 999_999, -999_999)
+LIMITS_BEFORE_3_5, LIMITS_SINCE_3_5 = (38, 37, -1), (76, 999_999, -999_999)
 """Limits of decimals before 3.5, and since 3.5: digits, greatest and least normal exponent (`decimal_context`)."""
 
 _PLUS, _MINUS = "acef", "bd"
-_FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
+_FIXEXT_BYTE_BY_SIZE = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
 
 
-def context(wide: bool) -> Context:
-    """Return a server's decimal context: half up, no traps; `wide` for servers since 3.5."""
-    digits, greatest, least = WIDE if wide else NARROW
+def context(is_wide: bool) -> Context:
+    """Return a server's decimal context: half up, no traps; `is_wide` says that the server is 3.5 or newer."""
+    digits, greatest, least = LIMITS_SINCE_3_5 if is_wide else LIMITS_BEFORE_3_5
     return Context(digits, ROUND_HALF_UP, least, greatest, clamp=0, flags=[], traps=[])
 
 
 def is_decimal(data: bytes, pos: int) -> bool:
     """Return whether the extension at `pos` is a decimal."""
-    start, _ = string(data, pos)
-    return data[start - 1] == EXTENSION
+    start, _ = string_bounds(data, pos)
+    return data[start - 1] == DECIMAL_EXTENSION
 
 
 def read(data: bytes, pos: int) -> Decimal:
@@ -45,15 +53,16 @@ def read(data: bytes, pos: int) -> Decimal:
         The body is not a decimal that the server can store.
 
     """
-    start, end = string(data, pos)
+    start, end = string_bounds(data, pos)
     body = data[start:end]
     if not body or KIND[body[0]] not in (UINT, INT):
         raise_broken("a decimal does not begin with its scale")
-    scale, digits_at = integer(body, 0)
+    scale, digits_at = read_integer(body, 0)
     nibbles = body[digits_at:].hex()
     digits, sign = nibbles[:-1], nibbles[-1:]
     is_packed = digits.isdecimal() and sign in _PLUS + _MINUS
-    if not is_packed or len(digits.lstrip("0")) > WIDE[0] or abs(scale) > WIDE[1] + WIDE[0]:
+    digits_max, exponent_max, _ = LIMITS_SINCE_3_5
+    if not is_packed or len(digits.lstrip("0")) > digits_max or abs(scale) > exponent_max + digits_max:
         raise_broken("a decimal is not packed digits and a sign")
     return Decimal(f"{'-' if sign in _MINUS else ''}{digits}E{-scale}")
 
@@ -64,8 +73,9 @@ def encode(value: Decimal) -> bytes:
     text = "".join(map(str, digits)) + ("d" if sign else "c")
     body = encode_integer(-int(exponent)) + bytes.fromhex(text.zfill(len(text) + len(text) % 2))
     size = len(body)
-    head = bytes((_FIX_EXT[size],)) if size in _FIX_EXT else struct.pack(">BB", 0xC7, size)
-    return head + bytes((EXTENSION,)) + body
+    fixed = _FIXEXT_BYTE_BY_SIZE.get(size)
+    head = struct.pack(">BB", 0xC7, size) if fixed is None else bytes((fixed,))
+    return head + bytes((DECIMAL_EXTENSION,)) + body
 
 
 def from_double(value: float, ctx: Context) -> Decimal | None:
@@ -77,10 +87,10 @@ def from_double(value: float, ctx: Context) -> Decimal | None:
         return None
     ctx.clear_flags()
     result = ctx.create_decimal("%.15g" % value)  # noqa: UP031 (the server's own printf format)
-    return checked(result, ctx)
+    return _result_or_none(result, ctx)
 
 
-def checked(result: Decimal, ctx: Context) -> Decimal | None:
+def _result_or_none(result: Decimal, ctx: Context) -> Decimal | None:
     """Return the result of an operation in `ctx`, or None if the server treats it as a failure.
 
     Rounding and subnormal results are not failures (`decimal_check_status`).
@@ -92,10 +102,10 @@ def checked(result: Decimal, ctx: Context) -> Decimal | None:
 def add(left: Decimal, right: Decimal, ctx: Context) -> Decimal | None:
     """Return left + right; None on overflow."""
     ctx.clear_flags()
-    return checked(ctx.add(left, right), ctx)
+    return _result_or_none(ctx.add(left, right), ctx)
 
 
 def subtract(left: Decimal, right: Decimal, ctx: Context) -> Decimal | None:
     """Return left - right; None on overflow."""
     ctx.clear_flags()
-    return checked(ctx.subtract(left, right), ctx)
+    return _result_or_none(ctx.subtract(left, right), ctx)

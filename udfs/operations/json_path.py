@@ -15,13 +15,13 @@ from schemas.errors import TupleError, UnsupportedError
 NUMBER, STRING, ANY, END = range(4)
 """Kinds of tokens."""
 
-UPDATE_FIELD = 29
-"""`ER_UPDATE_FIELD`."""
+ER_UPDATE_FIELD = 29
+"""Tarantool's error code."""
 
 _LETTERS = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo"})
 _NAME_CATEGORIES = _LETTERS | {"Nl", "Nd"}
 # ICU treats some characters of these categories as alphabetic (Other_Alphabetic); Python's tables do not list them.
-_UNCLEAR_CATEGORIES = frozenset({"Mn", "Mc", "So"})
+_UNDECIDABLE_CATEGORIES = frozenset({"Mn", "Mc", "So"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def path_text(path: bytes) -> str:
 def invalid_path(path: bytes, position: int) -> TupleError:
     """Return the server's error for an invalid path; `position` is 1-based, in characters."""
     reason = f"Field '{path_text(path)}' UPDATE error: invalid JSON in position {position}"
-    return TupleError(reason, code=UPDATE_FIELD)
+    return TupleError(reason, code=ER_UPDATE_FIELD)
 
 
 class Lexer:
@@ -87,47 +87,47 @@ class Lexer:
         first = self.path[self.offset]
         if first == 0x5B:  # [
             self._advance(1)
-            return self._bracket()
+            return self._read_brackets()
         if first == 0x2E:  # .
             self._advance(1)
             if self.at_end:
                 raise invalid_path(self.path, self.symbols + 1)
         elif self.offset:
             raise invalid_path(self.path, self.symbols + 1)
-        return self._identifier()
+        return self._read_bare_name()
 
     def _advance(self, size: int) -> None:
         self.offset += size
         self.symbols += 1
 
-    def _bracket(self) -> Token:
+    def _read_brackets(self) -> Token:
         if self.at_end:
             raise invalid_path(self.path, self.symbols)
         first = self.path[self.offset]
         if first in b"\"'":
-            token = self._quoted(first)
+            token = self._read_quoted_name(first)
         elif first == 0x2A:  # *
             self._advance(1)
             token = _ANY
         else:
-            token = self._index()
+            token = self._read_index()
         if self.at_end or self.path[self.offset] != 0x5D:
             raise invalid_path(self.path, self.symbols + 1)
         self._advance(1)
         return token
 
-    def _quoted(self, quote: int) -> Token:
+    def _read_quoted_name(self, quote: int) -> Token:
         self._advance(1)
         start = self.offset
         while True:
-            character, size = self._character()
+            character, size = self._peek_character()
             self._advance(size)
             if size == 1 and ord(character) == quote:
                 if self.offset - 1 == start:
                     raise invalid_path(self.path, self.symbols)
                 return Token(STRING, key=self.path[start : self.offset - 1])
 
-    def _index(self) -> Token:
+    def _read_index(self) -> Token:
         end = self.offset
         while end < len(self.path) and 0x30 <= self.path[end] <= 0x39:
             end += 1
@@ -141,16 +141,16 @@ class Lexer:
         self.offset = end
         return Token(NUMBER, index=value - self.base)
 
-    def _identifier(self) -> Token:
+    def _read_bare_name(self) -> Token:
         start = self.offset
-        character, size = self._character()
+        character, size = self._peek_character()
         self._advance(size)
         if character != "_" and unicodedata.category(character) not in _LETTERS:
             raise invalid_path(self.path, self.symbols)
         while not self.at_end:
-            character, size = self._character()
+            character, size = self._peek_character()
             category = unicodedata.category(character)
-            if category in _UNCLEAR_CATEGORIES:
+            if category in _UNDECIDABLE_CATEGORIES:
                 raise UnsupportedError(
                     f"the path {self.path!r} has a bare name with {character!r}",
                     advice="write such names in brackets and quotes",
@@ -160,7 +160,7 @@ class Lexer:
             self._advance(size)
         return Token(STRING, key=self.path[start : self.offset])
 
-    def _character(self) -> tuple[str, int]:
+    def _peek_character(self) -> tuple[str, int]:
         if self.at_end:
             raise invalid_path(self.path, self.symbols + 1)
         lead = self.path[self.offset : self.offset + 1]

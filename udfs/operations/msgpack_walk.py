@@ -17,11 +17,11 @@ from schemas.errors import TupleError
 
 UINT, INT, STR, BIN, ARRAY, MAP, BOOL, FLOAT, DOUBLE, EXT, NIL, INVALID = range(12)
 
-INVALID_MSGPACK = 20
-"""`ER_INVALID_MSGPACK`."""
+ER_INVALID_MSGPACK = 20
+"""Tarantool's error code."""
 
 
-def _kind(code: int) -> int:
+def _kind_of_first_byte(code: int) -> int:
     if code < 0x80:
         return UINT
     if code < 0xC0:
@@ -33,7 +33,7 @@ def _kind(code: int) -> int:
     return (*first, *numbers, STR, STR, STR, ARRAY, ARRAY, MAP, MAP)[code - 0xC0]
 
 
-def _size(code: int) -> int:
+def _size_of_first_byte(code: int) -> int:
     fixed = {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
     fixed |= {0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
     if code < 0x80 or code >= 0xE0:
@@ -41,19 +41,19 @@ def _size(code: int) -> int:
     return code - 0x9F if 0xA0 <= code < 0xC0 else fixed.get(code, 0)
 
 
-KIND: tuple[int, ...] = tuple(_kind(code) for code in range(256))
+KIND: tuple[int, ...] = tuple(_kind_of_first_byte(code) for code in range(256))
 """Kind by first byte (`mp_typeof`): a positive number in a signed encoding is an INT."""
 
-SIZE: tuple[int, ...] = tuple(_size(code) for code in range(256))
+SIZE: tuple[int, ...] = tuple(_size_of_first_byte(code) for code in range(256))
 """Whole size in bytes by first byte; 0 if a length follows or the value is a container."""
 
 # First byte -> (width of the length, 1 if an extension's type byte follows).
-_LENGTHS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
-_LENGTHS |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
+_LENGTH_WIDTHS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
+_LENGTH_WIDTHS |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 
 
 # Exclusive limit of the unsigned encoding, that encoding, the signed one of the same width.
-_INTEGERS = (
+_INTEGER_ENCODINGS = (
     (1 << 8, (">BB", 0xCC), (">Bb", 0xD0)),
     (1 << 16, (">BH", 0xCD), (">Bh", 0xD1)),
     (1 << 32, (">BI", 0xCE), (">Bi", 0xD2)),
@@ -63,7 +63,7 @@ _INTEGERS = (
 
 def raise_broken(reason: str = "the MessagePack ends inside a value") -> NoReturn:
     """Raise a `TupleError` for bytes that are not MessagePack."""
-    raise TupleError(reason, code=INVALID_MSGPACK)
+    raise TupleError(reason, code=ER_INVALID_MSGPACK)
 
 
 def skip(data: bytes, pos: int) -> int:
@@ -91,18 +91,18 @@ def skip(data: bytes, pos: int) -> int:
         left -= 1
         if size:
             pos += size
-        elif code in _LENGTHS:
-            width, more = _LENGTHS[code]
+        elif code in _LENGTH_WIDTHS:
+            width, more = _LENGTH_WIDTHS[code]
             pos += 1 + width + more + int.from_bytes(data[pos + 1 : pos + 1 + width], "big")
         else:
-            count, pos = header(data, pos)
+            count, pos = read_header(data, pos)
             left += count if KIND[code] == ARRAY else 2 * count
     if pos > end:
         raise_broken()
     return pos
 
 
-def header(data: bytes, pos: int) -> tuple[int, int]:
+def read_header(data: bytes, pos: int) -> tuple[int, int]:
     """Return the number of a container's elements (a map's pairs) and where the first one starts."""
     code = data[pos] if pos < len(data) else 0xC1
     if 0x80 <= code < 0xA0:
@@ -113,19 +113,19 @@ def header(data: bytes, pos: int) -> tuple[int, int]:
     return int.from_bytes(data[pos + 1 : pos + 1 + width], "big"), pos + 1 + width
 
 
-def string(data: bytes, pos: int) -> tuple[int, int]:
+def string_bounds(data: bytes, pos: int) -> tuple[int, int]:
     """Return start and end of the bytes of the string (or binary, or extension's body) at `pos`."""
     end = skip(data, pos)
     code = data[pos]
     if code < 0xC0:
         return pos + 1, end
-    if code in _LENGTHS:
-        width, more = _LENGTHS[code]
+    if code in _LENGTH_WIDTHS:
+        width, more = _LENGTH_WIDTHS[code]
         return pos + 1 + width + more, end
     return pos + 2, end
 
 
-def integer(data: bytes, pos: int) -> tuple[int, int]:
+def read_integer(data: bytes, pos: int) -> tuple[int, int]:
     """Return the integer at `pos`, of kind UINT or INT, and the position after it."""
     code = data[pos]
     if code < 0x80:
@@ -136,11 +136,11 @@ def integer(data: bytes, pos: int) -> tuple[int, int]:
     return int.from_bytes(data[pos + 1 : end], "big", signed=code >= 0xD0), end
 
 
-def split(data: bytes) -> list[bytes]:
+def split_tuple(data: bytes) -> list[bytes]:
     """Return the encoded fields of a tuple; the whole of `data` is one MessagePack array."""
     if not data or KIND[data[0]] != ARRAY:
         raise_broken("a tuple must be a MessagePack array")
-    count, pos = header(data, 0)
+    count, pos = read_header(data, 0)
     fields = []
     try:
         for _ in range(count):
@@ -155,7 +155,7 @@ def split(data: bytes) -> list[bytes]:
     return fields
 
 
-def join(fields: list[bytes]) -> bytes:
+def join_tuple(fields: list[bytes]) -> bytes:
     """Return the tuple of encoded fields, with the shortest header."""
     return encode_array(len(fields)) + b"".join(fields)
 
@@ -165,7 +165,7 @@ MANY_BYTES, MANY_ELEMENTS = 1024, 64
 
 
 def skip_many(data: bytes, pos: int, count: int) -> int:
-    """Return the position after `count` values from `pos` on."""
+    """Return the position after the `count` values that begin at `pos`."""
     if count >= MANY_ELEMENTS:
         import numpy as np
 
@@ -179,7 +179,7 @@ def skip_many(data: bytes, pos: int, count: int) -> int:
     return pos
 
 
-def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[int, int] | None:
+def find_string_key(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[int, int] | None:
     """Return where a string key of a map and its value begin; None if the map has no such key.
 
     Parameters
@@ -199,15 +199,15 @@ def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[
     if count >= MANY_ELEMENTS and end - pos >= MANY_BYTES:
         import numpy as np
 
-        from udfs.operations.kernels.elements import find_text_key
+        from udfs.operations.kernels.elements import find_string_key
 
-        found = find_text_key(np.frombuffer(data, np.uint8), pos, end, count, np.frombuffer(key, np.uint8))
+        found = find_string_key(np.frombuffer(data, np.uint8), pos, end, count, np.frombuffer(key, np.uint8))
         if found[0] != -1:
             return found if found[0] >= 0 else None
     while count > 0 and pos < end:
         value = skip(data, pos)
         if KIND[data[pos]] == STR:
-            begin, stop = string(data, pos)
+            begin, stop = string_bounds(data, pos)
             if data[begin:stop] == key:
                 return pos, value
         pos = skip(data, value)
@@ -219,7 +219,7 @@ def encode_integer(value: int) -> bytes:
     """Return the shortest encoding (`mp_encode_uint`, `mp_encode_int`) of -2^63 <= value < 2^64."""
     if -0x20 <= value < 0x80:
         return bytes((value & 0xFF,))
-    for limit, unsigned, signed in _INTEGERS:
+    for limit, unsigned, signed in _INTEGER_ENCODINGS:
         if 0 <= value < limit:
             return struct.pack(unsigned[0], unsigned[1], value)
         if -limit // 2 <= value < 0:

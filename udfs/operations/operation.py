@@ -10,29 +10,29 @@ from typing import Any
 
 from schemas.errors import TupleError
 from udfs.operations.arithmetic import OperationArguments, argument_type_error, read_int32
-from udfs.operations.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, path_text
+from udfs.operations.json_path import END, ER_UPDATE_FIELD, NUMBER, STRING, Lexer, Token, path_text
 from udfs.operations.msgpack_walk import (
     ARRAY,
     INT,
     KIND,
     STR,
     UINT,
-    header,
-    integer,
     raise_broken,
+    read_header,
+    read_integer,
     skip,
-    string,
+    string_bounds,
 )
 from udfs.operations.scalars import SCALAR_OPERATIONS
 from udfs.operations.tuple_format import TupleFormat
 
-ILLEGAL_PARAMS, UNKNOWN_UPDATE_OP, NO_SUCH_FIELD_NO, NO_SUCH_FIELD_NAME = 1, 28, 37, 201
-"""`ER_ILLEGAL_PARAMS`, `ER_UNKNOWN_UPDATE_OP`, `ER_NO_SUCH_FIELD_NO`, `ER_NO_SUCH_FIELD_NAME`."""
+ER_ILLEGAL_PARAMS, ER_UNKNOWN_UPDATE_OP, ER_NO_SUCH_FIELD_NO, ER_NO_SUCH_FIELD_NAME = 1, 28, 37, 201
+"""Tarantool's error codes."""
 
 OPERATIONS_MAX = 4000
-"""`BOX_UPDATE_OP_CNT_MAX`."""
+"""Greatest number of operations of a request (`BOX_UPDATE_OP_CNT_MAX`)."""
 
-_ITEMS = {"=": 3, "!": 3, "#": 3} | {code: one.items for code, one in SCALAR_OPERATIONS.items()}
+_ITEM_COUNTS = {"=": 3, "!": 3, "#": 3} | {code: one.item_count for code, one in SCALAR_OPERATIONS.items()}
 """Number of items of each operation: its code, its field, and its arguments."""
 
 
@@ -42,7 +42,7 @@ class Operation:
     Parameters
     ----------
     code : str
-        `=`, `!`, `#`, or a scalar operation's (`udfs.operations.scalars`).
+        `=`, `!`, `#`, or the code of a scalar operation (`udfs.operations.scalars`).
     lexer : Lexer or None
         The path, positioned after the first token; None if the field is given by number.
     index : int
@@ -65,7 +65,7 @@ class Operation:
     count : int
         The argument of `#`: how many fields to remove.
     argument : object
-        The argument of a scalar operation, as its `read` returns it.
+        The argument of a scalar operation, as `ScalarOperation.read` returns it.
 
     """
 
@@ -111,16 +111,16 @@ class Operation:
     def no_such_field(self) -> TupleError:
         """Return the error for a field that the tuple lacks."""
         if self.lexer is None:
-            return TupleError(f"Field {self.field} was not found in the tuple", code=NO_SUCH_FIELD_NO)
-        return TupleError(f"Field '{self.field}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
+            return TupleError(f"Field {self.field} was not found in the tuple", code=ER_NO_SUCH_FIELD_NO)
+        return TupleError(f"Field '{self.field}' was not found in the tuple", code=ER_NO_SUCH_FIELD_NAME)
 
     def update_error(self, reason: str) -> TupleError:
         """Return `ER_UPDATE_FIELD`: the operation does not fit the value."""
-        return TupleError(f"Field {self.field} UPDATE error: {reason}", code=UPDATE_FIELD)
+        return TupleError(f"Field {self.field} UPDATE error: {reason}", code=ER_UPDATE_FIELD)
 
 
 def operation_groups(data: bytes) -> list[bytes]:
-    """Return the array of operations of each request of a row.
+    """Return for each request of a row its operations, as a MessagePack array.
 
     Only an UPSERT of a vinyl run has several requests in one row. Its operations are an array of groups, and each group
     is the array of operations of one request (since 2.7, `src/box/vy_upsert.c`).
@@ -133,7 +133,7 @@ def operation_groups(data: bytes) -> list[bytes]:
     """
     if not data or KIND[data[0]] != ARRAY:
         return [data]
-    count, pos = header(data, 0)
+    count, pos = read_header(data, 0)
     groups = []
     for _ in range(count):
         if not _is_group(data, pos):
@@ -148,7 +148,7 @@ def _is_group(data: bytes, pos: int) -> bool:
     """Return whether the value at a position is an array of arrays; an operation begins with a string."""
     if pos >= len(data) or KIND[data[pos]] != ARRAY:
         return False
-    count, pos = header(data, pos)
+    count, pos = read_header(data, pos)
     return count > 0 and pos < len(data) and KIND[data[pos]] == ARRAY
 
 
@@ -167,14 +167,14 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
     Raises
     ------
     TupleError
-        The server refuses the request, whatever the tuple is.
+        The server refuses the request for every tuple.
 
     """
     if not data or KIND[data[0]] != ARRAY:
         raise_broken("operations must be a MessagePack array")
-    count, pos = header(data, 0)
+    count, pos = read_header(data, 0)
     if count > OPERATIONS_MAX:
-        raise TupleError("too many operations for update", code=ILLEGAL_PARAMS)
+        raise TupleError("too many operations for update", code=ER_ILLEGAL_PARAMS)
     if skip(data, 0) != len(data):
         raise_broken("bytes follow the operations")
     operations = []
@@ -184,33 +184,35 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
     return operations
 
 
-def _unknown_operation(ordinal: int, what: str) -> TupleError:
-    return TupleError(f"Unknown UPDATE operation #{ordinal}: {what}", code=UNKNOWN_UPDATE_OP)
+def _unknown_operation(ordinal: int, problem: str) -> TupleError:
+    return TupleError(f"Unknown UPDATE operation #{ordinal}: {problem}", code=ER_UNKNOWN_UPDATE_OP)
 
 
 def _illegal_parameters(reason: str) -> TupleError:
-    return TupleError(f"Illegal parameters, {reason}", code=ILLEGAL_PARAMS)
+    return TupleError(f"Illegal parameters, {reason}", code=ER_ILLEGAL_PARAMS)
 
 
 def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleFormat) -> Operation:
     if KIND[data[pos]] != ARRAY:
         raise _illegal_parameters("update operation must be an array {op,..}")
-    count, pos = header(data, pos)
+    count, pos = read_header(data, pos)
     if count < 1:
         raise _illegal_parameters("update operation must be an array {op,..}, got empty array")
     if KIND[data[pos]] != STR:
         raise _illegal_parameters("update operation name must be a string")
-    start, end = string(data, pos)
+    start, end = string_bounds(data, pos)
     code = data[start:end].decode("latin-1")
-    if code not in _ITEMS:
+    if code not in _ITEM_COUNTS:
         raise _unknown_operation(ordinal, f'"{path_text(data[start:end])}"')
-    if count != _ITEMS[code]:
-        raise _unknown_operation(ordinal, f"wrong number of arguments, expected {_ITEMS[code]}, got {count}")
+    if count != _ITEM_COUNTS[code]:
+        raise _unknown_operation(
+            ordinal, f"wrong number of arguments, expected {_ITEM_COUNTS[code]}, got {count}"
+        )
     op = _decode_field(code, data, end, index_base, fmt)
     pos = skip(data, end)
     if code in SCALAR_OPERATIONS:
-        given = OperationArguments(code, op.field, data, pos, index_base, fmt.rules)
-        op.argument = SCALAR_OPERATIONS[code].read(given)
+        arguments = OperationArguments(code, op.field, data, pos, index_base, fmt.rules)
+        op.argument = SCALAR_OPERATIONS[code].read(arguments)
     elif code == "#":
         _decode_count(op, pos)
     else:
@@ -226,21 +228,25 @@ def _decode_field(code: str, data: bytes, pos: int, index_base: int, fmt: TupleF
         if number is None:
             raise argument_type_error(code, "1", "an integer")
         if 0 <= number < index_base:
-            raise TupleError(f"Field {number} was not found in the tuple", code=NO_SUCH_FIELD_NO)
+            raise TupleError(f"Field {number} was not found in the tuple", code=ER_NO_SUCH_FIELD_NO)
         return Operation(code, None, number - index_base if number >= 0 else number, data)
     if kind != STR:
         raise _illegal_parameters("field id must be a number or a string")
-    start, end = string(data, pos)
+    start, end = string_bounds(data, pos)
     path = data[start:end]
-    if (number := fmt.names.get(path)) is not None:
+    if (number := fmt.number_by_name.get(path)) is not None:
         return Operation(code, Lexer(path, len(path)), number, data)
     lexer = Lexer(path)
     token = lexer.next()
     index = (
-        token.index if token.kind == NUMBER else fmt.names.get(token.key) if token.kind == STRING else None
+        token.index
+        if token.kind == NUMBER
+        else fmt.number_by_name.get(token.key)
+        if token.kind == STRING
+        else None
     )
     if index is None:
-        raise TupleError(f"Field '{path_text(path)}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
+        raise TupleError(f"Field '{path_text(path)}' was not found in the tuple", code=ER_NO_SUCH_FIELD_NAME)
     return Operation(code, lexer, index, data)
 
 
@@ -248,6 +254,6 @@ def _decode_count(op: Operation, pos: int) -> None:
     """Set the argument of `#`."""
     if KIND[op.data[pos]] != UINT:
         raise argument_type_error(op.code, op.field, "a positive integer")
-    op.count = integer(op.data, pos)[0] & 0xFFFFFFFF
+    op.count = read_integer(op.data, pos)[0] & 0xFFFFFFFF
     if op.count == 0:
         raise op.update_error("cannot delete 0 fields")

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from schemas.errors import TupleError, UnsupportedError
 from schemas.space import BYTE_COLLATIONS, Field, KeyPart
 from udfs.operations.arithmetic import Number, read_number
-from udfs.operations.decimals import EXTENSION
+from udfs.operations.decimals import DECIMAL_EXTENSION
 from udfs.operations.json_path import END, Lexer
 from udfs.operations.msgpack_walk import (
     ARRAY,
@@ -38,10 +38,10 @@ from udfs.operations.msgpack_walk import (
     STR,
     UINT,
     encode_integer,
-    join,
+    join_tuple,
     skip,
-    split,
-    string,
+    split_tuple,
+    string_bounds,
 )
 from udfs.operations.operation import decode_operations, operation_groups
 from udfs.operations.tuple_format import TupleFormat
@@ -49,7 +49,7 @@ from udfs.operations.update_path import apply_operation, element_at
 from udfs.operations.update_rules import Rules
 from udfs.operations.update_tree import TupleFields
 
-PRIMARY_KEY = 94
+ER_CANT_UPDATE_PRIMARY_KEY = 94
 """`ER_CANT_UPDATE_PRIMARY_KEY`."""
 
 
@@ -80,7 +80,7 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
         The server's result is not known; the reason names the case.
 
     """
-    return join(updated_fields(split(old), operations, index_base, fmt))
+    return join_tuple(updated_fields(split_tuple(old), operations, index_base, fmt))
 
 
 def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
@@ -89,9 +89,10 @@ def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt:
     for op in decode_operations(operations, index_base, fmt):
         apply_operation(op, tree, fmt.rules)
     new = tree.rendered(fmt.root)
-    if not is_same_key(fields, new, fmt.key):
+    if not is_same_key(fields, new, fmt.primary_key):
         raise TupleError(
-            "Attempt to modify a tuple field which is part of the primary index", code=PRIMARY_KEY
+            "Attempt to modify a tuple field which is part of the primary index",
+            code=ER_CANT_UPDATE_PRIMARY_KEY,
         )
     return new
 
@@ -121,16 +122,16 @@ def apply_upsert(
 
     """
     if old is not None:
-        fields = split(old)
+        fields = split_tuple(old)
         upserted = upserted_fields(fields, operations, index_base, fmt)
-        return old if upserted is fields else join(upserted)
+        return old if upserted is fields else join_tuple(upserted)
     first, *rest = operation_groups(operations)
     decode_operations(first, index_base, fmt)
     if not rest:
         return new
-    fields = split(new)
+    fields = split_tuple(new)
     upserted = _upsert_groups(fields, rest, index_base, fmt)
-    return new if upserted is fields else join(upserted)
+    return new if upserted is fields else join_tuple(upserted)
 
 
 def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
@@ -157,9 +158,9 @@ def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: Tup
         except TupleError:
             skipped += 1
     result = tree.rendered(fmt.root)
-    if fmt.checked and not fits_format(result, fmt.checked, fmt.rules):
+    if fmt.checked_fields and not fits_format(result, fmt.checked_fields, fmt.rules):
         raise UnsupportedError("an UPSERT in a vinyl space whose result does not fit the format")
-    if is_same_key(old, result, fmt.key):
+    if is_same_key(old, result, fmt.primary_key):
         return result
     if skipped and any(op.is_from_end for op in decoded):
         # The server computes field numbers for this check as if it had not skipped any operation.
@@ -169,7 +170,7 @@ def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: Tup
     return old
 
 
-_KINDS = {
+_KINDS_BY_TYPE = {
     "unsigned": {UINT},
     "integer": {UINT, INT},
     "number": {UINT, INT, FLOAT, DOUBLE},
@@ -183,8 +184,9 @@ _KINDS = {
 }
 
 
-_EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime": 4, "interval": 6}
-"""Extension types (`src/lib/core/mp_extension_types.h`)."""
+_EXTENSION_BY_TYPE = dict.fromkeys(("number", "decimal"), DECIMAL_EXTENSION)
+_EXTENSION_BY_TYPE |= {"uuid": 2, "datetime": 4, "interval": 6}
+"""The extension type of a field type's values (`src/lib/core/mp_extension_types.h`)."""
 
 
 def fits_format(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
@@ -200,23 +202,23 @@ def _has_type(value: bytes, field: Field, rules: Rules) -> bool:
     kind = KIND[value[0]]
     if kind == NIL:
         return field.is_nullable or field.type == "any"
-    if field.type == "double" and rules.integer_doubles:
+    if field.type == "double" and rules.double_accepts_integers:
         return kind in (UINT, INT, FLOAT, DOUBLE)
-    if kind in _KINDS.get(field.type, ()):
+    if kind in _KINDS_BY_TYPE.get(field.type, ()):
         return True
-    if kind == EXT and field.type in _EXTENSIONS:
-        start, _ = string(value, 0)
-        return value[start - 1] == _EXTENSIONS[field.type]
-    return field.type not in _KINDS and field.type not in _EXTENSIONS
+    if kind == EXT and field.type in _EXTENSION_BY_TYPE:
+        start, _ = string_bounds(value, 0)
+        return value[start - 1] == _EXTENSION_BY_TYPE[field.type]
+    return field.type not in _KINDS_BY_TYPE and field.type not in _EXTENSION_BY_TYPE
 
 
 def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyPart]) -> bool:
-    """Return whether two tuples, as their encoded fields, have the same key.
+    """Return whether two tuples, given as their encoded fields, have the same key.
 
     Raises
     ------
     UnsupportedError
-        A string of the key changed under a collation.
+        The strings of a part with a collation differ, so the keys may still be the same.
 
     """
     return all(_is_same_part(_part_value(old, part), _part_value(new, part), part) for part in parts)
@@ -242,7 +244,7 @@ def _is_same_part(old: bytes | None, new: bytes | None, part: KeyPart) -> bool:
         return left.value == right.value
     if KIND[old[0]] != KIND[new[0]] or KIND[old[0]] not in (STR, BIN, EXT):
         return False
-    (old_start, old_end), (new_start, new_end) = string(old, 0), string(new, 0)
+    (old_start, old_end), (new_start, new_end) = string_bounds(old, 0), string_bounds(new, 0)
     if KIND[old[0]] == EXT:
         return old[old_start - 1 : old_end] == new[new_start - 1 : new_end]
     is_equal = old[old_start:old_end] == new[new_start:new_end]
@@ -255,7 +257,11 @@ _SET, _ADD, _SUBTRACT = b"=+-"
 
 
 def quick_update(
-    fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+    fields: list[bytes],
+    operations: bytes,
+    index_base: int,
+    names: Mapping[bytes, int],
+    key_fields: frozenset[int],
 ) -> dict[int, bytes] | None:
     """Return the fields that an UPDATE or UPSERT changes, by number; None if this shortcut does not handle it.
 
@@ -273,7 +279,7 @@ def quick_update(
         Number of the first field.
     names : mapping of bytes to int
         Numbers of the named fields.
-    key : frozenset of int
+    key_fields : frozenset of int
         Fields of the primary key, which the shortcut does not handle.
 
     Returns
@@ -283,13 +289,17 @@ def quick_update(
 
     """
     try:
-        return _quick_update(fields, operations, index_base, names, key)
+        return _quick_update(fields, operations, index_base, names, key_fields)
     except IndexError:
         return None
 
 
 def _quick_update(
-    fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+    fields: list[bytes],
+    operations: bytes,
+    index_base: int,
+    names: Mapping[bytes, int],
+    key_fields: frozenset[int],
 ) -> dict[int, bytes] | None:
     count, pos = operations[0] - 0x90, 1
     if not 0 < count < 16:
@@ -309,7 +319,7 @@ def _quick_update(
             number = names.get(operations[pos + 4 : start], -1)
         else:
             return None
-        if not 0 <= number < len(fields) or number in key:
+        if not 0 <= number < len(fields) or number in key_fields:
             return None
         size = SIZE[operations[start]]
         pos = start + size if size else skip(operations, start)

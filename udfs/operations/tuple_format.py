@@ -18,10 +18,10 @@ from udfs.operations.update_rules import LATEST, Rules
 Step = int | bytes
 """A step into a tuple: 0-based index of an array, or key of a map."""
 
-EVERY = -1
+EVERY_ELEMENT = -1
 """The step of a multikey index into every element of an array: `[*]`."""
 
-_DOUBLES = ("double", "float64")
+_DOUBLE_TYPES = ("double", "float64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FormatNode:
     ----------
     is_double : bool
         Its type is double: a result is never written as MP_FLOAT.
-    is_single : bool
+    is_float32 : bool
         Its type is float32 (3.x).
     children : mapping
         The nodes inside it.
@@ -40,12 +40,12 @@ class FormatNode:
     """
 
     is_double: bool = False
-    is_single: bool = False
+    is_float32: bool = False
     children: Mapping[Step, FormatNode] = field(default_factory=dict)
 
     def child(self, step: Step) -> FormatNode | None:
         """Return the node of an element; None if the format has none."""
-        return self.children.get(EVERY) or self.children.get(step)
+        return self.children.get(EVERY_ELEMENT) or self.children.get(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +54,39 @@ class TupleFormat:
 
     Parameters
     ----------
-    names : mapping of bytes to int
+    number_by_name : mapping of bytes to int
         UTF-8 name of each field → its 0-based number.
     root : FormatNode or None
         Fields that the format or an index declares as double; None if there are none.
-    key : tuple of KeyPart
+    primary_key : tuple of KeyPart
         The primary key: an UPSERT never changes it.
     rules : Rules
         The rules of the server that wrote the log.
-    checked : tuple of Field
+    checked_fields : tuple of Field
         Fields whose types vinyl checks in the result of a logged UPSERT; empty for other engines.
 
     """
 
-    names: Mapping[bytes, int] = field(default_factory=dict)
+    number_by_name: Mapping[bytes, int] = field(default_factory=dict)
     root: FormatNode | None = None
-    key: tuple[KeyPart, ...] = ()
+    primary_key: tuple[KeyPart, ...] = ()
     rules: Rules = LATEST
-    checked: tuple[Field, ...] = ()
+    checked_fields: tuple[Field, ...] = ()
 
 
-def names_only(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
-    """Return a format that has only the names of fields."""
+def format_of_names(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
+    """Return a format of which only the names of the fields are known."""
     return TupleFormat({name.encode(): number for number, name in enumerate(names)}, rules=rules)
 
 
-def steps(number: int, path: str) -> tuple[Step, ...]:
+def steps_of_part(number: int, path: str) -> tuple[Step, ...]:
     """Return the steps of an index part: its field, then its JSON path."""
     lexer = Lexer(path.encode())
     found: list[Step] = [number]
     while (token := lexer.next()).kind != END:
-        found.append(EVERY if token.kind == ANY else token.index if token.kind == NUMBER else token.key)
+        found.append(
+            EVERY_ELEMENT if token.kind == ANY else token.index if token.kind == NUMBER else token.key
+        )
     return tuple(found)
 
 
@@ -101,32 +103,32 @@ def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
     """
     types: dict[tuple[Step, ...], str] = {(number,): item.type for number, item in enumerate(space.fields)}
     for part in space.primary_key:
-        _add_part(types, steps(part.field, part.path), part.type, rules)
+        _add_part(types, steps_of_part(part.field, part.path), part.type, rules)
     for part in space.secondary_parts:
         try:
-            path = steps(part.field, part.path)
+            path = steps_of_part(part.field, part.path)
         except (TupleError, UnsupportedError):
             continue  # an operation that names this path cannot be applied either
         _add_part(types, path, part.type, rules)
-    doubles = {path for path, kind in types.items() if kind in _DOUBLES}
+    doubles = {path for path, kind in types.items() if kind in _DOUBLE_TYPES}
     singles = {path for path, kind in types.items() if kind == "float32"}
     names = {item.name.encode(): number for number, item in enumerate(space.fields)}
-    root = _node((), doubles, singles) if doubles or singles else None
+    root = _build_node((), doubles, singles) if doubles or singles else None
     checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
     return TupleFormat(names, root, space.primary_key, rules, checked)
 
 
 def _add_part(types: dict[tuple[Step, ...], str], path: tuple[Step, ...], kind: str, rules: Rules) -> None:
-    """Narrow the type of a path to that of an index part, unless the part's type is wider."""
-    widths = {"any": 4, "scalar": 3, "number": 2, "double": 2 if rules.number_is_double else 1}
+    """Set the type at a path in `types` to that of an index part, unless the part's type is the wider one."""
+    widths = {"any": 4, "scalar": 3, "number": 2, "double": 2 if rules.double_includes_number else 1}
     if widths.get(kind, 0) <= widths.get(types.get(path, "any"), 0):
         types[path] = kind
 
 
-def _node(
+def _build_node(
     prefix: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]
 ) -> FormatNode:
     depth = len(prefix)
     inside = {path[depth] for path in doubles | singles if len(path) > depth and path[:depth] == prefix}
-    children = {step: _node((*prefix, step), doubles, singles) for step in inside}
+    children = {step: _build_node((*prefix, step), doubles, singles) for step in inside}
     return FormatNode(prefix in doubles, prefix in singles, children)

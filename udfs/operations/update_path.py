@@ -24,24 +24,24 @@ from udfs.operations.msgpack_walk import (
     encode_array,
     encode_map,
     encode_string,
-    find_text,
-    header,
-    integer,
+    find_string_key,
+    read_header,
+    read_integer,
     skip,
     skip_many,
-    string,
+    string_bounds,
 )
 from udfs.operations.operation import Operation
 from udfs.operations.tuple_format import FormatNode
 from udfs.operations.update_rules import Rules
 from udfs.operations.update_tree import (
     Array,
-    Computed,
+    ComputedValue,
     Map,
     TupleFields,
     Update,
     UpdatedField,
-    compute,
+    compute_scalar,
     encode_at,
     repeated_update_error,
 )
@@ -55,24 +55,24 @@ def element_at(data: bytes, pos: int, token: Token) -> int | None:
     kind = KIND[data[pos]]
     if kind not in (ARRAY, MAP):
         return None
-    count, pos = header(data, pos)
+    count, pos = read_header(data, pos)
     if kind == ARRAY:
         if token.kind != NUMBER or token.index >= count:
             return None
         return skip_many(data, pos, token.index)
     if token.kind != NUMBER:
-        found = find_text(data, pos, len(data), count, token.key)
+        found = find_string_key(data, pos, len(data), count, token.key)
         return None if found is None else found[1]
     for _ in range(count):
         value = skip(data, pos)
-        if KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1:
+        if KIND[data[pos]] in (UINT, INT) and read_integer(data, pos)[0] == token.index + 1:
             return value
         pos = skip(data, value)
     return None
 
 
 class SingleUpdate:
-    """A single operation inside a field, at `point` (`XUPDATE_BAR` in the server).
+    """A single operation inside a field; its path leads to `point` (`XUPDATE_BAR` in the server).
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ class SingleUpdate:
     Attributes
     ----------
     parent : int
-        Where the container of the point starts; an offset like the next two.
+        Offset in the field's data at which the container of the point starts.
     point, point_end : int
-        Start and end of the replaced or removed bytes; equal for an insertion.
+        Offsets of the replaced or removed bytes: start and end, which are equal for an insertion.
     code : str
         `!` adds, `#` removes, `=` replaces; any other code computes.
     key : bytes or None
@@ -121,11 +121,11 @@ class SingleUpdate:
         new = self.op.value if self.value is None else encode_at(self.value, node_at(node, self.path))
         return data[field.start : self.point] + new + data[self.point_end : field.end]
 
-    def _resized_header(self, data: bytes, by: int) -> tuple[bytes, int]:
-        """Return the header of the container with `by` more elements, and where its first element starts."""
-        count, first = header(data, self.parent)
+    def _resized_header(self, data: bytes, growth: int) -> tuple[bytes, int]:
+        """Return the header of the container with `growth` more elements, and where its first element starts."""
+        count, first = read_header(data, self.parent)
         is_array = KIND[data[self.parent]] == ARRAY
-        return (encode_array if is_array else encode_map)(count + by), first
+        return (encode_array if is_array else encode_map)(count + growth), first
 
 
 def node_at(node: FormatNode | None, path: bytes) -> FormatNode | None:
@@ -165,7 +165,7 @@ def apply_single(op: Operation, field: UpdatedField, rules: Rules) -> None:
     elif op.code == "#":
         _find_deletion(single, field)
     else:
-        single.value = compute(op, read_scalar(data, single.point), rules)
+        single.value = compute_scalar(op, read_scalar(data, single.point), rules)
     field.update = single
 
 
@@ -199,7 +199,7 @@ def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> 
         return
     if kind != ARRAY:
         raise single.op.update_error("can not access by index a non-array field")
-    if token.index > header(field.data, single.parent)[0]:
+    if token.index > read_header(field.data, single.parent)[0]:
         raise single.op.no_such_field()
     single.point = single.point_end = skip(field.data, single.parent)
 
@@ -207,7 +207,7 @@ def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> 
 def _find_deletion(single: SingleUpdate, field: UpdatedField) -> None:
     """Set which bytes an update removes."""
     data, op = field.data, single.op
-    count, pos = header(data, single.parent)
+    count, pos = read_header(data, single.parent)
     if KIND[data[single.parent]] == ARRAY:
         before = 0
         while pos < single.point:
@@ -229,7 +229,7 @@ def _require_plain_key(op: Operation, key: bytes) -> None:
     if KIND[key[0]] != STR:
         is_plain = len(key) == 1 and key[0] == 1
     else:
-        start, end = string(key, 0)
+        start, end = string_bounds(key, 0)
         is_plain = key == encode_string(key[start:end])
     if not is_plain:
         raise UnsupportedError(
@@ -254,7 +254,7 @@ class CommonPath:
 
 
 def follow_common_path(op: Operation, field: UpdatedField, common: CommonPath, rules: Rules) -> UpdatedField:
-    """Return the field in which an operation continues: at the end of the common path, or where its path leaves that.
+    """Return the field in which an operation continues: at the end of the common path, or where the two paths diverge.
 
     Paths are compared as bytes, as in the server: a path `.abc` follows a common path `.ab` too, and continues as `c`.
     """
@@ -268,12 +268,12 @@ def follow_common_path(op: Operation, field: UpdatedField, common: CommonPath, r
 
 
 def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Split the path of a field's update where the path of a new operation leaves it; return the container there.
+    """Split the path of a field's update where the path of a new operation diverges; return the container there.
 
     Raises
     ------
     TupleError
-        The two paths do not diverge, or the container does not accept the token of the new one.
+        The two paths do not diverge, or the container does not accept the next token of the new path.
     UnsupportedError
         The server's own result is undefined or not known.
 
@@ -282,7 +282,7 @@ def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField
     if not isinstance(update, SingleUpdate | CommonPath) or op.lexer is None:
         raise op.no_such_field()
     old = Lexer(update.path)
-    shared, parent, mine, theirs = _divergence(op, op.lexer, old, field, rules)
+    shared, parent, mine, theirs = _find_divergence(op, op.lexer, old, field, rules)
     container = _new_container(op, field.data, parent, mine)
     _add_child(container, theirs, _update_below(update, old.offset, field, rules), rules)
     op.token, op.is_consumed = mine, False
@@ -294,10 +294,10 @@ def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField
     return inner
 
 
-def _divergence(
+def _find_divergence(
     op: Operation, lexer: Lexer, old: Lexer, field: UpdatedField, rules: Rules
 ) -> tuple[int, int, Token, Token]:
-    """Return where the path of an operation leaves the path of an earlier one.
+    """Return where the path of an operation diverges from the path of an earlier one.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def _divergence(
     shared, parent : int
         Length of the common part of the paths, and start of the container at its end.
     mine, theirs : Token
-        The next token of either path.
+        The next token of the operation's path, and of the earlier operation's path.
 
     """
     parent = field.start
@@ -321,7 +321,7 @@ def _divergence(
         shared, offset = old.offset, lexer.offset
         mine, theirs = lexer.next(), old.next()
         if theirs.kind == END:
-            if not rules.can_repeat or last is None:
+            if not rules.allows_repeated_fields or last is None:
                 raise _same_path_error(op, mine, rules)
             # The first path is a prefix of the second or equal to it, so they diverge at its last token.
             lexer.offset = offset
@@ -331,7 +331,7 @@ def _divergence(
         found = element_at(field.data, parent, mine)
         if found is None:
             # Only a key or element that the first operation added is not in the old bytes.
-            if not rules.can_repeat:
+            if not rules.allows_repeated_fields:
                 raise UnsupportedError(
                     f"an operation on {op.field}, which another operation of the request has added"
                 )
@@ -339,11 +339,14 @@ def _divergence(
         last, parent = (shared, parent, mine), found
 
 
-def _same_path_error(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:
-    """Return the error for an operation whose path equals that of an earlier one, or begins with it."""
-    if rules.can_repeat:
+def _same_path_error(op: Operation, token: Token, rules: Rules) -> TupleError | UnsupportedError:
+    """Return the error for an operation whose path equals or continues the path of an earlier operation.
+
+    `token` is the next one of the operation's path after the earlier path; its kind is END if the paths are equal.
+    """
+    if rules.allows_repeated_fields:
         return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
-    if mine.kind != END:
+    if token.kind != END:
         return UnsupportedError(
             f"an operation inside {op.field}, which another operation of the request has changed"
         )
@@ -368,34 +371,34 @@ def _update_below(
     )
     single.point, single.point_end = update.point, update.point_end
     result: Update = single
-    if rules.can_repeat and not rest and single.value is not None:
-        result = Computed(single.value)
+    if rules.allows_repeated_fields and not rest and single.value is not None:
+        result = ComputedValue(single.value)
     return UpdatedField(field.data, field.start, field.end, result)
 
 
-def _new_container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
-    """Return the container at `pos` for updates; raise if it has no elements of the kind of the token."""
+def _new_container(op: Operation, data: bytes, pos: int, token: Token) -> Array | Map:
+    """Return the array or map at `pos` for updates; raise if the token, an index or a key, does not fit its kind."""
     kind = KIND[data[pos]]
     if kind == ARRAY:
-        if mine.kind != NUMBER:
+        if token.kind != NUMBER:
             raise op.update_error("can not update array by non-integer index")
         return Array(data, pos)
     if kind == MAP:
-        if mine.kind != STRING:
+        if token.kind != STRING:
             raise op.update_error("can not update map by non-string key")
         return Map(data, pos, skip(data, pos))
     raise op.no_such_field()
 
 
 def _add_child(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
-    """Put the update of the earlier operation at its token in the new container."""
+    """Apply the update of the earlier operation, `child`, to the element that its token names in the new container."""
     update = child.update
     if isinstance(container, Map) and token.kind != STRING:
         raise UnsupportedError("two operations in a map, one of them by an integer key")
     if (
         isinstance(update, SingleUpdate)
         and not update.path
-        and update.code in ("!#=" if rules.can_repeat else "!#")
+        and update.code in ("!#=" if rules.allows_repeated_fields else "!#")
     ):
         # It changes the container itself, so it is applied there again, as if the request had named it by number.
         update.op.token, update.op.is_consumed = token, False
@@ -431,4 +434,4 @@ def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
         elif isinstance(update, CommonPath):
             field = follow_common_path(op, field, update, rules)
         else:
-            raise op.no_such_field() if rules.can_repeat else repeated_update_error(op)
+            raise op.no_such_field() if rules.allows_repeated_fields else repeated_update_error(op)

@@ -21,43 +21,43 @@ class Rules:
 
     Parameters
     ----------
-    floats : str
+    float_sums : str
         How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
         (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways,
         and a sum for which the two differ raises `UnsupportedError`.
-    autofill : bool
+    fills_gaps : bool
         `=` and `!` by number or name past the end fill the gap with nulls (gh-3378).
-    can_repeat : bool
+    allows_repeated_fields : bool
         Several operations of a request may change one field; each changes the result of the previous one (gh-8226).
-    long_integers : bool
+    accepts_long_encodings : bool
         Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use
         (refused by 2.6.0, accepted by 2.11.9 and 3.9).
-    lenient_delete : bool
+    ignores_missing_deletes : bool
         `#` past the end of an array does nothing (gh-7398, seen in 2.11.9); before, it is an error.
     checks_upserts : bool
         Vinyl skips an UPSERT whose result does not fit the format (gh-1622); before, it stores the result.
     splices_binary : bool
         `:` accepts binaries like strings, and pastes either into the other; a field keeps its type (gh-9997).
-    wide_decimals : bool
+    has_wide_decimals : bool
         Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all.
-    integer_doubles : bool
+    double_accepts_integers : bool
         A field of type `double` accepts integers too (gh-7483); before, only doubles.
-    number_is_double : bool
-        `number` and `double` contain each other (gh-9548), so a field with both types has that of its last index part;
-        before, `double` is the narrower one.
+    double_includes_number : bool
+        `double` includes all values of `number`, as `number` does of `double` (gh-9548), so a field that the format and
+        index parts give both types has the type of the last part; before, it has `double`, the narrower type.
 
     """
 
-    floats: str = "exact"
-    autofill: bool = True
-    can_repeat: bool = True
-    long_integers: bool = True
-    lenient_delete: bool = True
+    float_sums: str = "exact"
+    fills_gaps: bool = True
+    allows_repeated_fields: bool = True
+    accepts_long_encodings: bool = True
+    ignores_missing_deletes: bool = True
     checks_upserts: bool = True
     splices_binary: bool = True
-    wide_decimals: bool = True
-    integer_doubles: bool = True
-    number_is_double: bool = True
+    has_wide_decimals: bool = True
+    double_accepts_integers: bool = True
+    double_includes_number: bool = True
 
 
 def release_of(version: str) -> tuple[int, int, int]:
@@ -97,16 +97,16 @@ def rules_of_release(release: int) -> Rules:
         return LATEST
     number = release // 1_000_000, release // 1000 % 1000, release % 1000
     return Rules(
-        floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
-        autofill=number >= (2, 8, 0),
-        can_repeat=number >= (3, 0, 0),
-        long_integers=number > (2, 6, 0),
-        lenient_delete=number >= (2, 10, 0),
+        float_sums="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
+        fills_gaps=number >= (2, 8, 0),
+        allows_repeated_fields=number >= (3, 0, 0),
+        accepts_long_encodings=number > (2, 6, 0),
+        ignores_missing_deletes=number >= (2, 10, 0),
         checks_upserts=number >= (2, 6, 1),
         splices_binary=number >= (3, 2, 0),
-        wide_decimals=number >= (3, 5, 0),
-        integer_doubles=number >= (2, 11, 1),
-        number_is_double=number >= (3, 1, 0),
+        has_wide_decimals=number >= (3, 5, 0),
+        double_accepts_integers=number >= (2, 11, 1),
+        double_includes_number=number >= (3, 1, 0),
     )
 
 

@@ -23,8 +23,8 @@ from udfs.operations.msgpack_walk import (
     encode_array,
     encode_map,
     encode_string,
-    find_text,
-    header,
+    find_string_key,
+    read_header,
     skip,
 )
 from udfs.operations.operation import Operation
@@ -56,7 +56,7 @@ class UpdatedField:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedValue:
     """The result of a scalar operation, encoded at the end, when the field's final position is known."""
 
     value: Scalar
@@ -67,7 +67,7 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class AssignedValue:
     """The value of `=`, for servers that accept only another `=` or `#` after it."""
 
     value: bytes
@@ -79,58 +79,60 @@ class Assigned:
 
 def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
     """Return the encoding of a result; `node` is its node in the format."""
-    if node is not None and node.is_single:
+    if node is not None and node.is_float32:
         raise UnsupportedError(
             "arithmetic on a float32 field", advice="follow the space from a snapshot, or with `=` alone"
         )
     return encode(value, node is not None and node.is_double)
 
 
-def _node_in(node: FormatNode | None, step: Step) -> FormatNode | None:
+def _node_of_element(node: FormatNode | None, step: Step) -> FormatNode | None:
     """Return the format node of an element of a container; None if the format has none."""
     return None if node is None else node.child(step)
 
 
-def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
+def compute_scalar(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
     """Return the result of a scalar operation on a value."""
     return SCALAR_OPERATIONS[op.code].compute(op.code, op.field, old, op.argument, rules)
 
 
-def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
+def apply_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply a scalar operation to an element of an updated container."""
     before = field.update
     if before is None:
-        field.update = Computed(compute(op, read_scalar(field.data, field.start), rules))
+        field.update = ComputedValue(compute_scalar(op, read_scalar(field.data, field.start), rules))
         return
-    if not rules.can_repeat:
+    if not rules.allows_repeated_fields:
         raise repeated_update_error(op)
     try:
-        field.update = Computed(compute(op, before.value if isinstance(before, Computed) else None, rules))
+        field.update = ComputedValue(
+            compute_scalar(op, before.value if isinstance(before, ComputedValue) else None, rules)
+        )
     except SumOverflowError as error:
         if error.total is None:
             raise UnsupportedError(
                 f"a decimal overflow on {op.field}, which the request has changed before"
             ) from None
-        field.update = Computed(Number(AS_INTEGER, error.total))
+        field.update = ComputedValue(Number(AS_INTEGER, error.total))
         raise
 
 
-def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
+def apply_assignment(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply `=` to an element of an updated container; earlier changes of the element are lost."""
-    if rules.can_repeat:
+    if rules.allows_repeated_fields:
         field.data, field.start, field.end, field.update = op.data, op.start, op.end, None
     else:
-        field.update = Assigned(op.value)
+        field.update = AssignedValue(op.value)
 
 
 def repeated_update_error(op: Operation) -> TupleError:
-    """Return the error of a second operation on a field that may have only one."""
+    """Return the error of a second operation on a field, where the server allows only one."""
     return op.update_error("double update of the same field")
 
 
 NULL = b"\xc0"
 
-GAP_MAX = 1 << 20
+GAP_NULLS_MAX = 1 << 20
 """Greatest number of nulls to add; more than a server's tuple can have, so a request for more is an error."""
 
 
@@ -141,7 +143,7 @@ class Array:
 
     def __init__(self, data: bytes, start: int) -> None:
         self.items: list[UpdatedField] = []
-        count, pos = header(data, start)
+        count, pos = read_header(data, start)
         for _ in range(count):
             end = skip(data, pos)
             self.items.append(UpdatedField(data, pos, end))
@@ -149,7 +151,7 @@ class Array:
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the updated array as MessagePack; each element is encoded by the format of its final position."""
-        encoded = (item.render(_node_in(node, number)) for number, item in enumerate(self.items))
+        encoded = (item.render(_node_of_element(node, number)) for number, item in enumerate(self.items))
         return encode_array(len(self.items)) + b"".join(encoded)
 
     def __len__(self) -> int:
@@ -177,7 +179,7 @@ class Array:
         if op.is_terminal and is_new:
             self._insert(op, rules)
             return None
-        if op.is_terminal and op.code == "#" and token.index >= size and rules.lenient_delete:
+        if op.is_terminal and op.code == "#" and token.index >= size and rules.ignores_missing_deletes:
             return None
         number = self._element_number(op, size)
         if not op.is_terminal:
@@ -186,9 +188,9 @@ class Array:
         if op.code == "#":
             self.remove(number, op.count)
         elif op.code == "=":
-            assign(op, self.element(number), rules)
+            apply_assignment(op, self.element(number), rules)
         else:
-            change_scalar(op, self.element(number), rules)
+            apply_scalar(op, self.element(number), rules)
         return None
 
     def _element_number(self, op: Operation, count: int) -> int:
@@ -203,18 +205,17 @@ class Array:
 
     def _insert(self, op: Operation, rules: Rules) -> None:
         gap = op.token.index - len(self)
-        if gap > 0 and op.is_root and rules.autofill:
-            if gap > GAP_MAX:
+        if gap > 0 and op.is_root and rules.fills_gaps:
+            if gap > GAP_NULLS_MAX:
                 raise TupleError(f"{gap} nulls do not fit into a tuple", code=2)
             self.insert(len(self), [UpdatedField(NULL, 0, 1)] * gap)
         self.insert(self._element_number(op, len(self) + 1), [UpdatedField(op.data, op.start, op.end)])
 
 
 class TupleFields(Array):
-    """The fields of a tuple under update: encoded, with an `UpdatedField` for each that an operation touches.
+    """The encoded fields of a tuple, with an `UpdatedField` for each field that an operation touches.
 
-    So the cost of a request depends on the fields that it touches, and on copying the list, not on decoding every
-    field.
+    So a request costs a copy of the list, and the decoding of the fields that it touches only.
     """
 
     __slots__ = ("encoded", "touched")
@@ -243,20 +244,23 @@ class TupleFields(Array):
         self._renumber(number, number + count, -count)
         del self.encoded[number : number + count]
 
-    def _renumber(self, begin: int, end: int, by: int) -> None:
-        """Forget the changes of the fields `begin <= number < end`; add `by` to the numbers of later touched fields."""
+    def _renumber(self, begin: int, end: int, shift: int) -> None:
+        """Forget the changes of the fields `begin` to `end` (excluded); add `shift` to the numbers of later ones."""
         found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
-        self.touched = {number + by * (number >= end): field for number, field in found}
+        self.touched = {number + shift * (number >= end): field for number, field in found}
 
     def rendered(self, node: FormatNode | None) -> list[bytes]:
         """Return the encoded fields after the operations; `node` is the root of the format."""
         for number, field in self.touched.items():
-            self.encoded[number] = field.render(_node_in(node, number))
+            self.encoded[number] = field.render(_node_of_element(node, number))
         return self.encoded
 
 
-class _Item:
-    """A touched key (None: none yet, or removed), its value, and the untouched pairs `data[tail:tail_end]` after it."""
+class _MapItem:
+    """A touched key of a map with its value, and the untouched pairs `data[tail:tail_end]` that follow it.
+
+    The key is None in the item that begins an untouched map, and after the key was removed.
+    """
 
     __slots__ = ("field", "key", "tail", "tail_end")
 
@@ -274,15 +278,15 @@ class Map:
 
     def __init__(self, data: bytes, start: int, end: int) -> None:
         self.data = data
-        self.count, first = header(data, start)
-        self.items = [_Item(None, None, first, end)] if self.count else []
+        self.count, first = read_header(data, start)
+        self.items = [_MapItem(None, None, first, end)] if self.count else []
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the map: touched pairs, then the untouched ones."""
         parts = [encode_map(self.count)]
         for item in self.items:
             if item.key is not None and item.field is not None:
-                parts += (encode_string(item.key), item.field.render(_node_in(node, item.key)))
+                parts += (encode_string(item.key), item.field.render(_node_of_element(node, item.key)))
         parts += (self.data[item.tail : item.tail_end] for item in self.items)
         return b"".join(parts)
 
@@ -292,25 +296,25 @@ class Map:
             if item.key == key:
                 return item.field
         for item in self.items:
-            found = find_text(self.data, item.tail, item.tail_end, self.count, key)
+            found = find_string_key(self.data, item.tail, item.tail_end, self.count, key)
             if found is not None:
                 pos, value = found
                 return self._touch(item, key, pos, UpdatedField(self.data, value, skip(self.data, value)))
         return None
 
-    def _touch(self, item: _Item, key: bytes, pos: int, field: UpdatedField) -> UpdatedField:
+    def _touch(self, item: _MapItem, key: bytes, pos: int, field: UpdatedField) -> UpdatedField:
         """Take the pair at `pos` out of the untouched pairs of `item` and make its key touched; return its value."""
         if pos == item.tail and item.key is None:
             item.key, item.field, item.tail = key, field, field.end
         else:
-            self.items.insert(0, _Item(key, field, field.end, item.tail_end))
+            self.items.insert(0, _MapItem(key, field, field.end, item.tail_end))
             item.tail_end = pos
         return field
 
     def put(self, key: bytes, field: UpdatedField) -> None:
         """Add a key that the map does not have."""
         self.count += 1
-        self.items.insert(0, _Item(key, field, 0, 0))
+        self.items.insert(0, _MapItem(key, field, 0, 0))
 
     def _remove(self, key: bytes) -> None:
         for item in self.items:
@@ -338,9 +342,9 @@ class Map:
         elif op.code == "#":
             self._remove(key)
         elif op.code == "=":
-            assign(op, field, rules)
+            apply_assignment(op, field, rules)
         else:
-            change_scalar(op, field, rules)
+            apply_scalar(op, field, rules)
         return None
 
     def _apply_missing(self, op: Operation) -> None:

@@ -23,10 +23,10 @@ from typing import Literal
 
 Allocation = Literal["counter", "preserve"]
 
-AGGREGATOR = "aggregator"
+OWN_REPLICASET_UUID = "aggregator"
 """The `replicaset_uuid` of the aggregator's own row."""
 
-OWN_REPLICASET = 0
+OWN_REPLICASET_ID = 0
 """The `replicaset_id` of the aggregator's own row."""
 
 
@@ -65,7 +65,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Incoming:
+class IncomingMember:
     """One row of a source's `_cluster`, or the instance that a log file's header names.
 
     Parameters
@@ -107,9 +107,9 @@ class Cluster:
         return max((member.lsn for member in self.members.values()), default=0)
 
     @property
-    def own(self) -> Member | None:
+    def own_member(self) -> Member | None:
         """The row of the aggregator itself."""
-        return next((m for m in self.members.values() if m.replicaset_uuid == AGGREGATOR), None)
+        return next((m for m in self.members.values() if m.replicaset_uuid == OWN_REPLICASET_UUID), None)
 
     @property
     def global_ids(self) -> dict[str, int]:
@@ -121,7 +121,7 @@ class Cluster:
         """The aggregator's replicaset numbers by uuid."""
         return {member.replicaset_uuid: member.replicaset_id for member in self.members.values()}
 
-    def with_row(self, change: ClusterChange) -> Cluster:
+    def with_change(self, change: ClusterChange) -> Cluster:
         """Return the table after a change."""
         rest = {key: member for key, member in self.members.items() if key != change.key}
         return replace(self, members={**rest, change.row.key: change.row})
@@ -143,26 +143,26 @@ class Decision:
     ----------
     cluster : Cluster
         `_cluster` after the row.
-    entry : (int, int) or None
-        (replica id, global id) for the applier map of the source that the row came from.
+    map_entry : (int, int) or None
+        The entry (replica id, global id) of the applier map of the row's source; None if the row assigns no id.
     change : ClusterChange or None
         The change to write; None if the table does not change.
 
     """
 
     cluster: Cluster
-    entry: tuple[int, int] | None = None
+    map_entry: tuple[int, int] | None = None
     change: ClusterChange | None = None
 
 
-def decide_row(cluster: Cluster, new: Incoming) -> Decision:
+def decide_row(cluster: Cluster, new: IncomingMember) -> Decision:
     """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does.
 
     Parameters
     ----------
     cluster : Cluster
         `_cluster` before the row.
-    new : Incoming
+    new : IncomingMember
         The row.
 
     Returns
@@ -171,24 +171,24 @@ def decide_row(cluster: Cluster, new: Incoming) -> Decision:
 
     """
     old = cluster.members.get(new.uuid or new.replicaset_uuid)
-    row = _inserted(cluster, new) if old is None else _updated(old, new)
+    row = _row_to_insert(cluster, new) if old is None else _row_after_update(old, new)
     if row is None or row == old:
         return Decision(cluster, _map_entry(new, old))
     key = old.key if old is not None else _placeholder_key(cluster, new) or row.key
     change = ClusterChange(key, replace(row, lsn=cluster.lsn + 1))
-    return Decision(cluster.with_row(change), _map_entry(new, change.row), change)
+    return Decision(cluster.with_change(change), _map_entry(new, change.row), change)
 
 
-def _inserted(cluster: Cluster, new: Incoming) -> Member | None:
+def _row_to_insert(cluster: Cluster, new: IncomingMember) -> Member | None:
     """Return the row to insert for a uuid that is not in the table; None if nothing is to insert."""
     if new.expelled or (new.uuid is None and new.replicaset_uuid in cluster.replicaset_ids):
         return None
-    global_id = None if new.uuid is None else free_id(cluster, new.local_id)
+    global_id = None if new.uuid is None else _next_global_id(cluster, new.local_id)
     number = _replicaset_id(cluster, new.replicaset_uuid)
     return Member(global_id, new.uuid, new.local_id, number, new.replicaset_uuid)
 
 
-def _updated(old: Member, new: Incoming) -> Member:
+def _row_after_update(old: Member, new: IncomingMember) -> Member:
     """Return the row of a known uuid after an incoming row."""
     # The row keeps its replicaset: a replicaset without rows would lose its number.
     if old.replicaset_uuid != new.replicaset_uuid:
@@ -202,45 +202,45 @@ def _updated(old: Member, new: Incoming) -> Member:
 
 def _replicaset_id(cluster: Cluster, uuid: str) -> int:
     numbers = cluster.replicaset_ids
-    if uuid == AGGREGATOR:
-        return OWN_REPLICASET
-    return numbers.get(uuid, max(numbers.values(), default=OWN_REPLICASET) + 1)
+    if uuid == OWN_REPLICASET_UUID:
+        return OWN_REPLICASET_ID
+    return numbers.get(uuid, max(numbers.values(), default=OWN_REPLICASET_ID) + 1)
 
 
-def _placeholder_key(cluster: Cluster, new: Incoming) -> str | None:
+def _placeholder_key(cluster: Cluster, new: IncomingMember) -> str | None:
     """Return the key of the replicaset's placeholder row, which its first instance takes over."""
     row = cluster.members.get(new.replicaset_uuid)
     return row.key if row is not None and row.uuid is None else None
 
 
-def _map_entry(new: Incoming, member: Member | None) -> tuple[int, int] | None:
+def _map_entry(new: IncomingMember, member: Member | None) -> tuple[int, int] | None:
     """Return the entry (replica id, global id) for the applier map of a row's source; None if the row assigns no id."""
     if member is None or member.global_id is None or new.local_id is None or new.expelled:
         return None
     return new.local_id, member.global_id
 
 
-def free_id(cluster: Cluster, wanted: int | None) -> int:
+def _next_global_id(cluster: Cluster, replica_id: int | None) -> int:
     """Return the global id that a new instance gets.
 
     Parameters
     ----------
     cluster : Cluster
-    wanted : int or None
-        The instance's replica id.
+    replica_id : int or None
+        The instance's replica id, which the allocation `preserve` tries first.
 
     """
     taken = {m.global_id for m in cluster.members.values() if m.global_id is not None}
     if cluster.allocation == "counter":
         return max(taken, default=0) + 1
-    candidate = wanted or 1
+    candidate = replica_id or 1
     while candidate in taken:
         candidate += 1
     return candidate
 
 
-def replace_all(
-    cluster: Cluster, rows: Iterable[Incoming], own_uuid: str
+def apply_incoming(
+    cluster: Cluster, rows: Iterable[IncomingMember], own_uuid: str
 ) -> tuple[Cluster, tuple[ClusterChange, ...]]:
     """Apply incoming rows in order as one commit; return the new table and its changes.
 
@@ -251,14 +251,14 @@ def replace_all(
     Parameters
     ----------
     cluster : Cluster
-    rows : iterable of Incoming
+    rows : iterable of IncomingMember
     own_uuid : str
         The aggregator's uuid; used if the aggregator is not a member yet.
 
     """
     incoming = list(rows)
-    if cluster.own is None:
-        own = Incoming(own_uuid, None, AGGREGATOR)
+    if cluster.own_member is None:
+        own = IncomingMember(own_uuid, None, OWN_REPLICASET_UUID)
         incoming = [own, *incoming] if cluster.allocation == "counter" else [*incoming, own]
     after, keys = cluster, dict[str, str]()
     for row in incoming:
@@ -276,7 +276,7 @@ def replace_all(
     ]
     result = cluster
     for change in signed:
-        result = result.with_row(change)
+        result = result.with_change(change)
     return result, tuple(signed)
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType
 from schemas.iproto import VCLOCK_MAX
 from udfs.buffers import arrow_column_function
 
-UNKNOWN = -1
+UNKNOWN_INSTANCE = -1
 """In place of a global id: the applier map has no entry for the row."""
 
 
@@ -47,13 +47,13 @@ def remap_rows(
     Returns
     -------
     int64[n]
-        `UNKNOWN` if the replica id is in no map, or the row is older than its first entry.
+        `UNKNOWN_INSTANCE` if the replica id is in no map, or the row is older than its first entry.
 
     """
     by_id: dict[int, list[IdEntry]] = {}
     for entry in entries:
         by_id.setdefault(entry.replica_id, []).append(entry)
-    last = np.full(VCLOCK_MAX + 1, UNKNOWN, np.int64)
+    last = np.full(VCLOCK_MAX + 1, UNKNOWN_INSTANCE, np.int64)
     for replica_id, found in by_id.items():
         last[replica_id] = found[-1].global_id
     # An id outside of Tarantool's range is clipped to the last slot, which is unknown.
@@ -66,7 +66,7 @@ def remap_rows(
         # Among entries with the same since_lsn the last one wins.
         since = np.array([entry.since_lsn for entry in found], np.int64)
         indices = np.searchsorted(since, lsns[own], "right") - 1
-        ids = np.array([entry.global_id for entry in found] + [UNKNOWN], np.int64)
+        ids = np.array([entry.global_id for entry in found] + [UNKNOWN_INSTANCE], np.int64)
         result[own] = ids[indices]
     return result
 
@@ -80,13 +80,13 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
     def global_ids(replica_id: pa.Array, lsn: pa.Array) -> pa.Array:
         ids = replica_id.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
         found = remap_rows(ids, lsn.fill_null(0).to_numpy(zero_copy_only=False), entries)
-        return pa.array(found, pa.int64(), mask=found == UNKNOWN)
+        return pa.array(found, pa.int64(), mask=found == UNKNOWN_INSTANCE)
 
     return arrow_column_function(global_ids, LongType())
 
 
-def as_bijection(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the replica ids that are in use now → their global ids.
+def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the global id of each replica id that is in use now, by replica id.
 
     An instance that was registered again has only its newest replica id here, because the vclock component of its old
     id never changes again. Replica id 0 is left out, because it counts one instance's local changes.
@@ -116,13 +116,13 @@ def remap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> d
         The applier map as pairs (replica id, global id), oldest first.
 
     """
-    known = as_bijection(ids)
+    known = current_global_ids(ids)
     return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
 
 
 def unmap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return a vclock of global ids with the replica ids of a source: the inverse of `remap_vclock`."""
-    known = {global_id: replica_id for replica_id, global_id in as_bijection(ids).items()}
+    known = {global_id: replica_id for replica_id, global_id in current_global_ids(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 
 

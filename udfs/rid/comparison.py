@@ -32,7 +32,7 @@ from typing import Literal
 
 from ulid import ULID
 
-from udfs.rid.value import EMPTY, Rid
+from udfs.rid.value import EMPTY_ULID, Rid
 
 NodeName = Literal["a", "b"]
 """Which of the two compared nodes."""
@@ -58,9 +58,9 @@ class Comparison:
         `a` or `b`: the direction of the sync; None unless the verdict is `sync`.
     common : ULID or None
         The newest generation that both have had; in a split brain, the last common state of the data.
-    indexes : tuple of int, or None
+    common_indexes : tuple of int, or None
         Position of `common` in a and in b: 0 head, 1 old1, 2 old2.
-    younger : str or None
+    younger_node : str or None
         In a split brain with a common generation, the node whose head began later; None if both began in the same
         millisecond.
 
@@ -70,8 +70,8 @@ class Comparison:
     source: NodeName | None = None
     target: NodeName | None = None
     common: ULID | None = None
-    indexes: tuple[int, int] | None = None
-    younger: NodeName | None = None
+    common_indexes: tuple[int, int] | None = None
+    younger_node: NodeName | None = None
 
     def as_json(self) -> Mapping[str, str | None]:
         """Return the JSON object that `rid compare --json` prints."""
@@ -80,13 +80,13 @@ class Comparison:
             "from": self.source,
             "to": self.target,
             "common": None if self.common is None else str(self.common),
-            "younger": self.younger,
+            "younger": self.younger_node,
         }
 
 
 def compare(a: Rid, b: Rid) -> Comparison:
     """Compare two nodes by their RIDs."""
-    if EMPTY not in (a.base, b.base) and a.base != b.base:
+    if EMPTY_ULID not in (a.base, b.base) and a.base != b.base:
         return Comparison(Verdict.UNRELATED)
     found = _newest_common(a, b)
     if found is None:
@@ -94,17 +94,17 @@ def compare(a: Rid, b: Rid) -> Comparison:
     indexes = i, j = found
     common = a.generations[i]
     if i == j == 0:
-        return Comparison(Verdict.SAME, common=common, indexes=indexes)
+        return Comparison(Verdict.SAME, common=common, common_indexes=indexes)
     if i == 0:
         return Comparison(Verdict.SYNC, "b", "a", common, indexes)
     if j == 0:
         return Comparison(Verdict.SYNC, "a", "b", common, indexes)
     return Comparison(
-        Verdict.SPLIT_BRAIN, common=common, indexes=indexes, younger=_node_with_newer_head(a, b)
+        Verdict.SPLIT_BRAIN, common=common, common_indexes=indexes, younger_node=_node_with_newer_head(a, b)
     )
 
 
-def with_epochs(found: Comparison, a: Rid, b: Rid, last_epochs: tuple[int, int]) -> Comparison:
+def with_epochs(comparison: Comparison, a: Rid, b: Rid, last_epochs: tuple[int, int]) -> Comparison:
     """Return a comparison that also considers how many epochs of the common generation each node has.
 
     Only one node at a time writes under one head, so the node with fewer epochs of a generation has only epochs that
@@ -113,22 +113,24 @@ def with_epochs(found: Comparison, a: Rid, b: Rid, last_epochs: tuple[int, int])
 
     Parameters
     ----------
-    found : Comparison
+    comparison : Comparison
         Of the two RIDs.
     a, b : Rid
     last_epochs : (int, int)
         The last epoch of the common generation in a and in b.
 
     """
-    if found.common is None or last_epochs[0] == last_epochs[1]:
-        return found
+    if comparison.common is None or last_epochs[0] == last_epochs[1]:
+        return comparison
     longer: NodeName = "a" if last_epochs[0] > last_epochs[1] else "b"
-    if found.verdict is Verdict.SAME:
-        return replace(found, verdict=Verdict.SYNC, source=longer, target="b" if longer == "a" else "a")
-    if found.verdict is Verdict.SYNC and found.target == longer:
-        split = Comparison(Verdict.SPLIT_BRAIN, common=found.common, indexes=found.indexes)
-        return replace(split, younger=_node_with_newer_head(a, b))
-    return found
+    if comparison.verdict is Verdict.SAME:
+        return replace(comparison, verdict=Verdict.SYNC, source=longer, target="b" if longer == "a" else "a")
+    if comparison.verdict is Verdict.SYNC and comparison.target == longer:
+        split = Comparison(
+            Verdict.SPLIT_BRAIN, common=comparison.common, common_indexes=comparison.common_indexes
+        )
+        return replace(split, younger_node=_node_with_newer_head(a, b))
+    return comparison
 
 
 def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
@@ -137,7 +139,7 @@ def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
         (i, j)
         for i, one in enumerate(a.generations)
         for j, other in enumerate(b.generations)
-        if one == other != EMPTY
+        if one == other != EMPTY_ULID
     ]
     # Nodes with a common history have its generations in the same order, so any symmetric measure of age works.
     return min(pairs, key=lambda pair: (sum(pair), -int(a.generations[pair[0]])), default=None)
@@ -145,11 +147,11 @@ def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
 
 def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
     """Compare two nodes without a common generation."""
-    if a.head == b.head == EMPTY:
+    if a.head == b.head == EMPTY_ULID:
         return Comparison(Verdict.SAME)
-    if a.head == EMPTY:
+    if a.head == EMPTY_ULID:
         return Comparison(Verdict.SYNC, "b", "a")
-    if b.head == EMPTY:
+    if b.head == EMPTY_ULID:
         return Comparison(Verdict.SYNC, "a", "b")
     return Comparison(Verdict.SPLIT_BRAIN)
 
@@ -179,7 +181,7 @@ class Generation:
 
 def rid_generations(rid: Rid) -> list[Generation]:
     """Return the generations that a RID names, the newest first."""
-    return [Generation(ulid) for ulid in rid.generations if ulid != EMPTY]
+    return [Generation(ulid) for ulid in rid.generations if ulid != EMPTY_ULID]
 
 
 def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
@@ -196,18 +198,18 @@ def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
     ulids = sorted({ulid for generations in known.values() for ulid in generations}, reverse=True)
     lines = [" ".join(nodes)] if any(nodes) else []
     for index, ulid in enumerate(ulids):
-        marks = [_mark(name, known[name], ulids, index) for name in nodes]
+        marks = [_column_cell(name, known[name], ulids, index) for name in nodes]
         time = ulid.datetime.strftime("%Y-%m-%d %H:%M:%S")
-        notes = [_note(name, known[name][ulid]) for name in nodes if ulid in known[name]]
+        notes = [_note_text(name, known[name][ulid]) for name in nodes if ulid in known[name]]
         lines.append(f"{' '.join(marks)}  {ulid}  {time}  {'; '.join(filter(None, notes))}".rstrip())
     return "\n".join(lines) if ulids else "no generation yet"
 
 
-def _note(name: str, generation: Generation) -> str:
+def _note_text(name: str, generation: Generation) -> str:
     return f"{name}: {generation.note}" if name and generation.note else generation.note
 
 
-def _mark(name: str, known: Mapping[ULID, Generation], ulids: Sequence[ULID], index: int) -> str:
+def _column_cell(name: str, known: Mapping[ULID, Generation], ulids: Sequence[ULID], index: int) -> str:
     if ulids[index] in known:
         mark = "*"
     elif any(u in known for u in ulids[:index]) and any(u in known for u in ulids[index:]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ulid import ULID
 
 from schemas.errors import RidStateError
-from udfs.rid.value import EMPTY, FileLock, Rid, later_than
+from udfs.rid.value import EMPTY_ULID, FileLock, Rid, ulid_after
 
 LOCK_STATES = (FileLock.ALLOW_READ, FileLock.LOCKED)
 """The states while a writer has the lock. Releases before 0.1 recorded `LOCKED` for every writer."""
@@ -24,7 +24,7 @@ class Node:
     Parameters
     ----------
     rid : Rid
-    next : ULID or None
+    next_head : ULID or None
         The mark: the ULID of the generation that begins with the next write. It is set when a node loses its
         connection to the others, or a copy is made. It becomes None when a write begins that generation, or when all
         nodes are connected again.
@@ -32,15 +32,15 @@ class Node:
     """
 
     rid: Rid = field(default_factory=Rid)
-    next: ULID | None = None
+    next_head: ULID | None = None
 
 
-def promote(node: Node, fresh: ULID, *, unconnected: bool) -> Node:
+def promote(node: Node, new_ulid: ULID, *, unconnected: bool) -> Node:
     """Make a node the primary; create base and head if it has no data yet.
 
     Parameters
     ----------
-    fresh : ULID
+    new_ulid : ULID
         Becomes base and head of a node without them; else the mark, if `unconnected`.
     unconnected : bool
         Whether some node is not connected; if so, the mark is set.
@@ -52,17 +52,17 @@ def promote(node: Node, fresh: ULID, *, unconnected: bool) -> Node:
 
     """
     rid = node.rid
-    if rid.incoming != EMPTY:
+    if rid.incoming != EMPTY_ULID:
         raise RidStateError(
             f"a sync of {rid.incoming} into this node has not ended",
             rid=rid,
             advice="end it by syncing again, or abandon it",
         )
-    begins = rid.head == EMPTY
+    begins = rid.head == EMPTY_ULID
     if begins:
-        rid = replace(rid, head=fresh, base=fresh if rid.base == EMPTY else rid.base)
+        rid = replace(rid, head=new_ulid, base=new_ulid if rid.base == EMPTY_ULID else rid.base)
     rid = replace(rid, primary=True, consistency=True, outdated=False)
-    return _with_mark(replace(node, rid=rid), fresh) if unconnected else replace(node, rid=rid)
+    return _with_mark(replace(node, rid=rid), new_ulid) if unconnected else replace(node, rid=rid)
 
 
 def demote(node: Node) -> Node:
@@ -70,41 +70,41 @@ def demote(node: Node) -> Node:
     return replace(node, rid=replace(node.rid, primary=False))
 
 
-def lose_connection(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
+def lose_connection(node: Node, new_ulid: ULID, *, was_primary: bool) -> Node:
     """Return the node after its connection to another node ended.
 
     Parameters
     ----------
-    fresh : ULID
+    new_ulid : ULID
         The new mark, if the node is a primary.
     was_primary : bool
         Whether the other node was the primary; if so, a secondary becomes outdated.
 
     """
     if node.rid.primary:
-        return _with_mark(node, fresh)
+        return _with_mark(node, new_ulid)
     if was_primary:
         return replace(node, rid=replace(node.rid, outdated=True))
     return node
 
 
-def mark_unconnected_copy(node: Node, fresh: ULID) -> Node:
+def mark_unconnected_copy(node: Node, new_ulid: ULID) -> Node:
     """Set the mark, unless one is set, because an unconnected copy of the data is made.
 
     Before the copy is made, call this function for the source and for each node that is connected to the source; after
     the copy, call it for the target. Otherwise two nodes could write different data under the same head.
     """
-    return node if node.next is not None else _with_mark(node, fresh)
+    return node if node.next_head is not None else _with_mark(node, new_ulid)
 
 
 def clear_mark(node: Node) -> Node:
     """Clear the mark and the flag `outdated`, because all nodes are connected and this one has all data."""
-    return replace(node, rid=replace(node.rid, outdated=False), next=None)
+    return replace(node, rid=replace(node.rid, outdated=False), next_head=None)
 
 
-def renew_mark(node: Node, fresh: ULID) -> Node:
-    """Replace the mark, if one is set, by `fresh`, a ULID of the current time."""
-    return node if node.next is None else _with_mark(node, fresh)
+def renew_mark(node: Node, new_ulid: ULID) -> Node:
+    """Replace the mark, if one is set, by `new_ulid`, a ULID of the current time."""
+    return node if node.next_head is None else _with_mark(node, new_ulid)
 
 
 def record_write(node: Node) -> Node:
@@ -125,9 +125,9 @@ def record_write(node: Node) -> Node:
 
 def begin_generation(node: Node) -> Node:
     """Return the node with the generation that the mark names as its head; without a mark, the node is unchanged."""
-    if node.next is None:
+    if node.next_head is None:
         return node
-    return Node(_with_new_head(node.rid, node.next))
+    return Node(_with_new_head(node.rid, node.next_head))
 
 
 def start_sync(target: Node, source: Node) -> Node:
@@ -142,7 +142,7 @@ def start_sync(target: Node, source: Node) -> Node:
 
     """
     given = source.rid
-    if given.head == EMPTY or given.incoming != EMPTY or not given.consistency:
+    if given.head == EMPTY_ULID or given.incoming != EMPTY_ULID or not given.consistency:
         raise RidStateError("the source has no complete data", rid=given, advice="sync from a complete node")
     if target.rid.primary:
         raise RidStateError("the target is a primary", rid=target.rid, advice="demote it first")
@@ -167,39 +167,41 @@ def complete_sync(target: Node) -> Node:
 
     """
     rid = target.rid
-    if rid.incoming == EMPTY:
+    if rid.incoming == EMPTY_ULID:
         raise RidStateError("no sync into this node was started", rid=rid, advice="start one")
     if rid.incoming != rid.head:
         rid = _with_new_head(rid, rid.incoming)
-    whole = replace(rid, incoming=EMPTY, consistency=True, outdated=False, crashed_primary=False)
+    whole = replace(rid, incoming=EMPTY_ULID, consistency=True, outdated=False, crashed_primary=False)
     return Node(whole)
 
 
 def drop_generations_after(node: Node, common: ULID) -> Node:
-    """Return a node without the generations after `common`, whose data were discarded; `EMPTY` leaves only the base.
+    """Return a node without the generations after `common`, because their data were discarded.
+
+    `EMPTY_ULID` as `common` leaves only the base.
 
     If they stayed in `old1` or `old2`, the RID would claim that the node's data contain them.
     """
     old = node.rid.generations
-    kept = old[old.index(common) :] if common != EMPTY else ()
-    head, old1, old2 = (*kept, EMPTY, EMPTY, EMPTY)[:3]
+    kept = old[old.index(common) :] if common != EMPTY_ULID else ()
+    head, old1, old2 = (*kept, EMPTY_ULID, EMPTY_ULID, EMPTY_ULID)[:3]
     return Node(replace(node.rid, head=head, old1=old1, old2=old2))
 
 
-def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
+def abandon_sync(node: Node, new_ulid: ULID, *, changed: bool) -> Node:
     """Return a node after its unfinished sync was abandoned.
 
     Parameters
     ----------
-    fresh : ULID
+    new_ulid : ULID
         The new generation, if `changed`.
     changed : bool
         Whether the sync has already changed the data of the node; if so, they become a new generation.
 
     """
-    rid = replace(node.rid, incoming=EMPTY, consistency=True)
+    rid = replace(node.rid, incoming=EMPTY_ULID, consistency=True)
     if changed:
-        rid = _with_new_head(rid, later_than(max(node.rid.head, node.rid.incoming), fresh))
+        rid = _with_new_head(rid, ulid_after(max(node.rid.head, node.rid.incoming), new_ulid))
     return replace(node, rid=rid)
 
 
@@ -223,13 +225,13 @@ def unlock(node: Node) -> Node:
 
 
 def settle_crash(node: Node) -> Node:
-    """Clear `crashed_primary` of the source of a sync, because another node now has the same data."""
+    """Clear the flag `crashed_primary` of the source of a sync, because another node now has the same data."""
     return replace(node, rid=replace(node.rid, crashed_primary=False))
 
 
-def _with_mark(node: Node, fresh: ULID) -> Node:
+def _with_mark(node: Node, new_ulid: ULID) -> Node:
     """Return the node with a new mark."""
-    return replace(node, next=later_than(node.rid.head, fresh))
+    return replace(node, next_head=ulid_after(node.rid.head, new_ulid))
 
 
 def _with_new_head(rid: Rid, head: ULID) -> Rid:

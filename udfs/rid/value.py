@@ -19,12 +19,12 @@ from ulid import ULID
 
 from schemas.errors import RidError
 
-EMPTY = ULID.from_int(0)
+EMPTY_ULID = ULID.from_int(0)
 """The ULID of a field that is not set yet."""
 
 TIMESTAMP_CHARACTERS = 10
 
-_FORM = "incoming:head:old1:old2:base:consistency:outdated:primary:crashed_primary:file_lock"
+_TEXT_FORM = "incoming:head:old1:old2:base:consistency:outdated:primary:crashed_primary:file_lock"
 
 
 class FileLock(IntEnum):
@@ -66,11 +66,11 @@ class Rid:
 
     """
 
-    incoming: ULID = EMPTY
-    head: ULID = EMPTY
-    old1: ULID = EMPTY
-    old2: ULID = EMPTY
-    base: ULID = EMPTY
+    incoming: ULID = EMPTY_ULID
+    head: ULID = EMPTY_ULID
+    old1: ULID = EMPTY_ULID
+    old2: ULID = EMPTY_ULID
+    base: ULID = EMPTY_ULID
     consistency: bool = False
     outdated: bool = False
     primary: bool = False
@@ -90,13 +90,13 @@ class Rid:
     def __str__(self) -> str:
         return self._text(None)
 
-    def _text(self, characters: int | None) -> str:
-        ulids = [str(getattr(self, name))[:characters] for name in ULIDS]
-        return ":".join([*ulids, *(str(int(getattr(self, name))) for name in FLAGS)])
+    def _text(self, ulid_characters: int | None) -> str:
+        ulids = [str(getattr(self, name))[:ulid_characters] for name in ULID_FIELDS]
+        return ":".join([*ulids, *(str(int(getattr(self, name))) for name in FLAG_FIELDS)])
 
 
-ULIDS = tuple(field.name for field in fields(Rid))[:5]
-FLAGS = tuple(field.name for field in fields(Rid))[5:]
+ULID_FIELDS = tuple(field.name for field in fields(Rid))[:5]
+FLAG_FIELDS = tuple(field.name for field in fields(Rid))[5:]
 
 
 def parse_rid(text: str) -> Rid:
@@ -109,16 +109,20 @@ def parse_rid(text: str) -> Rid:
 
     """
     parts = text.split(":")
-    if len(parts) != len(ULIDS) + len(FLAGS):
-        raise RidError(f"a RID has 10 parts, this has {len(parts)}", rid=text, advice=f"give all of {_FORM}")
+    if len(parts) != len(ULID_FIELDS) + len(FLAG_FIELDS):
+        raise RidError(
+            f"a RID has 10 parts, this has {len(parts)}", rid=text, advice=f"give all of {_TEXT_FORM}"
+        )
     named: dict[str, Any] = {
-        name: _ulid(name, part, text) for name, part in zip(ULIDS, parts[:5], strict=True)
+        name: _parse_ulid(name, part, text) for name, part in zip(ULID_FIELDS, parts[:5], strict=True)
     }
-    named |= {name: _flag(name, part, text) for name, part in zip(FLAGS[:-1], parts[5:-1], strict=True)}
-    return Rid(**named, file_lock=_file_lock(parts[-1], text))
+    named |= {
+        name: _parse_flag(name, part, text) for name, part in zip(FLAG_FIELDS[:-1], parts[5:-1], strict=True)
+    }
+    return Rid(**named, file_lock=_parse_file_lock(parts[-1], text))
 
 
-def _ulid(name: str, text: str, rid: str) -> ULID:
+def _parse_ulid(name: str, text: str, rid: str) -> ULID:
     try:
         value = ULID.from_str(text)
         if str(value) == text:
@@ -132,13 +136,13 @@ def _ulid(name: str, text: str, rid: str) -> ULID:
     raise RidError(f"{text!r} is not a ULID", part=name, rid=rid, advice=advice)
 
 
-def _flag(name: str, text: str, rid: str) -> bool:
+def _parse_flag(name: str, text: str, rid: str) -> bool:
     if text not in ("0", "1"):
         raise RidError(f"{text!r} is not a flag", part=name, rid=rid, advice="a flag is 0 or 1")
     return text == "1"
 
 
-def _file_lock(text: str, rid: str) -> FileLock:
+def _parse_file_lock(text: str, rid: str) -> FileLock:
     if text not in ("0", "1", "2", "3"):
         raise RidError(
             f"{text!r} is not a state of a lock", part="file_lock", rid=rid, advice="it is 0, 1, 2 or 3"
@@ -146,18 +150,18 @@ def _file_lock(text: str, rid: str) -> FileLock:
     return FileLock(int(text))
 
 
-def later_than(previous: ULID, fresh: ULID) -> ULID:
-    """Return `fresh` or, if the clock went back, the ULID after `previous`: the ULIDs of a node ascend."""
-    return fresh if fresh > previous else ULID.from_int(int(previous) + 1)
+def ulid_after(previous: ULID, new_ulid: ULID) -> ULID:
+    """Return `new_ulid` or, if the clock went back, the ULID after `previous`: the ULIDs of a node ascend."""
+    return new_ulid if new_ulid > previous else ULID.from_int(int(previous) + 1)
 
 
-def describe(rid: Rid) -> str:
+def describe_flags(rid: Rid) -> str:
     """Return a RID's flags in words."""
     if rid == Rid():
         return "no RID yet; the first job that writes it makes it a primary"
     words = ["primary" if rid.primary else "secondary", "consistent" if rid.consistency else "not consistent"]
     words += ["outdated"] * rid.outdated + ["crashed as a primary"] * rid.crashed_primary
-    words += [f"a sync of {rid.incoming} has not ended"] * (rid.incoming != EMPTY)
+    words += [f"a sync of {rid.incoming} has not ended"] * (rid.incoming != EMPTY_ULID)
     locks = {
         FileLock.UNKNOWN: "its lock was never taken",
         FileLock.UNLOCKED: "unlocked",

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
 from schemas.layout import VARIANT_ARROW
-from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES
+from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES_ADVICE
 from udfs.kernels.keyed_hash import hash_seeds
-from udfs.kernels.memory import OVERWRITE
+from udfs.kernels.memory import OVERWRITE_BYTES
 from udfs.tuples.kernels import columns as words
-from udfs.tuples.kernels.variant import FRAMES_WORDS, GROWTH
+from udfs.tuples.kernels.variant import FRAME_STACK_WORDS, VARIANT_GROWTH
 from udfs.tuples.kernels.variant_keys import (
     DICTIONARY_WORDS,
     ENTRIES,
@@ -31,10 +31,10 @@ from udfs.tuples.kernels.variant_keys import (
     SLOTS,
     TEXTS,
 )
-from udfs.tuples.kernels.variant_shape import SHAPE_WORDS, SLACK
-from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
+from udfs.tuples.kernels.variant_shape import SHAPE_WORDS, SLACK_BYTES
+from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT_BYTES
 
-_ALIGN = 64
+_ALIGNMENT_BYTES = 64
 _HUGE_ROW_BYTES = 64 << 20
 """A row that needs more bytes than this gets exactly that room, not twice as much."""
 
@@ -43,15 +43,15 @@ _MAPPED_BYTES = 32 << 20
 
 _TEXT_WIDTHS = {
     ColumnStorage.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
-    ColumnStorage.UUID: UUID_TEXT,
+    ColumnStorage.UUID: UUID_TEXT_BYTES,
     ColumnStorage.INTERVAL: INTERVAL_TEXT_MAX,
 }
 """Greatest number of bytes of one row's text; a string or varbinary is never longer than its tuple."""
 
-_SIXTEEN_BYTES = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
+_SIXTEEN_BYTE_STORAGES = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
 """Columns with values of 16 bytes; those of other numbers have 8."""
 
-_COPIED_BYTES = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
+_COPIED_STORAGES = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
 """Columns whose values are copies of bytes of the tuple."""
 
 
@@ -71,7 +71,7 @@ def _zeroed_words(count: int) -> NDArray[np.int64]:
 
 
 def _aligned(size: int) -> int:
-    return (size + _ALIGN - 1) // _ALIGN * _ALIGN
+    return (size + _ALIGNMENT_BYTES - 1) // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
 
 
 @dataclass
@@ -84,78 +84,78 @@ class Columns:
         How each column is stored.
     rows : int
         Number of rows of the batch.
-    largest : int
-        Size of the largest tuple in bytes.
-    table : int64 array, (columns, WORDS)
+    largest_tuple_bytes : int
+        Size of the largest_tuple_bytes tuple in bytes.
+    column_words : int64 array, (columns, COLUMN_WORDS)
         The words that describe each column (`udfs.tuples.kernels.columns`).
     statuses : uint8 array, (columns, rows)
         The status of each field (`udfs.tuples.kernels.columns`).
-    block : uint8 array
+    fixed_block : uint8 array
         Values, offsets, validity.
     contents : dict
         Content buffers, by column and by whether they contain a variant's metadata.
-    scratch : list of int64 array
+    working_memory : list of int64 array
         Working memory of the variant encoder.
 
     """
 
     storages: tuple[ColumnStorage, ...]
     rows: int
-    largest: int
-    table: NDArray[np.int64]
+    largest_tuple_bytes: int
+    column_words: NDArray[np.int64]
     statuses: NDArray[np.uint8]
-    block: NDArray[np.uint8]
+    fixed_block: NDArray[np.uint8]
     contents: dict[tuple[int, bool], NDArray[np.uint8]] = field(default_factory=dict)
-    scratch: list[NDArray[np.int64]] = field(default_factory=list)
+    working_memory: list[NDArray[np.int64]] = field(default_factory=list)
 
     @property
-    def _bits(self) -> int:
+    def _validity_bytes(self) -> int:
         return (self.rows + 7) // 8
 
     def _enlarge(self, column: int, size: int, is_metadata: bool = False) -> None:
         """Enlarge a column's content buffer to `size` bytes; its content stays."""
-        line = self.table[column]
+        column_words = self.column_words[column]
         start, end, limit = (
             (words.META_START, words.META_END, words.META_LIMIT)
             if is_metadata
             else (words.START, words.END, words.LIMIT)
         )
-        used = int(line[end] - line[start])
-        grown = _allocate(size + OVERWRITE)
+        used = int(column_words[end] - column_words[start])
+        grown = _allocate(size + OVERWRITE_BYTES)
         if used:
             grown[:used] = self.contents[column, is_metadata][:used]
         self.contents[column, is_metadata] = grown
-        line[start] = grown.ctypes.data
-        line[end], line[limit] = line[start] + used, line[start] + size
+        column_words[start] = grown.ctypes.data
+        column_words[end], column_words[limit] = column_words[start] + used, column_words[start] + size
 
-    def _dictionary(self) -> int:
+    def _dictionary_address(self) -> int:
         """Return the address of the working memory of the variant encoder, shared by all columns."""
-        if not self.scratch:
-            slots = 1 << max(self.largest, 4).bit_length()
+        if not self.working_memory:
+            slots = 1 << max(self.largest_tuple_bytes, 4).bit_length()
             dictionary = np.zeros(DICTIONARY_WORDS, np.int64)
             parts = {
-                KEYS: 2 * self.largest + 2,
+                KEYS: 2 * self.largest_tuple_bytes + 2,
                 SLOTS: slots,
-                TEXTS: self.largest + 8,
-                FRAMES: FRAMES_WORDS,
-                ENTRIES: 2 * self.largest + 2,
+                TEXTS: self.largest_tuple_bytes + 8,
+                FRAMES: FRAME_STACK_WORDS,
+                ENTRIES: 2 * self.largest_tuple_bytes + 2,
             }
             dictionary[SLOT_MASK] = slots - 1
             dictionary[HASH_SEEDS] = hash_seeds().ctypes.data
-            self.scratch.append(dictionary)
+            self.working_memory.append(dictionary)
             for word, size in parts.items():
-                self.scratch.append(_zeroed_words(size))
-                dictionary[word] = self.scratch[-1].ctypes.data
-        return self.scratch[0].ctypes.data
+                self.working_memory.append(_zeroed_words(size))
+                dictionary[word] = self.working_memory[-1].ctypes.data
+        return self.working_memory[0].ctypes.data
 
     def grow(self, row: int) -> None:
         """Enlarge each text or variant column that is too small to continue at a row.
 
         A huge row enlarges only the columns that need it, one after another.
         """
-        wants = self.table[:, words.WANTED].copy()
-        self.table[:, words.WANTED] = 0
-        usual = min(GROWTH * self.largest + 32 + SLACK, _HUGE_ROW_BYTES)
+        wants = self.column_words[:, words.WANTED].copy()
+        self.column_words[:, words.WANTED] = 0
+        usual = min(VARIANT_GROWTH * self.largest_tuple_bytes + 32 + SLACK_BYTES, _HUGE_ROW_BYTES)
         is_huge = int(wants.max(initial=0)) > _HUGE_ROW_BYTES
         for column, storage in enumerate(self.storages):
             if storage is not ColumnStorage.VARIANT:
@@ -163,94 +163,101 @@ class Columns:
                 continue
             if is_huge and not wants[column]:
                 continue
-            line, wanted = self.table[column], max(usual, int(wants[column]))
-            line[words.DICTIONARY] = self._dictionary()
-            if not line[words.SHAPE]:
-                self.scratch.append(np.zeros(SHAPE_WORDS, np.int64))
-                line[words.SHAPE] = self.scratch[-1].ctypes.data
+            column_words, wanted = self.column_words[column], max(usual, int(wants[column]))
+            column_words[words.DICTIONARY] = self._dictionary_address()
+            if not column_words[words.SHAPE]:
+                self.working_memory.append(np.zeros(SHAPE_WORDS, np.int64))
+                column_words[words.SHAPE] = self.working_memory[-1].ctypes.data
             for is_metadata, start, end, limit in (
                 (False, words.START, words.END, words.LIMIT),
                 (True, words.META_START, words.META_END, words.META_LIMIT),
             ):
-                used = int(line[end] - line[start])
-                if line[end] + wanted > line[limit]:
+                used = int(column_words[end] - column_words[start])
+                if column_words[end] + wanted > column_words[limit]:
                     self._enlarge(column, self._grown_size(used, wanted, row), is_metadata)
 
-    def _grown_size(self, used: int, wanted: int, row: int) -> int:
+    def _grown_size(self, used: int, needed: int, row: int) -> int:
         """Return a new size for the content of a variant, estimated for all rows from the rows before `row`.
 
         If a row is huge, the size is at least what this row needs.
         """
         expected = used * self.rows // row * 5 // 4 if row else 0
-        if wanted > _HUGE_ROW_BYTES:
-            return max(used + wanted, expected)
-        return max(2 * used, expected) + 2 * wanted
+        if needed > _HUGE_ROW_BYTES:
+            return max(used + needed, expected)
+        return max(2 * used, expected) + 2 * needed
 
     def _grow_text(self, column: int, storage: ColumnStorage) -> None:
         """Enlarge a text column that has no room for one more row."""
-        line = self.table[column]
-        need = self.largest if storage in _COPIED_BYTES else _TEXT_WIDTHS.get(storage, 0)
-        if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
-            self._enlarge(column, 2 * int(line[words.END] - line[words.START]) + need)
+        column_words = self.column_words[column]
+        need = self.largest_tuple_bytes if storage in _COPIED_STORAGES else _TEXT_WIDTHS.get(storage, 0)
+        if (
+            column_words[words.KIND] == words.IS_TEXT
+            and column_words[words.END] + need > column_words[words.LIMIT]
+        ):
+            self._enlarge(column, 2 * int(column_words[words.END] - column_words[words.START]) + need)
 
     def doubles(self, column: int) -> NDArray[np.float64]:
         """Return the values of a column of doubles; the caller may change them in place."""
-        position = int(self.table[column, words.START]) - self.block.ctypes.data
-        return self.block[position : position + 8 * self.rows].view(np.float64)
+        position = int(self.column_words[column, words.START]) - self.fixed_block.ctypes.data
+        return self.fixed_block[position : position + 8 * self.rows].view(np.float64)
 
     def set_null(self, column: int, rows: NDArray[np.int64]) -> None:
         """Make rows of a column null."""
-        line, size = self.table[column], self._bits
-        position = int(line[words.VALID]) - self.block.ctypes.data
-        bits = np.unpackbits(self.block[position : position + size], bitorder="little")
+        column_words, size = self.column_words[column], self._validity_bytes
+        position = int(column_words[words.VALID]) - self.fixed_block.ctypes.data
+        bits = np.unpackbits(self.fixed_block[position : position + size], bitorder="little")
         bits[rows] = 0
-        self.block[position : position + size] = np.packbits(bits, bitorder="little")
-        line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
+        self.fixed_block[position : position + size] = np.packbits(bits, bitorder="little")
+        column_words[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
     def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
         """Return the filled columns as Arrow arrays of these types."""
-        block = pa.py_buffer(self.block)
+        block = pa.py_buffer(self.fixed_block)
         return [
-            self._variant(column, block)
+            self._variant_array(column, block)
             if storage is ColumnStorage.VARIANT
-            else self._array(column, kind, block)
+            else self._plain_array(column, kind, block)
             for column, (storage, kind) in enumerate(zip(self.storages, kinds, strict=True))
         ]
 
-    def _array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
-        line = self.table[column].tolist()
-        nulls, base = line[words.NULLS], self.block.ctypes.data
-        buffers = [block.slice(line[words.VALID] - base, self._bits) if nulls else None]
-        if line[words.KIND] == words.IS_TEXT:
-            offsets = block.slice(line[words.OFFSETS] - base, 4 * self.rows + 4)
-            buffers += [offsets, self._content(column, line, False)]
+    def _plain_array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
+        column_words = self.column_words[column].tolist()
+        nulls, base = column_words[words.NULLS], self.fixed_block.ctypes.data
+        buffers = [block.slice(column_words[words.VALID] - base, self._validity_bytes) if nulls else None]
+        if column_words[words.KIND] == words.IS_TEXT:
+            offsets = block.slice(column_words[words.OFFSETS] - base, 4 * self.rows + 4)
+            buffers += [offsets, self._content_buffer(column, column_words, False)]
         else:
-            size = self._bits if line[words.KIND] == words.IS_BITS else 8 * line[words.KIND] * self.rows
-            buffers.append(block.slice(line[words.START] - base, size))
+            size = (
+                self._validity_bytes
+                if column_words[words.KIND] == words.IS_BITS
+                else 8 * column_words[words.KIND] * self.rows
+            )
+            buffers.append(block.slice(column_words[words.START] - base, size))
         return pa.Array.from_buffers(kind, self.rows, buffers, nulls)
 
-    def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
+    def _content_buffer(self, column: int, column_words: list[int], is_metadata: bool) -> pa.Buffer:
         start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
-        size = line[end] - line[start]
+        size = column_words[end] - column_words[start]
         if size > OFFSET_MAX:
-            raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES)
+            raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES_ADVICE)
         return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
 
-    def _variant(self, column: int, block: pa.Buffer) -> pa.Array:
-        line, base = self.table[column].tolist(), self.block.ctypes.data
-        nulls = line[words.NULLS]
+    def _variant_array(self, column: int, block: pa.Buffer) -> pa.Array:
+        column_words, base = self.column_words[column].tolist(), self.fixed_block.ctypes.data
+        nulls = column_words[words.NULLS]
         parts = []
         for is_metadata, part in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
-            first = line[part] - base
-            offsets = self.block[first : first + 4 * self.rows + 4].view(np.int32)
-            content = self._content(column, line, is_metadata)
-            offsets[line[words.FILLED] + 1 :] = content.size
+            first = column_words[part] - base
+            offsets = self.fixed_block[first : first + 4 * self.rows + 4].view(np.int32)
+            content = self._content_buffer(column, column_words, is_metadata)
+            offsets[column_words[words.FILLED] + 1 :] = content.size
             parts.append(
                 pa.Array.from_buffers(
                     pa.binary(), self.rows, [None, block.slice(first, 4 * self.rows + 4), content], 0
                 )
             )
-        validity = block.slice(line[words.VALID] - base, self._bits) if nulls else None
+        validity = block.slice(column_words[words.VALID] - base, self._validity_bytes) if nulls else None
         return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
 
 
@@ -271,45 +278,45 @@ def empty_columns(
     """
     rows, total = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
     bits, offset_bytes = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
-    sizes = [_fixed_size(storage, rows, bits, offset_bytes) for storage in storages]
+    sizes = [_block_bytes(storage, rows, bits, offset_bytes) for storage in storages]
     validity = len(storages) * bits
     block = _allocate(validity + sum(sizes))
     block[:validity] = 0xFF
-    table = np.zeros((len(storages), words.WORDS), np.int64)
+    table = np.zeros((len(storages), words.COLUMN_WORDS), np.int64)
     statuses = np.zeros((len(storages), rows), np.uint8)
-    largest = int(np.diff(offsets).max(initial=0))
-    made = Columns(storages, rows, largest, table, statuses, block)
+    largest_tuple_bytes = int(np.diff(offsets).max(initial=0))
+    made = Columns(storages, rows, largest_tuple_bytes, table, statuses, block)
     position = validity
     for column, (storage, size) in enumerate(zip(storages, sizes, strict=True)):
-        line = table[column]
+        column_words = table[column]
         address = block.ctypes.data + position
-        line[words.DATA], line[words.SCALE] = data.ctypes.data, scale
-        line[words.VALID] = block.ctypes.data + column * bits
-        line[words.STATUSES] = statuses.ctypes.data + column * rows
+        column_words[words.DATA], column_words[words.SCALE] = data.ctypes.data, scale
+        column_words[words.VALID] = block.ctypes.data + column * bits
+        column_words[words.STATUSES] = statuses.ctypes.data + column * rows
         if storage is ColumnStorage.VARIANT:
-            line[words.KIND], line[words.NULLS] = words.IS_VARIANT, rows
-            line[words.OFFSETS], line[words.META_OFFSETS] = address, address + offset_bytes
+            column_words[words.KIND], column_words[words.NULLS] = words.IS_VARIANT, rows
+            column_words[words.OFFSETS], column_words[words.META_OFFSETS] = address, address + offset_bytes
             block[column * bits : (column + 1) * bits] = 0
             block[position : position + 4] = block[position + offset_bytes : position + offset_bytes + 4] = 0
-        elif storage in _TEXT_WIDTHS or storage in _COPIED_BYTES:
-            line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
+        elif storage in _TEXT_WIDTHS or storage in _COPIED_STORAGES:
+            column_words[words.KIND], column_words[words.OFFSETS] = words.IS_TEXT, address
             block[position : position + 4] = 0
-            made._enlarge(column, total if storage in _COPIED_BYTES else _TEXT_WIDTHS[storage] * rows)
+            made._enlarge(column, total if storage in _COPIED_STORAGES else _TEXT_WIDTHS[storage] * rows)
         else:
-            line[words.KIND] = 2 if storage in _SIXTEEN_BYTES else 1
-            line[words.START] = address
+            column_words[words.KIND] = 2 if storage in _SIXTEEN_BYTE_STORAGES else 1
+            column_words[words.START] = address
         if storage is ColumnStorage.BOOLEAN:
-            line[words.KIND] = words.IS_BITS
+            column_words[words.KIND] = words.IS_BITS
             block[position : position + size] = 0
         position += size
     return made
 
 
-def _fixed_size(storage: ColumnStorage, rows: int, bits: int, offset_bytes: int) -> int:
+def _block_bytes(storage: ColumnStorage, rows: int, bitmap_bytes: int, offset_bytes: int) -> int:
     if storage is ColumnStorage.VARIANT:
         return 2 * offset_bytes
     if storage is ColumnStorage.BOOLEAN:
-        return bits
-    if storage in _COPIED_BYTES or storage in _TEXT_WIDTHS:
+        return bitmap_bytes
+    if storage in _COPIED_STORAGES or storage in _TEXT_WIDTHS:
         return offset_bytes
-    return _aligned((16 if storage in _SIXTEEN_BYTES else 8) * rows)
+    return _aligned((16 if storage in _SIXTEEN_BYTE_STORAGES else 8) * rows)

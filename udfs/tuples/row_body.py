@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from schemas.compiled import entry
 from schemas.iproto import BodyKey
-from udfs.buffers import flatten, variable_array
+from udfs.buffers import binary_array, flatten
 from udfs.kernels.memory import address
-from udfs.kernels.values import BAD, MAP, OVERREAD, UNSIGNED, head, skip
+from udfs.kernels.values import BAD, MAP, OVERREAD_BYTES, UNSIGNED, head, skip
 
 FOUND, DAMAGED = 0, 1
 """Codes of bodies."""
@@ -68,15 +68,17 @@ def find_body_values(
             pos = after
 
 
-RANGE = pa.struct([("begin", pa.binary()), ("end", pa.binary()), ("error", pa.string())])
+RANGE_ARROW = pa.struct([("begin", pa.binary()), ("end", pa.binary()), ("error", pa.string())])
 """The result of `delete_ranges`."""
 
-_PRIMARY = b"\x00"
+_PRIMARY_INDEX_ID = b"\x00"
 """The id of the primary index, in MessagePack."""
 
 
 def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa.Array]:
-    """Return an array of MessagePack values for each key, null where a body lacks it, and whether each body is damaged.
+    """Return an array of values for each key, and for each body whether it is damaged.
+
+    The values are MessagePack, null where a body lacks the key.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], 
         Keys of the body map (`schemas.iproto.BodyKey`).
 
     """
-    flat, rows = flatten(bodies, OVERREAD), len(bodies)
+    flat, rows = flatten(bodies, OVERREAD_BYTES), len(bodies)
     begins, ends = np.empty((len(keys), rows), np.int64), np.empty((len(keys), rows), np.int64)
     codes = np.empty(rows, np.int8)
     find_body_values(flat.data, flat.offsets, flat.nulls, np.array(keys, np.int64), begins, ends, codes)
@@ -95,7 +97,7 @@ def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], 
         sizes = np.where(own_begins >= 0, own_ends - own_begins, 0)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         positions = np.repeat(own_begins - offsets[:-1], sizes) + np.arange(offsets[-1])
-        found.append(variable_array(pa.binary(), offsets, flat.data[positions], own_begins >= 0))
+        found.append(binary_array(pa.binary(), offsets, flat.data[positions], own_begins >= 0))
     return found, pa.array(codes == DAMAGED)
 
 
@@ -111,13 +113,13 @@ def delete_ranges(bodies: pa.Array) -> pa.StructArray:
     Returns
     -------
     pyarrow.StructArray
-        `RANGE`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be read, or null.
+        `RANGE_ARROW`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be read, or null.
 
     """
     (begin, end, index), damaged = body_values(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])
     lacks = pc.or_(pc.is_null(begin), pc.is_null(end))
-    secondary = pc.fill_null(pc.not_equal(index, pa.scalar(_PRIMARY, pa.binary())), False)
+    secondary = pc.fill_null(pc.not_equal(index, pa.scalar(_PRIMARY_INDEX_ID, pa.binary())), False)
     error = pc.if_else(damaged, pa.scalar("its body is not a map"), pa.scalar(None, pa.string()))
     error = pc.if_else(pc.and_(pc.is_null(error), lacks), "it has no begin key or no end key", error)
     error = pc.if_else(pc.and_(pc.is_null(error), secondary), "it is of a secondary index", error)
-    return pa.StructArray.from_arrays([begin, end, error], fields=list(RANGE))
+    return pa.StructArray.from_arrays([begin, end, error], fields=list(RANGE_ARROW))

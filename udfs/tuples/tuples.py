@@ -22,9 +22,9 @@ from pyspark.sql import Column
 from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_format
-from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, indexes, texts_of_rows
-from udfs.kernels.memory import OVERWRITE
-from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD
+from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, index_per_row, texts_of_rows
+from udfs.kernels.memory import OVERWRITE_BYTES
+from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD_BYTES
 from udfs.tuples.columns import Columns, empty_columns
 from udfs.tuples.kernels.columns import (
     COLUMN_BYTES,
@@ -43,21 +43,21 @@ from udfs.tuples.kernels.walk import (
     BAD_ROWS,
     COUNTERS,
     INEXACT_ROWS,
-    NO_LAYOUT,
+    NO_FORMAT,
     NOT_ARRAY,
-    TRAILING,
+    TRAILING_BYTES,
     UNDECIDED_ROWS,
     walk,
 )
-from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, decimal_texts
+from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, write_decimal_texts
 
 Statuses = NDArray[np.uint8]
 """The statuses of fields (`udfs.tuples.kernels.columns`), (columns, rows)."""
 
 
-def accepted(field_type: str, is_nullable: bool) -> int:
+def accepted_class_bits(field_type: str, is_nullable: bool) -> int:
     """Return the value classes that a field accepts, as bits; a nullable field also accepts nil and may be absent."""
-    bits = sum(1 << kind for kind in FIELD_TYPES[type_family(field_type)].values)
+    bits = sum(1 << kind for kind in FIELD_TYPES[type_family(field_type)].accepted_classes)
     return bits | (1 << NIL | 1 << ABSENT if is_nullable else 0)
 
 
@@ -70,7 +70,7 @@ class DecodingPlan:
     layout : TableLayout
     storages : tuple of ColumnStorage
         How each column is stored.
-    starts, fields : int32 and int64 arrays
+    field_starts, field_words : int32 and int64 arrays
         Arguments of the walk.
     arrow_fields : tuple of pyarrow.Field
         The result of `layout.arrow_fields()`.
@@ -79,15 +79,15 @@ class DecodingPlan:
 
     layout: TableLayout
     storages: tuple[ColumnStorage, ...]
-    starts: NDArray[np.int32]
-    fields: NDArray[np.int64]
+    field_starts: NDArray[np.int32]
+    field_words: NDArray[np.int64]
     arrow_fields: tuple[pa.Field, ...]
 
 
 def decoding_plan(layout: TableLayout) -> DecodingPlan:
     """Return the plan for the tuples of a table.
 
-    It raises like `schemas.layout.union_fields` and `schemas.layout.column_storage`.
+    The errors are those of `schemas.layout.check_format` and `schemas.layout.column_storage`.
     """
     for form in layout.formats:
         check_format(layout.space, (field.name for field in form))
@@ -101,7 +101,7 @@ def decoding_plan(layout: TableLayout) -> DecodingPlan:
             words.append(
                 column * COLUMN_BYTES << COLUMN_SHIFT
                 | storages[column] << STORAGE_SHIFT
-                | accepted(field.type, field.is_nullable)
+                | accepted_class_bits(field.type, field.is_nullable)
             )
         starts.append(len(words))
         lacking = sorted(set(columns) - {field.name for field in form})
@@ -110,13 +110,15 @@ def decoding_plan(layout: TableLayout) -> DecodingPlan:
     return DecodingPlan(
         layout=layout,
         storages=storages,
-        starts=np.array(starts, np.int32),
-        fields=np.array(words, np.int64),
+        field_starts=np.array(starts, np.int32),
+        field_words=np.array(words, np.int64),
         arrow_fields=tuple(layout.arrow_fields()),
     )
 
 
-def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int = 0) -> pa.StructArray:
+def decode_tuples(
+    tuples: pa.Array, layout: TableLayout, format_indexes: pa.Array | int = 0
+) -> pa.StructArray:
     """Return the typed columns of tuples.
 
     Parameters
@@ -125,7 +127,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
         MessagePack tuples; a null gives nulls, also in `_error`. May be a slice.
     layout : TableLayout
         The columns and the formats.
-    which : pyarrow.Int32Array or int
+    format_indexes : pyarrow.Int32Array or int
         Index in `layout.formats` of each tuple's format.
 
     Returns
@@ -134,7 +136,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
         Of `layout.decoded_schema()`; the struct itself is never null.
 
     """
-    return decode(tuples, decoding_plan(layout), which)
+    return decode(tuples, decoding_plan(layout), format_indexes)
 
 
 def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
@@ -144,16 +146,16 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
     """
     plan = decoding_plan(layout)
 
-    def decode_batch(tuples: pa.Array, which: pa.Array) -> pa.Array:
-        return decode(tuples, plan, which)
+    def decode_batch(tuples: pa.Array, format_indexes: pa.Array) -> pa.Array:
+        return decode(tuples, plan, format_indexes)
 
     return arrow_column_function(decode_batch, layout.decoded_schema())
 
 
-def decode(tuples: pa.Array, plan: DecodingPlan, which: pa.Array | int = 0) -> pa.StructArray:
+def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int = 0) -> pa.StructArray:
     """Decode tuples like `decode_tuples`, for callers that keep the plan of `decoding_plan`."""
-    flat = flatten(tuples, OVERREAD)
-    rows, formats = len(tuples), indexes(which, len(tuples))
+    flat = flatten(tuples, OVERREAD_BYTES)
+    rows, formats = len(tuples), index_per_row(format_indexes, len(tuples))
     columns, errors, counters = _walk_batch(flat, formats, plan)
     statuses = columns.statuses
     if counters[UNDECIDED_ROWS]:
@@ -161,12 +163,12 @@ def decode(tuples: pa.Array, plan: DecodingPlan, which: pa.Array | int = 0) -> p
         counters[:] = rows
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
-        arrays.append(_inexact(plan, statuses, errors[0] == 0))
+        arrays.append(_inexact_names(plan, statuses, errors[0] == 0))
     else:
         arrays.append(pa.nulls(rows, pa.string()))
     if counters[BAD_ROWS]:
         faults = np.where((statuses > INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
-        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
+        arrays += [_misfit_names(plan, faults), _error_texts(plan, formats, errors, faults)]
     else:
         arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
     return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
@@ -187,8 +189,8 @@ def _walk_batch(
     row, before, repeats = 0, -1, 0
     while row < rows:
         row = walk(
-            *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
-            *(columns.table, errors, counters, row),
+            *(flat.data, flat.offsets, flat.nulls, formats, plan.field_starts, plan.field_words),
+            *(columns.column_words, errors, counters, row),
         )
         repeats = repeats + 1 if row == before else 0
         if repeats > len(columns.storages):
@@ -209,9 +211,9 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
     undecided = (statuses == UNDECIDED) & walked
     for column in np.flatnonzero(undecided.any(axis=1)):
         rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
-        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8)
+        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE_BYTES, np.uint8)
         ends = np.zeros(len(rows) + 1, np.int32)
-        decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
+        write_decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
         for row, first, last in zip(rows, ends, ends[1:], strict=False):
             exact = decimal.Decimal(content[first:last].tobytes().decode())
             doubles[row] = float(exact)
@@ -223,13 +225,13 @@ def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.b
         columns.set_null(int(column), rows[statuses[column, rows] == OUT_OF_RANGE])
 
 
-def _errors(
-    plan: DecodingPlan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
+def _error_texts(
+    plan: DecodingPlan, format_indexes: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
 ) -> pa.Array:
     """Return `_error`: why the tuple cannot be split into fields, or why each column in `faults` does not fit."""
     bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
-    numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
+    numbers = np.stack([*errors[:, rows], format_indexes[rows]], axis=1).astype(np.int32)
     keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T])
 
     def text(key: bytes) -> str:
@@ -242,12 +244,12 @@ def _errors(
     return texts_of_rows(keys, rows, len(bad), text)
 
 
-def _misfits(plan: DecodingPlan, faults: Statuses) -> pa.Array:
+def _misfit_names(plan: DecodingPlan, faults: Statuses) -> pa.Array:
     """Return `_misfits`: the names of the columns that do not fit, in order; null if all fit."""
     misfit = faults.T != 0
     counts = misfit.sum(axis=1)
     offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
-    names = pa.array([*plan.layout.names, EXTRA_COLUMN], pa.string())
+    names = pa.array([*plan.layout.column_names, EXTRA_COLUMN], pa.string())
     return pa.ListArray.from_arrays(
         pa.array(offsets),
         names.take(pa.array(np.nonzero(misfit)[1])),
@@ -256,7 +258,7 @@ def _misfits(plan: DecodingPlan, faults: Statuses) -> pa.Array:
     )
 
 
-def _inexact(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) -> pa.Array:
+def _inexact_names(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) -> pa.Array:
     """Return the column `_inexact`: for each row, the columns whose value is less exact than the tuple's field.
 
     `walked` says which tuples could be split into fields.
@@ -264,7 +266,7 @@ def _inexact(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) 
     loses = (statuses == INEXACT) & walked
     rows = np.flatnonzero(loses.any(axis=0))
     keys = np.packbits(loses[:, rows], axis=0).T
-    names = (*plan.layout.names, EXTRA_COLUMN)
+    names = (*plan.layout.column_names, EXTRA_COLUMN)
 
     def text(key: bytes) -> str:
         flags = np.unpackbits(np.frombuffer(key, np.uint8))
@@ -275,11 +277,11 @@ def _inexact(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bool_]) 
 
 def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
     """Return why a tuple cannot be split into fields; fields are counted from 1, as in Tarantool's messages."""
-    if code == NO_LAYOUT:
+    if code == NO_FORMAT:
         return f"there is no format with index {format_index}"
     if code == NOT_ARRAY:
         return f"the tuple is not an array: {CLASS_NAMES[kind]} found"
-    if code == TRAILING:
+    if code == TRAILING_BYTES:
         return "bytes follow the end of the tuple"
     return f"the tuple is not MessagePack at field {position + 1}"
 

@@ -17,19 +17,19 @@ from schemas.states import VersionState
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold import Fold, RowChange
 
-KEY = ("replicaset_id", "_key")
+KEY_COLUMNS = ("replicaset_id", "_key")
 """Columns that identify a key of one replicaset."""
 
-POSITION = ("segment", "position", "row")
+POSITION_COLUMNS = ("segment", "position", "row")
 """Columns with the position of a row in its replicaset's log."""
 
-ROW = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
+ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
 """Columns of a row of the log, in the order of `udfs.versions.fold.RowChange`."""
 
-COLUMNS = (*KEY, *POSITION, "epoch", *ROW)
+INPUT_COLUMNS = (*KEY_COLUMNS, *POSITION_COLUMNS, "epoch", *ROW_COLUMNS)
 """Columns of the input."""
 
-VERSIONS = pa.schema(
+VERSIONS_ARROW = pa.schema(
     [
         ("replicaset_id", pa.int32()),
         ("_key", pa.binary()),
@@ -89,7 +89,8 @@ def key_versions(
     Parameters
     ----------
     batches : iterable of RecordBatch
-        `COLUMNS`; rows sorted by `KEY` (never null), then by `POSITION`. A key's rows may span several batches.
+        `INPUT_COLUMNS`; rows sorted by `KEY_COLUMNS` (never null), then by `POSITION_COLUMNS`. A key's rows may span
+        several batches.
     formats : sequence of TupleFormat
         Indexed by the column `layout`.
     ends : mapping of int to sequence of EndOfAllVersions, optional
@@ -98,21 +99,21 @@ def key_versions(
     Yields
     ------
     RecordBatch
-        `VERSIONS`, one row for each row of the log, or end of all versions, that had an effect or failed.
+        `VERSIONS_ARROW`, one row for each row of the log, or end of all versions, that had an effect or failed.
 
     """
     collector = _VersionCollector(Fold(formats), ends or {})
     for batch in batches:
-        for row in _rows(batch):
+        for row in _rows_of_batch(batch):
             collector.add(row)
             if len(collector.found) >= _BATCH_ROWS:
-                yield collector.take_found()
+                yield collector.take_versions()
     collector.finish_key()
-    yield collector.take_found()
+    yield collector.take_versions()
 
 
 class _VersionCollector:
-    """Collects the versions of one key after another in `found`, as rows of `VERSIONS`."""
+    """Collects the versions of one key after another in `found`, as rows of `VERSIONS_ARROW`."""
 
     def __init__(self, state: Fold, ends: Mapping[int, Sequence[EndOfAllVersions]]) -> None:
         self.found: list[tuple[Any, ...]] = []
@@ -124,7 +125,7 @@ class _VersionCollector:
         self._position: Position = (0, 0, 0)
 
     def add(self, values: tuple[Any, ...]) -> None:
-        """Apply a row (`COLUMNS`), after the end of all versions before it."""
+        """Apply a row (`INPUT_COLUMNS`), after the end of all versions before it."""
         key, position, epoch = values[:2], values[2:5], values[5]
         if key != self._key:
             self.finish_key()
@@ -167,28 +168,35 @@ class _VersionCollector:
                 row.global_id,
                 row.lsn,
                 row.timestamp,
-                row.layout,
+                row.format_index,
             )
         elif state.is_changed:
             name = VersionState.PRESENT if state.is_present else VersionState.DELETED
             version = state.version
-            made = (name, version.tuple, version.global_id, version.lsn, version.timestamp, version.layout)
+            made = (
+                name,
+                version.tuple,
+                version.global_id,
+                version.lsn,
+                version.timestamp,
+                version.format_index,
+            )
         else:
             return
         reason = state.faults[-1].reason if len(state.faults) > faults else None
         self.found.append((*(self._key or ()), *position, epoch, row.kind, *made, reason))
 
-    def take_found(self) -> pa.RecordBatch:
+    def take_versions(self) -> pa.RecordBatch:
         """Return the versions that were collected since the last call."""
-        columns = list(zip(*self.found, strict=True)) or [()] * len(VERSIONS)
+        columns = list(zip(*self.found, strict=True)) or [()] * len(VERSIONS_ARROW)
         self.found = []
-        arrays = [pa.array(column, one.type) for column, one in zip(columns, VERSIONS, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=VERSIONS)
+        arrays = [pa.array(column, one.type) for column, one in zip(columns, VERSIONS_ARROW, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=VERSIONS_ARROW)
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+def _rows_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     columns = []
-    for name in COLUMNS:
+    for name in INPUT_COLUMNS:
         column = batch.column(name)
         columns.append(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column)
     return zip(*(column.to_pylist() for column in columns), strict=True)

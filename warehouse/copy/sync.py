@@ -25,7 +25,7 @@ from schemas.errors import RidStateError, SyncError
 from udfs.rid import operations
 from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, Rid
+from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse.copy import files
 from warehouse.copy.table import (
     TableCopyPlan,
@@ -305,9 +305,9 @@ def _is_connected(source: Rid, target: Node, target_epoch: int, source_epoch: in
     is_known = rid.base == source.base and rid.head in (source.head, source.old1)
     return (
         is_known
-        and rid.incoming == EMPTY
+        and rid.incoming == EMPTY_ULID
         and not rid.primary
-        and target.next is None
+        and target.next_head is None
         and target_epoch <= source_epoch
     )
 
@@ -387,11 +387,11 @@ def _record_start(
         epoch = BEFORE_THE_FIRST if last_common_epoch is None else last_common_epoch
     else:
         # Epochs that an unfinished sync has copied do not belong to the target's head yet.
-        epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(target_rid.location)
+        epoch = last.epoch if last.node.rid.incoming != EMPTY_ULID else last_epoch(target_rid.location)
 
     def change(node: Node) -> Node:
         if discards:
-            node = operations.drop_generations_after(node, comparison.common or EMPTY)
+            node = operations.drop_generations_after(node, comparison.common or EMPTY_ULID)
         return operations.start_sync(operations.lock(node, is_readable=False), source_node)
 
     target_rid.update(SYNC_START, epoch, change, peer=source_rid.location.root, moves_epoch=True)

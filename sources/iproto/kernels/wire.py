@@ -6,9 +6,9 @@ import numpy as np
 
 from schemas.compiled import kernel
 from schemas.iproto import (
-    DML_MAX,
-    SYSTEM_ID_MAX,
-    TYPE_ADMIN,
+    CHANGE_TYPE_MAX,
+    FIRST_COMMAND,
+    SYSTEM_SPACE_ID_MAX,
     BodyKey,
     HeaderKey,
     RequestType,
@@ -58,10 +58,10 @@ K_FLAGS = int(HeaderKey.FLAGS)
 HEADER_KEY_COUNT = 10
 HAS_TSN_INDEX = 10
 """The array `values` has a header's numbers, each at the index of its key, and whether it has a TSN."""
-_SELECT, _DML_MAX = int(RequestType.SELECT), int(DML_MAX)
+_SELECT, _DML_MAX = int(RequestType.SELECT), int(CHANGE_TYPE_MAX)
 _INSERT, _NOP = int(RequestType.INSERT), int(RequestType.NOP)
-_FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
-_SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_ID_MAX)
+_FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(FIRST_COMMAND)
+_SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_SPACE_ID_MAX)
 _SEQUENCE_DATA, _DEFERRED_DELETE = int(SystemSpace.SEQUENCE_DATA), int(SystemSpace.VINYL_DEFERRED_DELETE)
 LEFT_OUT, SENT, AS_NOP, UNKNOWN = 0, 1, 2, 3
 """Treatment of a replica id's rows.

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.compiled import kernel
-from schemas.iproto import LSN_MAX, SYSTEM_ID_MAX, VCLOCK_MAX, RequestType
+from schemas.iproto import LSN_MAX, SYSTEM_SPACE_ID_MAX, VCLOCK_MAX, RequestType
 from sources.xlog.format.arrays import Flags, Int, Ints
 
 _FIRST_RAFT = int(RequestType.RAFT)
-_SYSTEM_ID_MAX = int(SYSTEM_ID_MAX)
+_SYSTEM_ID_MAX = int(SYSTEM_SPACE_ID_MAX)
 
 
 class RowFilter(NamedTuple):

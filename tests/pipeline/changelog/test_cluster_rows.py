@@ -9,10 +9,10 @@ import msgpack
 from pipeline.changelog.cluster_rows import cluster_rows, member_tuple
 from schemas.tables import CHANGELOG
 from tests.pipeline.logs import A1, A2, A
-from udfs.remap.cluster_replace import AGGREGATOR, Member
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Member
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-OWN = Member(9, "00000000-0000-4000-8000-0000000000ff", None, 0, AGGREGATOR, lsn=1)
+OWN = Member(9, "00000000-0000-4000-8000-0000000000ff", None, 0, OWN_REPLICASET_UUID, lsn=1)
 FIRST, LATER = Member(2, A1, 1, 1, A, lsn=2), Member(3, A2, 2, 1, A, lsn=5, expelled=True)
 
 

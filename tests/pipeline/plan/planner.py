@@ -25,12 +25,12 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, concat_summari
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of
-from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Incoming, Member, replace_all
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster, IncomingMember, Member, apply_incoming
 
 Name = tuple[str, int, int]
 
 OWN = "00000000-0000-4000-8000-0000000000ff"
-EMPTY = Cluster("counter", {OWN: Member(0, OWN, None, 0, AGGREGATOR)})
+EMPTY = Cluster("counter", {OWN: Member(0, OWN, None, 0, OWN_REPLICASET_UUID)})
 """The aggregator has global id 0, so that ids of the logs begin with 1."""
 
 
@@ -124,8 +124,8 @@ class Planner:
             self.truncations.update([one.table] * one.truncations)
         return plan
 
-    def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
-        self.cluster, changes = replace_all(self.cluster, incoming, OWN)
+    def _allocate(self, incoming: Sequence[IncomingMember]) -> Cluster:
+        self.cluster, changes = apply_incoming(self.cluster, incoming, OWN)
         if changes:
             self.changes.append([change.row for change in changes])
         return self.cluster

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, A3, A, Row, batch_of, change, rows_of, txn
 from tests.pipeline.plan.planner import Piece, Planner
@@ -50,7 +50,7 @@ def known(planner: Planner) -> tuple[Any, ...]:
 
 def test_every_system_space_that_is_known_is_listed() -> None:
     assert {int(space) for space in SystemSpace} <= set(LISTED)
-    assert max(LISTED) <= SYSTEM_ID_MAX
+    assert max(LISTED) <= SYSTEM_SPACE_ID_MAX
 
 
 @pytest.mark.parametrize("snapshot", [False, True])

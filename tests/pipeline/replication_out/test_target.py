@@ -12,7 +12,7 @@ from pipeline.replication_out.target import served_instances, served_spaces
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.space import Space
 from schemas.states import HELD_PREFIX, SpaceState
-from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Member
+from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster, Member
 from warehouse.schema import StoredSpace
 
 FIELDS = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
@@ -86,7 +86,7 @@ def test_a_refused_space_with_rows_has_tuples_of_an_earlier_definition() -> None
 
 
 def cluster(own: int | None, *others: tuple[int, str, bool]) -> Cluster:
-    members = [Member(own, "own", None, 0, AGGREGATOR)] if own is not None else []
+    members = [Member(own, "own", None, 0, OWN_REPLICASET_UUID)] if own is not None else []
     members += [Member(number, uuid, 1, 1, "r", expelled=expelled) for number, uuid, expelled in others]
     return Cluster("counter", {member.key: member for member in members})
 

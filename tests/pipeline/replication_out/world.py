@@ -143,9 +143,9 @@ class World:
         """Return the global ids of the masters by name, and the aggregator's own as `own`."""
         cluster = load(self.warehouse)
         found = {name: cluster.global_ids[instance_uuid(name)] for name in self.masters}
-        assert cluster.own is not None
-        assert cluster.own.global_id is not None
-        return found | {"own": cluster.own.global_id}
+        assert cluster.own_member is not None
+        assert cluster.own_member.global_id is not None
+        return found | {"own": cluster.own_member.global_id}
 
 
 def vclock_of(server: Tarantool) -> dict[int, int]:

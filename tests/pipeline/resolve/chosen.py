@@ -41,7 +41,7 @@ def choices(
     for key, versions in enumerate(keys):
         formats = np.full(len(replicasets), NO_ID, np.int32)
         for one in versions:
-            formats[replicasets.index(one.replicaset)] = one.layout
+            formats[replicasets.index(one.replicaset)] = one.format_index
         policy = policies[key]
         options = options_of(policy, policy.priority)
         name, deletes = f"t{key}", policy.deletes == "all"

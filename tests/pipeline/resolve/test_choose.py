@@ -51,7 +51,7 @@ def version(dice: random.Random, number: int, replicaset: str) -> Candidate:
         dice.randint(1, 5),
         dice.choice([None, 1, 2, 3]),
         None if gone else dice.choice([None, 1, 2, 3]),
-        layout=int(is_other),
+        format_index=int(is_other),
     )
 
 
@@ -70,7 +70,7 @@ def with_bytes(versions: Sequence[Candidate], policy: Policy) -> list[Compared]:
     def of(columns: Sequence[str]) -> list[bytes | None]:
         indices = [[names[name][i] for name in columns] for i in (0, 1)]
         tuples = pa.array([one.tuple for one in versions], pa.binary())
-        which = pa.array([one.layout for one in versions], pa.int32())
+        which = pa.array([one.format_index for one in versions], pa.int32())
         found: list[bytes | None] = sequence_bytes(tuples, which, indices).to_pylist()
         return found if columns else [None] * len(versions)
 

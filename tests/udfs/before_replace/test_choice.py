@@ -25,7 +25,7 @@ CHOOSING: Mapping[str, Policy] = {
 
 
 def field(one: Candidate, name: str) -> object:
-    space = (SPACE, OTHER)[one.layout]
+    space = (SPACE, OTHER)[one.format_index]
     fields = mp.decode(one.tuple or b"")
     return fields[[f.name for f in space.fields].index(name)]
 

@@ -80,7 +80,7 @@ def test_the_function_gets_both_origins() -> None:
 
 
 def test_a_tuple_that_is_made_has_the_last_writers_format() -> None:
-    first, last = version(1, 5, 7, "left out"), version(2, 3, 9)._replace(layout=1)
+    first, last = version(1, 5, 7, "left out"), version(2, 3, 9)._replace(format_index=1)
 
     def sum_in_old(old: Any, new: Any, _change: Any) -> Any:
         return old.update(value=old.value + new.value)
@@ -92,7 +92,7 @@ def test_a_tuple_that_is_made_has_the_last_writers_format() -> None:
 
 
 def test_equal_bytes_of_another_format_are_another_tuple() -> None:
-    first, last = version(1, 5, 7), version(2, 5, 7)._replace(layout=1)
+    first, last = version(1, 5, 7), version(2, 5, 7)._replace(format_index=1)
     assert fold_custom(lambda _old, new, _change: new, [first, last], NAMES, "s") == Outcome(1)
     assert fold_custom(lambda old, _new, _change: old, [first, last], NAMES, "s") == Outcome(0)
 
@@ -111,7 +111,7 @@ def test_a_result_that_is_not_a_tuple_is_a_fault() -> None:
 
 def test_an_impure_function_is_found() -> None:
     with pytest.raises(PolicyError, match="not pure") as caught:
-        fold_custom(rules.impure, [version(1, 1), version(2, 2)], NAMES, "accounts", twice=True)
+        fold_custom(rules.impure, [version(1, 1), version(2, 2)], NAMES, "accounts", repeats_calls=True)
     assert caught.value.fields["space"] == "accounts"
     assert pickle.loads(pickle.dumps(caught.value)).fields == caught.value.fields
 

@@ -34,8 +34,8 @@ def made(policy: Made, versions: list[Candidate]) -> tuple[int, bytes | None]:
     (outcome,) = outcomes(policy, [ordered])
     assert outcome.fault is None
     if outcome.winner is not None:
-        return ordered[outcome.winner].layout, ordered[outcome.winner].tuple
-    return outcome.layout, outcome.tuple
+        return ordered[outcome.winner].format_index, ordered[outcome.winner].tuple
+    return outcome.format_index, outcome.tuple
 
 
 def fields(layout: int, data: bytes | None) -> dict[str, object]:
@@ -58,11 +58,11 @@ def test_a_merged_field_comes_from_the_version_with_its_newest_value(versions: l
     layout, data = made(MERGE, versions)
     result = fields(layout, data)
     ordered = sorted(versions, key=last_write)
-    known = [fields(one.layout, one.tuple) for one in ordered]
+    known = [fields(one.format_index, one.tuple) for one in ordered]
     newest = max(range(len(known)), key=lambda i: (known[i]["value_at"], i))
     assert result["value_at"] == known[newest]["value_at"]
     assert result["value"] == known[newest]["value"]
-    assert layout == ordered[-1].layout
+    assert layout == ordered[-1].format_index
     assert result.get("note") == known[-1].get("note")
 
 
@@ -71,7 +71,7 @@ def test_a_merged_field_comes_from_the_version_with_its_newest_value(versions: l
 def test_a_sum_is_over_all_versions_and_the_rest_the_last_writers(versions: list[Candidate]) -> None:
     layout, data = made(SUM, versions)
     ordered = sorted(versions, key=last_write)
-    known = [fields(one.layout, one.tuple) for one in ordered]
+    known = [fields(one.format_index, one.tuple) for one in ordered]
     numbers = [one["value"] for one in known if one["value"] is not None]
     total = fields(layout, data)["value"]
     if not numbers:
@@ -117,7 +117,7 @@ def test_a_result_that_is_one_of_the_versions_is_that_version() -> None:
 
 def test_a_result_with_the_bytes_of_another_format_is_none_of_the_versions() -> None:
     one = Candidate(mp.encode([1, 5, 12]), "a", "i", 1, 1)
-    other = Candidate(mp.encode([1, 5, 7]), "b", "i", 1, 2, layout=1)
+    other = Candidate(mp.encode([1, 5, 7]), "b", "i", 1, 2, format_index=1)
     assert outcomes(SUM, [[one, other]]) == [Outcome(None, mp.encode([1, 5, 12]), 1)]
 
 

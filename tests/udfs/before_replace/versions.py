@@ -54,7 +54,7 @@ def candidates(draw: st.DrawFn, *, least: int = 1, deleted: bool = True) -> list
                 draw(TIMES),
                 draw(TIMES),
                 global_id=1,
-                layout=layout,
+                format_index=layout,
             )
         )
     return found

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart, Space
 from tests.udfs.messages import EXACT, binaries, datetime_ext, decimal_ext, pack, uuid_ext
-from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
+from udfs.keys.keys import canonical_keys, canonical_keys_with_plan, key_plan
 
 UUID = "64d22e4d-ac92-4a23-899a-e59f34af5479"
 
@@ -260,7 +260,7 @@ def test_collations_that_compare_bytes(collation: int | None) -> None:
 
 def test_a_plan_travels_to_workers() -> None:
     plan = pickle.loads(pickle.dumps(key_plan([space(KeyPart(0, "string", ".a"))])))
-    assert canonical_keys_by(binaries([pack([{"a": "x"}])]), plan).to_pylist() == [
+    assert canonical_keys_with_plan(binaries([pack([{"a": "x"}])]), plan).to_pylist() == [
         {"key": pack(["x"]), "error": None}
     ]
 

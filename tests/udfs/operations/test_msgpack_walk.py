@@ -24,14 +24,14 @@ from udfs.operations.msgpack_walk import (
     encode_integer,
     encode_map,
     encode_string,
-    find_text,
-    header,
-    integer,
-    join,
+    find_string_key,
+    join_tuple,
+    read_header,
+    read_integer,
     skip,
     skip_many,
-    split,
-    string,
+    split_tuple,
+    string_bounds,
 )
 
 
@@ -39,12 +39,12 @@ from udfs.operations.msgpack_walk import (
 @given(st.lists(generated.values, max_size=20), st.binary(max_size=3))
 def test_a_tuple_splits_into_its_fields_and_joins_again(fields: list[bytes], rest: bytes) -> None:
     data = encode_array(len(fields)) + b"".join(fields)
-    assert split(data) == fields
-    assert join(fields) == data
+    assert split_tuple(data) == fields
+    assert join_tuple(fields) == data
     assert skip(data + rest, 0) == len(data)
     if rest:
         with pytest.raises(TupleError):
-            split(data + rest)
+            split_tuple(data + rest)
 
 
 @steady
@@ -64,7 +64,7 @@ def test_a_value_that_is_cut_short_is_an_error(value: bytes) -> None:
 def test_integers_are_written_as_the_library_writes_them(value: int) -> None:
     encoded = encode_integer(value)
     assert encoded == msgpack.packb(value)
-    assert integer(encoded, 0) == (value, len(encoded))
+    assert read_integer(encoded, 0) == (value, len(encoded))
     assert KIND[encoded[0]] == (UINT if value >= 0 else INT)
 
 
@@ -79,8 +79,8 @@ def test_headers_are_as_short_as_they_can_be(size: int) -> None:
     assert encode_string(b"x" * size) == msgpack.packb("x" * size)
     assert encode_array(size) == msgpack.Packer().pack_array_header(size)
     assert encode_map(size) == msgpack.Packer().pack_map_header(size)
-    assert header(encode_array(size), 0) == (size, len(encode_array(size)))
-    assert header(encode_map(size), 0) == (size, len(encode_map(size)))
+    assert read_header(encode_array(size), 0) == (size, len(encode_array(size)))
+    assert read_header(encode_map(size), 0) == (size, len(encode_map(size)))
 
 
 @steady
@@ -91,7 +91,7 @@ def test_bytes_of_strings_binaries_and_extensions_are_found(value: str | bytes, 
         msgpack.packb(content, use_bin_type=isinstance(value, bytes)),
         msgpack.packb(msgpack.ExtType(5, content)),
     ):
-        start, end = string(packed + rest, 0)
+        start, end = string_bounds(packed + rest, 0)
         assert packed[start:end] == content
 
 
@@ -108,7 +108,7 @@ def test_every_first_byte_has_a_kind_and_the_size_that_the_library_takes() -> No
 @pytest.mark.parametrize("data", [b"\xdc\x00", b"\x05", b"", b"\xdf\0\0\0"])
 def test_a_value_that_is_not_a_container_has_no_header(data: bytes) -> None:
     with pytest.raises(TupleError):
-        header(data, 0)
+        read_header(data, 0)
 
 
 def outcome(step: Any, *given: Any) -> Any:
@@ -141,9 +141,9 @@ def test_both_find_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         data = b"\x89" + pairs
         data = made.mutated(draw, data) if draw.chance(3) else data
         for name in (b"", b"a", b"name", *(one[1:] for one in keys[:3])):
-            answer = both(monkeypatch, find_text, data, 1, len(data), 9, name)
+            answer = both(monkeypatch, find_string_key, data, 1, len(data), 9, name)
             found += isinstance(answer, tuple)
-            both(monkeypatch, find_text, data, 1, len(data) // 2, 9, name)
+            both(monkeypatch, find_string_key, data, 1, len(data) // 2, 9, name)
         both(monkeypatch, skip_many, data, 1, draw.randrange(20))
     assert found > 5
 
@@ -151,11 +151,11 @@ def test_both_find_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 def test_a_large_map_and_array(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {f"n{number}" * (1 + number % 90): number for number in range(3000)}
     data = msgpack.packb(names)
-    count, pos = header(data, 0)
+    count, pos = read_header(data, 0)
     for name, number in list(names.items())[::97]:
-        answer = both(monkeypatch, find_text, data, pos, len(data), count, name.encode())
+        answer = both(monkeypatch, find_string_key, data, pos, len(data), count, name.encode())
         assert msgpack.unpackb(data[answer[1] : skip_many(data, answer[1], 1)]) == number
-    assert both(monkeypatch, find_text, data, pos, len(data), count, b"none") is None
+    assert both(monkeypatch, find_string_key, data, pos, len(data), count, b"none") is None
     assert both(monkeypatch, skip_many, data, pos, 2 * count) == len(data)
     assert both(monkeypatch, skip_many, data, pos, 2 * count + 1) is TupleError
     assert both(monkeypatch, skip_many, data[:-1], pos, 2 * count) is TupleError

@@ -27,9 +27,9 @@ from tests.udfs.cases import (
     single,
 )
 from tests.udfs.generated import Generated, requests, simple_requests, steady
-from udfs.operations.msgpack_walk import encode_array, join, split
+from udfs.operations.msgpack_walk import encode_array, join_tuple, split_tuple
 from udfs.operations.operations import apply_update, apply_upsert, quick_update
-from udfs.operations.tuple_format import TupleFormat, format_of, names_only
+from udfs.operations.tuple_format import TupleFormat, format_of, format_of_names
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
@@ -98,7 +98,7 @@ def test_an_upsert_that_would_change_the_key_leaves_the_tuple_itself() -> None:
 
 
 def test_a_key_may_be_rewritten_as_the_same_number() -> None:
-    fmt = TupleFormat(key=(KeyPart(0, "number"),))
+    fmt = TupleFormat(primary_key=(KeyPart(0, "number"),))
     operations = pack([["=", 1, double(1)]])
     assert apply_upsert(pack([1]), pack([1]), operations, 1, fmt) == pack([double(1)])
     assert apply_update(pack([1]), operations, 1, fmt) == pack([double(1)])
@@ -111,17 +111,17 @@ def test_a_key_that_changes_behind_skipped_operations_counted_from_the_end_is_re
 
 
 def test_a_key_inside_a_map_is_found_by_its_path() -> None:
-    fmt = TupleFormat(names={b"m": 0}, key=(KeyPart(0, "string", ".id"),))
+    fmt = TupleFormat(number_by_name={b"m": 0}, primary_key=(KeyPart(0, "string", ".id"),))
     old = pack([{"id": "x", "n": 1}])
     assert apply_upsert(old, old, pack([["+", "m.n", 1]]), 1, fmt) == pack([{"id": "x", "n": 2}])
     assert apply_upsert(old, old, pack([["=", "m.id", "y"]]), 1, fmt) is old
 
 
 def test_a_key_under_a_collation_that_changes_is_refused() -> None:
-    fmt = TupleFormat(key=(KeyPart(0, "string", collation=2),))
+    fmt = TupleFormat(primary_key=(KeyPart(0, "string", collation=2),))
     with pytest.raises(UnsupportedError, match="collation 2"):
         apply_upsert(pack(["a"]), pack(["a"]), pack([["=", 1, "A"]]), 1, fmt)
-    plain = TupleFormat(key=(KeyPart(0, "string", collation=3),))
+    plain = TupleFormat(primary_key=(KeyPart(0, "string", collation=3),))
     assert apply_upsert(pack(["a"]), pack(["a"]), pack([["=", 1, "A"]]), 1, plain) == pack(["a"])
 
 
@@ -350,7 +350,7 @@ def test_damaged_bytes_are_an_error_or_another_tuple(case: Generated, data: st.D
 
 
 def test_errors_have_the_servers_texts() -> None:
-    fmt = names_only(["id", "n"])
+    fmt = format_of_names(["id", "n"])
     texts = {
         "Field 9 was not found in the tuple": [["+", 9, 1]],
         "Field ''[2].x'' was not found in the tuple": [["+", "[2].x", 1]],
@@ -377,18 +377,18 @@ KEY = frozenset({0})
 @steady
 @given(case=st.one_of(simple_requests(), generated.requests()))
 def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) -> None:
-    fmt = TupleFormat(names_only(QUICK_NAMES).names, rules=rules)  # type: ignore[arg-type]
+    fmt = TupleFormat(format_of_names(QUICK_NAMES).number_by_name, rules=rules)  # type: ignore[arg-type]
     old = encode_array(case.count + 1) + b"\x05" + case.fields
-    before = split(old)
-    quick = quick_update(before, case.operations, case.index_base, fmt.names, KEY)
-    assert before == split(old)
+    before = split_tuple(old)
+    quick = quick_update(before, case.operations, case.index_base, fmt.number_by_name, KEY)
+    assert before == split_tuple(old)
     if quick is None:
         return
     try:
         whole = apply_update(old, case.operations, case.index_base, fmt)
     except (TupleError, UnsupportedError) as error:
         raise AssertionError(case) from error
-    assert join([quick.get(number, field) for number, field in enumerate(before)]) == whole
+    assert join_tuple([quick.get(number, field) for number, field in enumerate(before)]) == whole
 
 
 @steady
@@ -396,12 +396,14 @@ def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) 
 def test_the_shortcut_handles_simple_rows(case: Generated) -> None:
     fields = [b"\x01", b"\x05", b"\xcd\x01\x00"]
     operations = pack([["+", "n", 300], ["=", 3, "x"]])
-    assert quick_update(fields, operations, 1, names_only(QUICK_NAMES).names, KEY) == {
+    assert quick_update(fields, operations, 1, format_of_names(QUICK_NAMES).number_by_name, KEY) == {
         1: b"\xcd\x01\x31",
         2: b"\xa1x",
     }
     assume(case.count)
-    assert quick_update(fields, pack([["=", 1, 9]]), 1, names_only(QUICK_NAMES).names, KEY) is None
+    assert (
+        quick_update(fields, pack([["=", 1, 9]]), 1, format_of_names(QUICK_NAMES).number_by_name, KEY) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -426,4 +428,4 @@ def test_the_shortcut_handles_simple_rows(case: Generated) -> None:
 )
 def test_the_shortcut_handles_nothing_else(operations: list[object]) -> None:
     fields = [b"\x01", b"\x05", b"\xa1x"]
-    assert quick_update(fields, pack(operations), 1, names_only(QUICK_NAMES).names, KEY) is None
+    assert quick_update(fields, pack(operations), 1, format_of_names(QUICK_NAMES).number_by_name, KEY) is None

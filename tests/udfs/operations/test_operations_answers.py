@@ -12,7 +12,7 @@ from tests.udfs.answers import Answered, answers
 from tests.udfs.cases import PRIMARY_KEY
 from tests.udfs.operations.test_operations import FORMAT, MODERN
 from tests.udfs.oracle import UPDATE, Answer
-from udfs.operations.msgpack_walk import join, split
+from udfs.operations.msgpack_walk import join_tuple, split_tuple
 from udfs.operations.operations import apply_update, apply_upsert, quick_update
 from udfs.operations.tuple_format import TupleFormat
 
@@ -62,7 +62,7 @@ def test_few_requests_that_the_server_accepts_are_refused(asked: list[Answered])
 
 
 def test_newer_rules_give_the_same_results_for_requests_that_2_6_accepts(asked: list[Answered]) -> None:
-    fmt = replace(MODERN, rules=replace(MODERN.rules, wide_decimals=False))
+    fmt = replace(MODERN, rules=replace(MODERN.rules, has_wide_decimals=False))
     accepted = [one for one in asked if one.kind == UPDATE and isinstance(one.answer, bytes)]
     wrong = [one for one in accepted if made(one, fmt) not in (one.answer, UNSUPPORTED)]
     assert wrong == []
@@ -71,10 +71,12 @@ def test_newer_rules_give_the_same_results_for_requests_that_2_6_accepts(asked: 
 def test_the_shortcut_gives_the_answer_or_nothing(asked: list[Answered]) -> None:
     taken = 0
     for one in asked:
-        fields = split(one.old)
-        quick = quick_update(fields, one.case.operations, one.case.index_base, FORMAT.names, frozenset({0}))
+        fields = split_tuple(one.old)
+        quick = quick_update(
+            fields, one.case.operations, one.case.index_base, FORMAT.number_by_name, frozenset({0})
+        )
         if quick is not None:
-            assert join([quick.get(number, field) for number, field in enumerate(fields)]) == one.answer
+            assert join_tuple([quick.get(number, field) for number, field in enumerate(fields)]) == one.answer
             taken += 1
     assert taken > 20
 

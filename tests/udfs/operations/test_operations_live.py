@@ -226,4 +226,4 @@ def test_the_server_uses_the_type_of_the_next_element(oracle: Oracle, fmt: Tuple
         s:drop()
         return tuples[1], tuples[2]"""
     )
-    assert held == [pack([1, [double(2.5), 1.5]]).hex(), fmt.rules.integer_doubles]
+    assert held == [pack([1, [double(2.5), 1.5]]).hex(), fmt.rules.double_accepts_integers]

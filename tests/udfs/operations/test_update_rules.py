@@ -13,7 +13,7 @@ from schemas.space import Field, KeyPart, Space
 from tests.udfs.cases import Raw, decimal, double, pack, single
 from udfs.operations import decimals
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.operations.tuple_format import TupleFormat, format_of, names_only
+from udfs.operations.tuple_format import TupleFormat, format_of, format_of_names
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
@@ -25,24 +25,32 @@ def plus(old: object, argument: object, rules: Rules) -> bytes:
 
 
 def test_versions_have_the_rules_of_their_time() -> None:
-    assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True, long_integers=True)
+    assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True, accepts_long_encodings=True)
     assert LIVE == Rules("exact", *[False] * 9)  # noqa: SIM300
-    assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True, long_integers=True)
-    assert rules_of("2.11.9-0-g1234567").can_repeat is False
-    assert rules_of("3.0.0").can_repeat
-    assert rules_of("2.11.9").lenient_delete
-    assert not rules_of("3.4.1").wide_decimals
-    assert (rules_of("2.10.8").integer_doubles, rules_of("2.11.9").integer_doubles) == (False, True)
-    assert (rules_of("3.0.2").number_is_double, rules_of("3.1.0").number_is_double) == (False, True)
+    assert rules_of("2.8.1") == replace(
+        LIVE, checks_upserts=True, fills_gaps=True, accepts_long_encodings=True
+    )
+    assert rules_of("2.11.9-0-g1234567").allows_repeated_fields is False
+    assert rules_of("3.0.0").allows_repeated_fields
+    assert rules_of("2.11.9").ignores_missing_deletes
+    assert not rules_of("3.4.1").has_wide_decimals
+    assert (rules_of("2.10.8").double_accepts_integers, rules_of("2.11.9").double_accepts_integers) == (
+        False,
+        True,
+    )
+    assert (rules_of("3.0.2").double_includes_number, rules_of("3.1.0").double_includes_number) == (
+        False,
+        True,
+    )
     assert rules_of("3.8.0-0-gabcdef") == LATEST
     assert rules_of("10.0.0") == LATEST
-    assert (OLDEST.floats, MIDDLE.floats) == ("typed", "unclear")
+    assert (OLDEST.float_sums, MIDDLE.float_sums) == ("typed", "unclear")
 
 
 def test_a_double_field_of_a_vinyl_space_takes_integers_since_2_11() -> None:
     """If the result of an UPSERT does not fit, the server's tuple is not known."""
     fields, operations = (Field("d", "double"),), pack([["=", 2, "x"]])
-    fmt = TupleFormat(rules=rules_of("3.9.0"), checked=fields)
+    fmt = TupleFormat(rules=rules_of("3.9.0"), checked_fields=fields)
     assert apply_upsert(pack([4, "y"]), pack([4]), operations, 1, fmt) == pack([4, "x"])
     with pytest.raises(UnsupportedError, match="does not fit the format"):
         apply_upsert(pack([4, "y"]), pack([4]), operations, 1, replace(fmt, rules=rules_of("2.8.1")))
@@ -163,4 +171,4 @@ def test_upserts_of_vinyl_that_do_not_fit_are_refused(operations: list[Any], is_
 
 def test_a_gap_that_fits_into_no_tuple_is_refused_before_it_is_made() -> None:
     with pytest.raises(TupleError, match="do not fit"):
-        apply_update(pack([1]), pack([["=", 2**31 - 1, 0]]), 1, names_only(["id"]))
+        apply_update(pack([1]), pack([["=", 2**31 - 1, 0]]), 1, format_of_names(["id"]))

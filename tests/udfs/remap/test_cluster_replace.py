@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from udfs.remap.cluster_replace import (
-    AGGREGATOR,
+    OWN_REPLICASET_UUID,
     Allocation,
     Cluster,
     ClusterChange,
-    Incoming,
+    IncomingMember,
     Member,
+    apply_incoming,
     decide_row,
-    replace_all,
 )
-from udfs.remap.replica_ids import as_bijection, remap_vclock, unmap_vclock
+from udfs.remap.replica_ids import current_global_ids, remap_vclock, unmap_vclock
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 OWN = "00000000-0000-4000-8000-0000000000ff"
@@ -39,14 +39,14 @@ def having(allocation: Allocation, *ids: tuple[int, str]) -> Cluster:
 
 
 def taken(
-    cluster: Cluster, rows: Iterable[Incoming]
+    cluster: Cluster, rows: Iterable[IncomingMember]
 ) -> tuple[Cluster, list[tuple[int, int]], list[ClusterChange]]:
     """Apply rows one by one; return the table, the entries of the source's map, and the aggregator's changes."""
     entries, changes = [], []
     for row in rows:
         decision = decide_row(cluster, row)
         cluster = decision.cluster
-        entries += [decision.entry] if decision.entry else []
+        entries += [decision.map_entry] if decision.map_entry else []
         changes += [decision.change] if decision.change else []
     return cluster, entries, changes
 
@@ -54,38 +54,38 @@ def taken(
 def test_case_a_an_id_that_is_taken() -> None:
     """Document 001: {5, uuid6} against our {5, uuid5} is {6, uuid6} here, and {5: 6} in the source's map."""
     cluster = having("preserve", (5, uuid(5)))
-    decision = decide_row(cluster, Incoming(uuid(6), 5, A))
-    assert decision.entry == (5, 6)
+    decision = decide_row(cluster, IncomingMember(uuid(6), 5, A))
+    assert decision.map_entry == (5, 6)
     assert decision.change == ClusterChange(uuid(6), Member(6, uuid(6), 5, 1, A, lsn=2))
     assert decision.cluster.members[uuid(5)] == cluster.members[uuid(5)]
 
 
 def test_case_b_an_id_that_the_aggregator_itself_has() -> None:
     """Document 001: the aggregator adds itself; its replicaset, unaware, assigns the same id to another instance."""
-    rows = [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
-    cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
+    rows = [IncomingMember(uuid(1), 1, A), IncomingMember(uuid(2), 2, A)]
+    cluster, _ = apply_incoming(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
-    decision = decide_row(cluster, Incoming(uuid(3), 3, A))
-    assert decision.entry == (3, 4)
-    assert decision.cluster.own == cluster.own
+    decision = decide_row(cluster, IncomingMember(uuid(3), 3, A))
+    assert decision.map_entry == (3, 4)
+    assert decision.cluster.own_member == cluster.own_member
 
 
 def test_two_instances_with_swapped_ids() -> None:
     """Document 001: our {1, uuid1}, {2, uuid2} and a source's {1, uuid2}, {2, uuid1} make the map {1: 2, 2: 1}."""
     cluster = having("preserve", (1, uuid(1)), (2, uuid(2)))
-    after, entries, changes = taken(cluster, [Incoming(uuid(2), 1, A), Incoming(uuid(1), 2, A)])
+    after, entries, changes = taken(cluster, [IncomingMember(uuid(2), 1, A), IncomingMember(uuid(1), 2, A)])
     assert (entries, changes, after) == ([(1, 2), (2, 1)], [], cluster)
 
 
 def test_a_counter_gives_each_new_uuid_the_next_id() -> None:
     """Document 000: "update local mapping with incrementing global counter if new uuid was found"."""
     rows = [
-        Incoming(uuid(5), 1, A),
-        Incoming(uuid(6), 2, A),
-        Incoming(uuid(7), 1, B),
-        Incoming(uuid(6), 2, A),
+        IncomingMember(uuid(5), 1, A),
+        IncomingMember(uuid(6), 2, A),
+        IncomingMember(uuid(7), 1, B),
+        IncomingMember(uuid(6), 2, A),
     ]
-    cluster, changes = replace_all(Cluster("counter"), rows, OWN)
+    cluster, changes = apply_incoming(Cluster("counter"), rows, OWN)
     assert cluster.global_ids == {OWN: 1, uuid(5): 2, uuid(6): 3, uuid(7): 4}
     assert [change.row.lsn for change in changes] == [1, 2, 3, 4]
     assert {m.uuid: m.replicaset_id for m in cluster.members.values()} == {
@@ -100,72 +100,80 @@ def test_a_known_uuid_issues_no_change_of_its_own() -> None:
     """Document 001: "To stop the infinite replication loop ..."."""
     cluster = having("counter", (1, uuid(1)))
     for row in (
-        Incoming(uuid(1), 1, A),
-        Incoming(uuid(1), 7, A),
-        Incoming(uuid(1), None, A),
-        Incoming(uuid(1), 1, B),
+        IncomingMember(uuid(1), 1, A),
+        IncomingMember(uuid(1), 7, A),
+        IncomingMember(uuid(1), None, A),
+        IncomingMember(uuid(1), 1, B),
     ):
         assert decide_row(cluster, row).change is None
-        assert replace_all(having("counter", (1, uuid(1)), (2, OWN)), [row], OWN)[1][:-1] == ()
+        assert apply_incoming(having("counter", (1, uuid(1)), (2, OWN)), [row], OWN)[1][:-1] == ()
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
     cluster = having(allocation, (1, uuid(1)), (2, uuid(2)))
-    gone = decide_row(cluster, Incoming(uuid(2), 2, A, expelled=True))
-    assert gone.entry is None
+    gone = decide_row(cluster, IncomingMember(uuid(2), 2, A, expelled=True))
+    assert gone.map_entry is None
     assert gone.change == ClusterChange(uuid(2), Member(2, uuid(2), 2, 1, A, lsn=3, expelled=True))
-    reused = decide_row(gone.cluster, Incoming(uuid(3), 2, A))
-    assert reused.entry == (2, 3)
-    back = decide_row(reused.cluster, Incoming(uuid(2), 4, A))
+    reused = decide_row(gone.cluster, IncomingMember(uuid(3), 2, A))
+    assert reused.map_entry == (2, 3)
+    back = decide_row(reused.cluster, IncomingMember(uuid(2), 4, A))
     assert back.change == ClusterChange(uuid(2), Member(2, uuid(2), 4, 1, A, lsn=5))
-    assert back.entry == (4, 2)
+    assert back.map_entry == (4, 2)
 
 
 def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_registered() -> None:
     """An anonymous replica is registered: its row is completed, its global id stays."""
-    cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), None, A)], OWN)
-    decision = decide_row(cluster, Incoming(uuid(1), 4, A))
+    cluster, _ = apply_incoming(Cluster("counter"), [IncomingMember(uuid(1), None, A)], OWN)
+    decision = decide_row(cluster, IncomingMember(uuid(1), 4, A))
     assert decision.change == ClusterChange(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
-    assert decision.entry == (4, 2)
+    assert decision.map_entry == (4, 2)
 
 
 def test_a_counter_continues_from_the_highest_id() -> None:
-    assert decide_row(having("counter", (7, uuid(7))), Incoming(uuid(1), 1, A)).entry == (1, 8)
+    assert decide_row(having("counter", (7, uuid(7))), IncomingMember(uuid(1), 1, A)).map_entry == (1, 8)
     assert (
-        decide_row(having("preserve", (7, uuid(7))), Incoming(uuid(1), None, A)).cluster.global_ids[uuid(1)]
+        decide_row(having("preserve", (7, uuid(7))), IncomingMember(uuid(1), None, A)).cluster.global_ids[
+            uuid(1)
+        ]
         == 1
     )
 
 
 def test_expelling_an_unknown_or_foreign_instance_changes_nothing() -> None:
     cluster = having("counter", (1, uuid(1)))
-    gone = decide_row(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
-    for row in (Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(9), 1, A, expelled=True)):
+    gone = decide_row(cluster, IncomingMember(uuid(1), 1, A, expelled=True)).cluster
+    for row in (IncomingMember(uuid(1), 1, A, expelled=True), IncomingMember(uuid(9), 1, A, expelled=True)):
         assert decide_row(gone, row).cluster == gone
-    assert decide_row(cluster, Incoming(uuid(1), 1, B, expelled=True)).cluster == cluster
-    assert decide_row(gone, Incoming(uuid(1), None, A)).cluster == gone, "a file's header brings nobody back"
+    assert decide_row(cluster, IncomingMember(uuid(1), 1, B, expelled=True)).cluster == cluster
+    assert decide_row(gone, IncomingMember(uuid(1), None, A)).cluster == gone, (
+        "a file's header brings nobody back"
+    )
 
 
 def test_an_instance_stays_in_its_replicaset() -> None:
     """The other replicaset's map gets its global id; if the row moved, its own replicaset could lose its number."""
     cluster = having("counter", (1, uuid(1)))
-    gone = decide_row(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
+    gone = decide_row(cluster, IncomingMember(uuid(1), 1, A, expelled=True)).cluster
     for state in (cluster, gone):
-        decision = decide_row(state, Incoming(uuid(1), 3, B))
-        assert (decision.entry, decision.change, decision.cluster) == ((3, 1), None, state)
+        decision = decide_row(state, IncomingMember(uuid(1), 3, B))
+        assert (decision.map_entry, decision.change, decision.cluster) == ((3, 1), None, state)
         assert (
-            replace_all(state, [Incoming(uuid(1), 3, B), Incoming(None, None, B)], OWN)[0].replicaset_ids[B]
+            apply_incoming(state, [IncomingMember(uuid(1), 3, B), IncomingMember(None, None, B)], OWN)[
+                0
+            ].replicaset_ids[B]
             == 2
         )
 
 
 def test_the_first_instance_takes_over_its_replicasets_placeholder_row() -> None:
-    cluster, changes = replace_all(having("counter", (1, OWN)), [Incoming(None, None, B)], OWN)
+    cluster, changes = apply_incoming(having("counter", (1, OWN)), [IncomingMember(None, None, B)], OWN)
     assert cluster.replicaset_ids[B] == 2
     assert ClusterChange(B, Member(None, None, None, 2, B, lsn=2)) in changes
-    assert replace_all(cluster, [Incoming(None, None, B)], OWN)[1] == ()
-    filled, changes = replace_all(cluster, [Incoming(uuid(3), 1, B), Incoming(uuid(4), 2, B)], OWN)
+    assert apply_incoming(cluster, [IncomingMember(None, None, B)], OWN)[1] == ()
+    filled, changes = apply_incoming(
+        cluster, [IncomingMember(uuid(3), 1, B), IncomingMember(uuid(4), 2, B)], OWN
+    )
     assert [(change.key, change.row.uuid) for change in changes] == [(B, uuid(3)), (uuid(4), uuid(4))]
     assert B not in filled.members
     assert {member.replicaset_id for member in filled.members.values()} == {1, 2}
@@ -173,20 +181,30 @@ def test_the_first_instance_takes_over_its_replicasets_placeholder_row() -> None
 
 def test_rows_that_undo_each_other_in_a_commit_change_nothing() -> None:
     """A batch is repeated after a kill, when `_cluster` already has its result."""
-    rows = [Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(2), 1, A)]
-    first, changes = replace_all(Cluster("counter"), rows, OWN)
+    rows = [
+        IncomingMember(uuid(1), 1, A),
+        IncomingMember(uuid(1), 1, A, expelled=True),
+        IncomingMember(uuid(2), 1, A),
+    ]
+    first, changes = apply_incoming(Cluster("counter"), rows, OWN)
     assert [change.row.lsn for change in changes] == [1, 2, 3]
-    assert replace_all(first, rows, OWN) == (first, ())
+    assert apply_incoming(first, rows, OWN) == (first, ())
 
 
 def test_the_lsns_of_one_commit_have_no_holes() -> None:
-    rows = [Incoming(None, None, A), Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True)]
-    rows += [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
-    _, changes = replace_all(Cluster("preserve"), rows, OWN)
+    rows = [
+        IncomingMember(None, None, A),
+        IncomingMember(uuid(1), 1, A),
+        IncomingMember(uuid(1), 1, A, expelled=True),
+    ]
+    rows += [IncomingMember(uuid(1), 1, A), IncomingMember(uuid(2), 2, A)]
+    _, changes = apply_incoming(Cluster("preserve"), rows, OWN)
     assert [change.row.lsn for change in changes] == [1, 2, 3]
 
 
-def interleavings(one: Sequence[Incoming], other: Sequence[Incoming]) -> Iterable[list[Incoming]]:
+def interleavings(
+    one: Sequence[IncomingMember], other: Sequence[IncomingMember]
+) -> Iterable[list[IncomingMember]]:
     """Yield every interleaving of two sources' rows, each source's in its order."""
     size = len(one) + len(other)
     for indices in combinations(range(size), len(one)):
@@ -197,8 +215,8 @@ def interleavings(one: Sequence[Incoming], other: Sequence[Incoming]) -> Iterabl
 ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), max_size=4)
 
 
-def rows_of(rows: Iterable[tuple[int, int, bool]], replicaset: str) -> list[Incoming]:
-    return [Incoming(uuid(number), id_, replicaset, expelled=gone) for number, id_, gone in rows]
+def rows_of(rows: Iterable[tuple[int, int, bool]], replicaset: str) -> list[IncomingMember]:
+    return [IncomingMember(uuid(number), id_, replicaset, expelled=gone) for number, id_, gone in rows]
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
@@ -211,11 +229,11 @@ def test_all_interleavings_of_two_sources(
     first, second = rows_of(one, A), rows_of(other, B if apart else A)
     uuids = set()
     for rows in interleavings(first, second):
-        start, _ = replace_all(Cluster(allocation), [], OWN)
+        start, _ = apply_incoming(Cluster(allocation), [], OWN)
         cluster, entries, changes = taken(start, rows)
         ids = [member.global_id or 0 for member in cluster.members.values()]
         assert len(set(ids)) == len(ids), "two instances have one global id"
-        assert cluster.own == start.own
+        assert cluster.own_member == start.own_member
         assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes))), (
             "a hole in our lsns"
         )
@@ -237,13 +255,13 @@ def test_rows_in_one_commit_or_in_many_give_the_same_ids(
     allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]]
 ) -> None:
     rows = [*rows_of(one, A), *rows_of(other, B)]
-    start, _ = replace_all(Cluster(allocation), [], OWN)
-    at_once, changes = replace_all(start, rows, OWN)
+    start, _ = apply_incoming(Cluster(allocation), [], OWN)
+    at_once, changes = apply_incoming(start, rows, OWN)
     one_by_one, _, _ = taken(start, rows)
     assert at_once.global_ids == one_by_one.global_ids
     assert at_once.replicaset_ids == one_by_one.replicaset_ids
     assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes)))
-    assert replace_all(at_once, rows, OWN) == (at_once, ())
+    assert apply_incoming(at_once, rows, OWN) == (at_once, ())
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
@@ -252,9 +270,9 @@ def test_rows_in_one_commit_or_in_many_give_the_same_ids(
 def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) -> None:
     """Every replica id of Tarantool (`VCLOCK_MAX` 32, 0 is local) in 64 replicasets, registered in any order."""
     sets = [uuid(1_000_000 + number) for number in range(64)]
-    rows = [Incoming(uuid(100 * r + i), i, sets[r]) for r in range(64) for i in range(1, 32)]
+    rows = [IncomingMember(uuid(100 * r + i), i, sets[r]) for r in range(64) for i in range(1, 32)]
     random.shuffle(rows)
-    cluster, _ = replace_all(Cluster(allocation), rows, OWN)
+    cluster, _ = apply_incoming(Cluster(allocation), rows, OWN)
     assert sorted(cluster.global_ids.values()) == list(range(1, 64 * 31 + 2))
     assert set(cluster.replicaset_ids.values()) == set(range(65))
     seen: set[int] = set()
@@ -270,14 +288,14 @@ def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) 
 
 
 def test_preserve_keeps_the_ids_of_a_lone_replicaset() -> None:
-    rows = [Incoming(uuid(number), number, A) for number in range(31, 0, -1)]
-    cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
+    rows = [IncomingMember(uuid(number), number, A) for number in range(31, 0, -1)]
+    cluster, _ = apply_incoming(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {OWN: 32} | {uuid(number): number for number in range(1, 32)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), max_size=20))
 def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None:
-    ids = as_bijection(entries)
+    ids = current_global_ids(entries)
     assert len(set(ids.values())) == len(ids)
     assert 0 not in ids, "component 0 is one instance's own"
     rows = [entry for entry in entries if entry[0]]
@@ -285,6 +303,8 @@ def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None
 
 
 def test_the_aggregators_own_row_belongs_to_no_replicaset() -> None:
-    cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), 1, A)], OWN)
-    assert cluster.own == Member(1, OWN, None, 0, AGGREGATOR, lsn=1)
-    assert replace_all(cluster, [Incoming(uuid(2), 1, B)], uuid(99))[0].own == cluster.own
+    cluster, _ = apply_incoming(Cluster("counter"), [IncomingMember(uuid(1), 1, A)], OWN)
+    assert cluster.own_member == Member(1, OWN, None, 0, OWN_REPLICASET_UUID, lsn=1)
+    assert (
+        apply_incoming(cluster, [IncomingMember(uuid(2), 1, B)], uuid(99))[0].own_member == cluster.own_member
+    )

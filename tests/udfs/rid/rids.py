@@ -9,7 +9,7 @@ from typing import Any
 from ulid import ULID
 
 from udfs.rid.operations import Node
-from udfs.rid.value import ULIDS, Rid
+from udfs.rid.value import ULID_FIELDS, Rid
 
 EXAMPLE = (
     "00000000000000000000000000:01DT3V6WF6K5K12JBV8B563TXP:01DT3TREEM05JE0G8NFRACKJ3Y:"
@@ -25,7 +25,7 @@ def ulid(number: int) -> ULID:
 
 def of(ulids: Sequence[ULID]) -> Rid:
     """Return the RID with these five ULIDs."""
-    named: dict[str, Any] = dict(zip(ULIDS, ulids, strict=True))
+    named: dict[str, Any] = dict(zip(ULID_FIELDS, ulids, strict=True))
     return Rid(**named)
 
 

@@ -12,7 +12,7 @@ from ulid import ULID
 
 from tests.udfs.rid.rids import of, rid, ulid
 from udfs.rid.comparison import Comparison, Generation, NodeName, Verdict, compare, draw, rid_generations
-from udfs.rid.value import FLAGS, FileLock, Rid
+from udfs.rid.value import FLAG_FIELDS, FileLock, Rid
 
 SAME, SYNC, SPLIT, UNRELATED = Verdict.SAME, Verdict.SYNC, Verdict.SPLIT_BRAIN, Verdict.UNRELATED
 
@@ -39,7 +39,7 @@ RULES = [
         "both indexes are 0: same, whatever is behind",
         "0000:0003:0002:0001:0001",
         "0000:0003:0000:0000:0001",
-        Comparison(SAME, common=ulid(3), indexes=(0, 0)),
+        Comparison(SAME, common=ulid(3), common_indexes=(0, 0)),
     ),
     (
         "index 0 in a, 1 in b: b to a",
@@ -63,19 +63,19 @@ RULES = [
         "both indexes are 1: split brain, the younger primary by its head",
         "0000:0005:0002:0001:0001",
         "0000:0004:0002:0001:0001",
-        Comparison(SPLIT, common=ulid(2), indexes=(1, 1), younger="a"),
+        Comparison(SPLIT, common=ulid(2), common_indexes=(1, 1), younger_node="a"),
     ),
     (
         "indexes 2 and 1: split brain, the data point before it is the common generation",
         "0000:0005:0003:0002:0001",
         "0000:0006:0002:0001:0001",
-        Comparison(SPLIT, common=ulid(2), indexes=(2, 1), younger="b"),
+        Comparison(SPLIT, common=ulid(2), common_indexes=(2, 1), younger_node="b"),
     ),
     (
         "indexes 2 and 2",
         "0000:0005:0003:0002:0001",
         "0000:0007:0006:0002:0001",
-        Comparison(SPLIT, common=ulid(2), indexes=(2, 2), younger="b"),
+        Comparison(SPLIT, common=ulid(2), common_indexes=(2, 2), younger_node="b"),
     ),
     (
         "no common generation, one head is empty: towards it",
@@ -124,8 +124,10 @@ def turned(comparison: Comparison) -> Comparison:
         comparison,
         source=other[comparison.source],
         target=other[comparison.target],
-        younger=other[comparison.younger],
-        indexes=None if comparison.indexes is None else (comparison.indexes[1], comparison.indexes[0]),
+        younger_node=other[comparison.younger_node],
+        common_indexes=None
+        if comparison.common_indexes is None
+        else (comparison.common_indexes[1], comparison.common_indexes[0]),
     )
 
 
@@ -147,7 +149,7 @@ def test_both_sides_agree(a: list[ULID], b: list[ULID]) -> None:
 @settings(deadline=None)
 @given(
     st.lists(FEW, min_size=5, max_size=5),
-    st.fixed_dictionaries(dict.fromkeys(FLAGS[:-1], st.booleans())),
+    st.fixed_dictionaries(dict.fromkeys(FLAG_FIELDS[:-1], st.booleans())),
     st.sampled_from(FileLock),
 )
 def test_flags_do_not_matter(ulids: list[ULID], flags: dict[str, Any], lock: FileLock) -> None:
@@ -159,7 +161,7 @@ def test_flags_do_not_matter(ulids: list[ULID], flags: dict[str, Any], lock: Fil
 def test_heads_of_one_millisecond_have_no_younger() -> None:
     a, b = rid("0000:0005:0001:0000:0001"), rid("0000:0005:0001:0000:0001")
     b = replace(b, head=ULID.from_int(int(b.head) + 1))
-    assert compare(a, b) == Comparison(SPLIT, common=ulid(1), indexes=(1, 1), younger=None)
+    assert compare(a, b) == Comparison(SPLIT, common=ulid(1), common_indexes=(1, 1), younger_node=None)
 
 
 def test_as_json() -> None:

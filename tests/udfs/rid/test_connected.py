@@ -14,7 +14,7 @@ from ulid import ULID
 from udfs.rid import operations
 from udfs.rid.comparison import Comparison, Verdict, compare, with_epochs
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY
+from udfs.rid.value import EMPTY_ULID
 
 DEPTH = 9
 
@@ -158,7 +158,7 @@ def check(world: World) -> None:
     assert in_flight[0] - in_flight[1] in (0, 1), (
         "more than the write in flight is under a head that both have"
     )
-    assert EMPTY not in (world.a.node.rid.head, world.b.node.rid.head)
+    assert EMPTY_ULID not in (world.a.node.rid.head, world.b.node.rid.head)
 
 
 def test_nothing_is_lost_in_silence_whatever_happens() -> None:

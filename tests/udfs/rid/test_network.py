@@ -16,7 +16,7 @@ from ulid import ULID
 from udfs.rid import operations
 from udfs.rid.comparison import Verdict, compare
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY
+from udfs.rid.value import EMPTY_ULID
 
 NODES = st.integers(0, 2)
 Data = tuple[int, ...]
@@ -60,10 +60,10 @@ class Network(RuleBasedStateMachine):
     @rule(n=NODES)
     def promote(self, n: int) -> None:
         node = self.nodes[n]
-        if node.rid.incoming != EMPTY or self.primaries(self.group(n)):
+        if node.rid.incoming != EMPTY_ULID or self.primaries(self.group(n)):
             return
         self.nodes[n] = operations.promote(node, self.fresh(), unconnected=self.group(n) != {0, 1, 2})
-        if node.rid.head == EMPTY:
+        if node.rid.head == EMPTY_ULID:
             # To have a base is to hold data of it, if none: those connected get it as if they were written.
             self.replicate(n)
 
@@ -77,7 +77,7 @@ class Network(RuleBasedStateMachine):
         n = data.draw(st.sampled_from(sorted(self.primaries({0, 1, 2}))))
         before = self.nodes[n]
         self.nodes[n] = operations.record_write(operations.renew_mark(before, self.fresh()))
-        assert (self.nodes[n].rid.head != before.rid.head) == (before.next is not None)
+        assert (self.nodes[n].rid.head != before.rid.head) == (before.next_head is not None)
         self.data[n] = self.new_write(self.data[n])
         if self.group(n) == {0, 1, 2}:
             # Nobody is left who holds an earlier state of this generation.
@@ -86,9 +86,9 @@ class Network(RuleBasedStateMachine):
 
     def replicate(self, n: int) -> None:
         for peer in self.group(n) - {n}:
-            mark = self.nodes[peer].next if self.nodes[n].next is not None else None
+            mark = self.nodes[peer].next_head if self.nodes[n].next_head is not None else None
             received = operations.complete_sync(operations.start_sync(self.nodes[peer], self.nodes[n]))
-            self.nodes[peer] = replace(received, next=mark)
+            self.nodes[peer] = replace(received, next_head=mark)
             self.data[peer] = self.data[n]
 
     @precondition(lambda self: len(self.groups) < 3)
@@ -112,7 +112,7 @@ class Network(RuleBasedStateMachine):
         one, other = self.group(a), self.group(b)
         if one is other or len(self.primaries(one | other)) > 1:
             return
-        if any(self.nodes[n].rid.incoming != EMPTY for n in one | other):
+        if any(self.nodes[n].rid.incoming != EMPTY_ULID for n in one | other):
             return
         if compare(self.nodes[a].rid, self.nodes[b].rid).verdict is not Verdict.SAME:
             return
@@ -125,7 +125,7 @@ class Network(RuleBasedStateMachine):
         source, target = self.nodes[a], self.nodes[b]
         if a == b or len(self.group(b)) > 1 or target.rid.primary:
             return False
-        if source.rid.head == EMPTY or source.rid.incoming != EMPTY:
+        if source.rid.head == EMPTY_ULID or source.rid.incoming != EMPTY_ULID:
             return False
         found = compare(source.rid, target.rid)
         return found.verdict in (Verdict.SAME, Verdict.SPLIT_BRAIN) or found.target == "b"
@@ -148,7 +148,7 @@ class Network(RuleBasedStateMachine):
         for n in self.group(a):
             self.nodes[n] = operations.mark_unconnected_copy(self.nodes[n], self.fresh())
         if found.verdict is Verdict.SPLIT_BRAIN:
-            target = operations.drop_generations_after(target, found.common or EMPTY)
+            target = operations.drop_generations_after(target, found.common or EMPTY_ULID)
             common = common_part(self.data[a], self.data[b])
             if found.common is None:
                 common = ()
@@ -178,7 +178,11 @@ class Network(RuleBasedStateMachine):
     @rule(n=NODES, changed=st.booleans())
     def abandon(self, n: int, changed: bool) -> None:
         node = self.nodes[n]
-        if node.rid.incoming == EMPTY or n in self.copies or (node.rid.head == EMPTY and not changed):
+        if (
+            node.rid.incoming == EMPTY_ULID
+            or n in self.copies
+            or (node.rid.head == EMPTY_ULID and not changed)
+        ):
             return
         self.nodes[n] = operations.abandon_sync(node, self.fresh(), changed=changed)
         if changed:
@@ -209,7 +213,7 @@ class Network(RuleBasedStateMachine):
     @invariant()
     def the_common_generation_is_the_newest_of_both(self) -> None:
         for node in self.nodes:
-            ascending = [ulid for ulid in node.rid.generations if ulid != EMPTY]
+            ascending = [ulid for ulid in node.rid.generations if ulid != EMPTY_ULID]
             assert ascending == sorted(ascending, reverse=True)
 
 

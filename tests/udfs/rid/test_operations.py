@@ -11,7 +11,7 @@ from schemas.errors import RidStateError
 from tests.udfs.rid.rids import drawn, node, ulid
 from udfs.rid import operations
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, FileLock
+from udfs.rid.value import EMPTY_ULID, FileLock
 
 PRIMARY = {"primary": True, "consistency": True}
 WHOLE = {"consistency": True}
@@ -19,7 +19,7 @@ WHOLE = {"consistency": True}
 
 def test_initial_state_is_the_default() -> None:
     assert drawn(Node()) == "0000:0000:0000:0000:0000"
-    assert Node().next is None
+    assert Node().next_head is None
 
 
 def test_promote_initializes_base_then_head_then_turns_primary_on() -> None:
@@ -112,7 +112,7 @@ def test_synchronization(a: str, b: str, started: str, completed: str) -> None:
     target = node(b, 5, outdated=True, crashed_primary=True)
     middle = operations.start_sync(target, source)
     assert drawn(middle) == started
-    assert middle.next is None
+    assert middle.next_head is None
     assert not middle.rid.consistency
     assert middle.rid.outdated
     assert middle.rid.crashed_primary
@@ -182,8 +182,10 @@ def test_refused(what: Callable[[], Node], reason: str) -> None:
 
 
 def test_the_mark_is_set_when_promoted_while_an_unconnected_node_exists() -> None:
-    assert operations.promote(node("0000:0001:0000:0000:0001"), ulid(2), unconnected=True).next == ulid(2)
-    assert operations.promote(node("0000:0001:0000:0000:0001"), ulid(2), unconnected=False).next is None
+    assert operations.promote(node("0000:0001:0000:0000:0001"), ulid(2), unconnected=True).next_head == ulid(
+        2
+    )
+    assert operations.promote(node("0000:0001:0000:0000:0001"), ulid(2), unconnected=False).next_head is None
 
 
 def test_the_mark_is_set_when_a_primary_loses_a_peer() -> None:
@@ -192,7 +194,7 @@ def test_the_mark_is_set_when_a_primary_loses_a_peer() -> None:
 
 
 def test_the_mark_is_cleared_when_all_are_connected() -> None:
-    assert operations.clear_mark(node("0000:0001:0000:0000:0001", 2, **PRIMARY)).next is None
+    assert operations.clear_mark(node("0000:0001:0000:0000:0001", 2, **PRIMARY)).next_head is None
 
 
 def test_under_the_mark_the_first_data_begin_a_generation_and_the_second_do_not() -> None:
@@ -209,16 +211,16 @@ def test_without_the_mark_data_change_no_generation() -> None:
 
 def test_the_mark_gets_the_time_of_the_write_and_is_never_before_the_head() -> None:
     marked = node("0000:0003:0002:0001:0001", 4, **PRIMARY)
-    assert operations.renew_mark(marked, ulid(8)).next == ulid(8)
-    renewed = operations.renew_mark(marked, ulid(1)).next
+    assert operations.renew_mark(marked, ulid(8)).next_head == ulid(8)
+    renewed = operations.renew_mark(marked, ulid(1)).next_head
     assert renewed is not None
     assert renewed > marked.rid.head
-    assert operations.renew_mark(node("0000:0003:0002:0001:0001"), ulid(8)).next is None
+    assert operations.renew_mark(node("0000:0003:0002:0001:0001"), ulid(8)).next_head is None
 
 
 def test_a_copy_marks_both_sides_whatever_their_role_and_keeps_a_mark() -> None:
-    assert operations.mark_unconnected_copy(node("0000:0003:0002:0001:0001"), ulid(8)).next == ulid(8)
-    assert operations.mark_unconnected_copy(node("0000:0003:0002:0001:0001", 4), ulid(8)).next == ulid(4)
+    assert operations.mark_unconnected_copy(node("0000:0003:0002:0001:0001"), ulid(8)).next_head == ulid(8)
+    assert operations.mark_unconnected_copy(node("0000:0003:0002:0001:0001", 4), ulid(8)).next_head == ulid(4)
 
 
 def test_outdated_is_set_on_a_secondary_that_loses_the_primary() -> None:
@@ -277,8 +279,8 @@ def test_a_discarded_generation_leaves_the_rid(common: int, left: str) -> None:
 
 
 def test_without_a_common_generation_all_but_the_base_is_discarded() -> None:
-    cut = operations.drop_generations_after(node("0000:0003:0002:0001:0001", 7), EMPTY)
-    assert (drawn(cut), cut.next) == ("0000:0000:0000:0000:0001", None)
+    cut = operations.drop_generations_after(node("0000:0003:0002:0001:0001", 7), EMPTY_ULID)
+    assert (drawn(cut), cut.next_head) == ("0000:0000:0000:0000:0001", None)
 
 
 def test_a_sync_that_is_abandoned_with_other_data_is_a_generation_of_its_own() -> None:

@@ -12,14 +12,13 @@ from ulid import ULID
 
 from schemas.errors import RidError
 from tests.udfs.rid.rids import EXAMPLE, SIMPLIFIED
-from udfs.rid.value import EMPTY, FLAGS, FileLock, Rid, later_than, parse_rid
-from udfs.rid.value import ULIDS as ULID_FIELDS
+from udfs.rid.value import EMPTY_ULID, FLAG_FIELDS, ULID_FIELDS, FileLock, Rid, parse_rid, ulid_after
 
 ULIDS = st.integers(0, (1 << 128) - 1).map(ULID.from_int)
 RIDS = st.builds(
     Rid,
     **dict.fromkeys(ULID_FIELDS, ULIDS),
-    **dict.fromkeys(FLAGS[:-1], st.booleans()),
+    **dict.fromkeys(FLAG_FIELDS[:-1], st.booleans()),
     file_lock=st.sampled_from(FileLock),
 )
 
@@ -40,7 +39,7 @@ def test_the_example_of_the_document() -> None:
 
 def test_the_default_values() -> None:
     assert str(Rid()) == ":".join(["0" * 26] * 5 + ["0"] * 5)
-    assert Rid().generations == (EMPTY, EMPTY, EMPTY)
+    assert Rid().generations == (EMPTY_ULID, EMPTY_ULID, EMPTY_ULID)
 
 
 @pytest.mark.parametrize("flag", ["consistency", "outdated", "primary", "crashed_primary"])
@@ -113,6 +112,6 @@ def test_an_invalid_rid_names_its_wrong_part(text: str, reason: str, part: str |
 @settings(deadline=None)
 @given(ULIDS.filter(lambda u: int(u) < (1 << 128) - 1), ULIDS)
 def test_generations_ascend_even_if_a_clock_goes_back(previous: ULID, fresh: ULID) -> None:
-    found = later_than(previous, fresh)
+    found = ulid_after(previous, fresh)
     assert found > previous
     assert found == fresh or fresh <= previous

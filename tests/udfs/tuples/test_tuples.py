@@ -400,7 +400,7 @@ def test_a_field_that_does_not_fit_leaves_the_others_as_they_are() -> None:
 
 def test_strings_of_a_binary_field_are_their_bytes() -> None:
     fields = (Field("s", "string"), Field("t", "string"), Field("n", "unsigned"))
-    layout = table_layout([Space(512, 1, "things", "memtx", fields)], binary=frozenset({"s", "n"}))
+    layout = table_layout([Space(512, 1, "things", "memtx", fields)], binary_fields=frozenset({"s", "n"}))
     texts = [b"", b"x", b"\xff\xfe", b"y" * 31, b"\xff" * 32, b"z" * 255, b"\x80" * 256, b"w" * 70000]
     forms = [b"\xdb" + len(text).to_bytes(4, "big") + text for text in texts]
     forms += [b"\xd9" + bytes((len(text),)) + text for text in texts if len(text) < 256]

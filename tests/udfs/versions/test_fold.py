@@ -20,8 +20,8 @@ from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_rules import rules_of
 from udfs.versions.fold import Fold, RowChange, Version
 
-FORMAT = TupleFormat({b"id": 0, b"n": 1}, key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
-RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, key=(KeyPart(0, "unsigned"),))
+FORMAT = TupleFormat({b"id": 0, b"n": 1}, primary_key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
+RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, primary_key=(KeyPart(0, "unsigned"),))
 ONE, TWO = 100, 200
 """Global ids."""
 
@@ -30,8 +30,10 @@ def put(kind: str, fields: list[Any], lsn: int, time: int | None, who: int = ONE
     return RowChange(kind, pack([1, *fields]), None, None, who, lsn, time)
 
 
-def update(operations: list[Any], lsn: int, time: int | None, who: int = ONE, layout: int = 0) -> RowChange:
-    return RowChange("UPDATE", None, pack(operations), 1, who, lsn, time, layout)
+def update(
+    operations: list[Any], lsn: int, time: int | None, who: int = ONE, format_index: int = 0
+) -> RowChange:
+    return RowChange("UPDATE", None, pack(operations), 1, who, lsn, time, format_index)
 
 
 def upsert(fields: list[Any], operations: list[Any], lsn: int, time: int | None) -> RowChange:
@@ -125,7 +127,9 @@ def test_a_row_without_a_time_keeps_the_previous_time() -> None:
 
 def test_each_row_is_read_by_the_format_of_its_moment() -> None:
     result = folded(
-        put("INSERT", [5, 6], 1, 10), update([["+", "n", 1]], 2, 20), update([["+", "n", 1]], 3, 30, layout=1)
+        put("INSERT", [5, 6], 1, 10),
+        update([["+", "n", 1]], 2, 20),
+        update([["+", "n", 1]], 3, 30, format_index=1),
     )
     assert result == Version(pack([1, 6, 7]), ONE, 3, 30, 10, 1)
 

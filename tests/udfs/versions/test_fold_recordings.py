@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from schemas.iproto import SYSTEM_ID_MAX, SystemSpace, type_name
+from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace, type_name
 from schemas.space import Space, space_of
 from tests import truth
 from tests.oracle import log, mp
@@ -47,7 +47,7 @@ class Replay:
             self._define(row, space_id)
         elif space_id == SystemSpace.TRUNCATE:
             self.changes.pop(mp.decode(row.body.get(TUPLE) or row.body[KEY])[0], None)
-        elif space_id in self.spaces and space_id > SYSTEM_ID_MAX:
+        elif space_id in self.spaces and space_id > SYSTEM_SPACE_ID_MAX:
             space, layout = self.spaces[space_id]
             parts = tuple(Part(one.field, one.type, one.path) for one in space.primary_key)
             body = row.body
@@ -131,7 +131,7 @@ def test_the_fold_of_a_log_is_what_its_server_holds(recording: Recording, node: 
     opinion = fold_directory(recording.directory(node)).by_name()
     compared = operated = 0
     for space_id, (space, _) in replay.spaces.items():
-        if space_id <= SYSTEM_ID_MAX or space.is_temporary or space.name not in recording.spaces(node):
+        if space_id <= SYSTEM_SPACE_ID_MAX or space.is_temporary or space.name not in recording.spaces(node):
             continue
         if space.engine == "vinyl" and node == "anon":
             continue  # Its tuples are in `.run` files: it joined when vinyl had dumped them.

@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold import RowChange
-from udfs.versions.history import COLUMNS, KEY, POSITION, VERSIONS, EndOfAllVersions, key_versions
+from udfs.versions.history import (
+    INPUT_COLUMNS,
+    KEY_COLUMNS,
+    POSITION_COLUMNS,
+    VERSIONS_ARROW,
+    EndOfAllVersions,
+    key_versions,
+)
 
 FORMATS = (TupleFormat(),)
 SCHEMA = pa.schema(
     [
-        *(VERSIONS.field(name) for name in (*KEY, *POSITION, "epoch")),
+        *(VERSIONS_ARROW.field(name) for name in (*KEY_COLUMNS, *POSITION_COLUMNS, "epoch")),
         *(("type", pa.string()), ("tuple", pa.binary()), ("operations", pa.binary())),
         *(("index_base", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())),
         *(("timestamp", pa.timestamp("us", tz="UTC")), ("layout", pa.int32())),
@@ -39,7 +46,7 @@ def versions_of(
 ) -> list[dict[str, Any]]:
     """Return the versions of keys of replicaset 3, whose space was truncated at some bytes; a row's byte is its lsn."""
     rows = [
-        dict(zip(COLUMNS, (3, key, 0, one.lsn, 0, 5, *one), strict=True))
+        dict(zip(INPUT_COLUMNS, (3, key, 0, one.lsn, 0, 5, *one), strict=True))
         for key, own in sorted(changes.items())
         for one in own
     ]

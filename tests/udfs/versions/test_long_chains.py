@@ -14,14 +14,14 @@ import pytest
 from schemas.errors import TupleError, UnsupportedError
 from tests.udfs.operations.test_operations import FORMAT, MODERN
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.versions.fold import TUPLE_LIMIT, Fold, Version
+from udfs.versions.fold import TUPLE_LIMIT_BYTES, Fold, Version
 
 MIB = 1 << 20
 WIDE = [1, "a", 1, "x"] + [1] * 500_000
 
 
 def chain(
-    first: list[Any], rows: int, operations: Callable[[int], Any], limit: int = TUPLE_LIMIT
+    first: list[Any], rows: int, operations: Callable[[int], Any], limit: int = TUPLE_LIMIT_BYTES
 ) -> tuple[Fold, int]:
     """Return the state after some UPDATEs, and the bytes of their operations."""
     fold, size = Fold([MODERN], limit), 0

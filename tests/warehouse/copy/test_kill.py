@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from tests.warehouse.copy.standby import Killed, Pair
 from tests.warehouse.warehouses import Made
-from udfs.rid.value import EMPTY, Rid
+from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.newest_epoch import last_epoch
@@ -92,7 +92,7 @@ def test_a_sync_may_die_after_any_step(
             break
         except Killed as killed:
             died.append(str(killed))
-        incomplete = rid_of(pair).incoming != EMPTY
+        incomplete = rid_of(pair).incoming != EMPTY_ULID
         assert incomplete or died[-1] == "end"
         if incomplete:
             assert not rid_of(pair).consistency
@@ -102,7 +102,7 @@ def test_a_sync_may_die_after_any_step(
         if number % 8 == 1:
             steps.clear()
             kill(monkeypatch, 1_000_000)
-            pair.sync(discard=discard if rid_of(pair).incoming == EMPTY else None, check_all=True)
+            pair.sync(discard=discard if rid_of(pair).incoming == EMPTY_ULID else None, check_all=True)
             assert content(pair) == expected
             assert rid_of(pair).consistency
     if stride == 1:
@@ -182,7 +182,7 @@ def test_a_process_that_is_killed_leaves_no_lock_and_an_incomplete_target(tmp_pa
         [sys.executable, "-c", COPIER, *folders, "11"], env=environment, check=False, timeout=120
     )
     assert done.returncode == -signal.SIGKILL
-    assert rid_of(pair).incoming != EMPTY
+    assert rid_of(pair).incoming != EMPTY_ULID
     assert list((pair.b.folder / files.UNFINISHED).iterdir()) or content(pair) is None
     pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()

@@ -12,7 +12,7 @@ from schemas.errors import LockError, RidStateError, SyncError
 from tests.warehouse.copy.standby import Pair
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, FileLock, Rid
+from udfs.rid.value import EMPTY_ULID, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.sync import SyncOptions, SyncResult, lost_epochs_after, sync
@@ -41,7 +41,7 @@ def test_an_empty_location_becomes_a_standby(pair: Pair) -> None:
     assert pair.b.read_cut() == pair.a.read_cut()
     assert (done.tables.epoch, done.rows) == (2, 3 + 2 + 1 + 3)
     a, b = node(pair, "a").rid, node(pair, "b").rid
-    assert (b.head, b.base, b.incoming) == (a.head, a.base, EMPTY)
+    assert (b.head, b.base, b.incoming) == (a.head, a.base, EMPTY_ULID)
     assert (b.consistency, b.primary, b.outdated, b.file_lock) == (True, False, False, FileLock.UNLOCKED)
     assert verdict(pair) is Verdict.SAME
     assert not (pair.b.folder / files.UNFINISHED).exists()
@@ -72,9 +72,9 @@ def test_the_source_is_marked_so_that_its_next_data_are_a_generation(pair: Pair)
     before = node(pair, "a").rid
     pair.sync()
     assert node(pair, "a").rid.head == before.head
-    assert node(pair, "a").next is not None
-    assert node(pair, "b").next is not None
-    assert node(pair, "a").next != node(pair, "b").next
+    assert node(pair, "a").next_head is not None
+    assert node(pair, "b").next_head is not None
+    assert node(pair, "a").next_head != node(pair, "b").next_head
     pair.batch_a("later")
     found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
     assert (found.verdict, found.source, found.common) == (Verdict.SYNC, "a", before.head)
@@ -161,7 +161,7 @@ def test_a_sync_that_compares_only_what_it_copies_trusts_sizes(pair: Pair) -> No
     damaged.write_bytes(bytes(damaged.stat().st_size))
     with pytest.raises(Exception, match=r"[Mm]agic"):
         pair.sync(check_all=False)
-    assert node(pair, "b").rid.incoming != EMPTY
+    assert node(pair, "b").rid.incoming != EMPTY_ULID
     pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
 
@@ -213,7 +213,7 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
     with pytest.raises(RidStateError, match="--discard-target names"):
         pair.sync(discard=node(pair, "a").rid)
     assert pair.b.read_cut() == before
-    assert node(pair, "b").rid.incoming == EMPTY
+    assert node(pair, "b").rid.incoming == EMPTY_ULID
 
 
 def test_what_would_be_lost_is_listed_from_the_data_point_before_the_split(pair: Pair) -> None:
@@ -236,7 +236,7 @@ def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair)
     assert pair.b.read_cut() == pair.a.read_cut()
     assert verdict(pair) is Verdict.SAME
     assert "only_b" not in pair.b.location.tables()
-    assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY)
+    assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY_ULID)
     # Who has the generation that was given up is not taken for an older copy.
     assert (
         compare_warehouses(side_of(pair.b.location), side_of(third.b.location)).verdict is Verdict.SPLIT_BRAIN
@@ -294,7 +294,7 @@ def test_a_half_copy_is_not_promoted_unless_the_rest_is_given_up(pair: Pair) -> 
     head = node(pair, "b").rid.head
     switch.promote(pair.b.location, abandon_sync=True)
     found = node(pair, "b").rid
-    assert (found.primary, found.incoming, found.head) == (True, EMPTY, head)
+    assert (found.primary, found.incoming, found.head) == (True, EMPTY_ULID, head)
 
 
 def test_the_result_says_what_was_done(pair: Pair) -> None:

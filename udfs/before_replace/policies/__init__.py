@@ -11,8 +11,8 @@ from udfs.before_replace.policy import PolicyKind
 
 
 def _kind_of(entry: PolicyEntry) -> PolicyKind:
-    kind = getattr(import_module(f"{__name__}.{entry.module}"), entry.attribute)
-    assert isinstance(kind, PolicyKind), f"{entry.module}.{entry.attribute} is not a PolicyKind"
+    kind = getattr(import_module(f"{__name__}.{entry.module}"), entry.kind_name)
+    assert isinstance(kind, PolicyKind), f"{entry.module}.{entry.kind_name} is not a PolicyKind"
     return kind
 
 

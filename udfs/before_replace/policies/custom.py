@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from udfs.before_replace.custom import fold_custom, load_function
 from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyKind, PolicyOptions
 
-COMPARED_KEYS = 8
+CHECKED_KEYS = 8
 """Number of keys for which the function is called twice and its answers are compared."""
 
 
@@ -16,7 +16,7 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
     function = load_function(options.function or "")
     names = formats.names
     return [
-        fold_custom(function, one, names, formats.space, twice=i < COMPARED_KEYS)
+        fold_custom(function, one, names, formats.space, repeats_calls=i < CHECKED_KEYS)
         for i, one in enumerate(keys)
     ]
 

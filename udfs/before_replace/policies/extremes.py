@@ -15,7 +15,7 @@ from udfs.keys.sequence import NO_VALUE, ranks_of, sequence_bytes
 def rank_by_greatest(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:
     """Return the rank of each version's value; 0 if it has none."""
     fields = formats.field_numbers([options.column or ""])
-    values = sequence_bytes(versions.tuples, versions.formats, fields)
+    values = sequence_bytes(versions.tuples, versions.format_indexes, fields)
     ranks = ranks_of(values)
     ranks[[value is None or value.startswith(NO_VALUE) for value in values.to_pylist()]] = 0
     return ranks

@@ -1,4 +1,4 @@
-"""`merge_fields`: the last writer's tuple, with each named field from the version in which it is newest."""
+"""`merge_fields`: the last writer's tuple, with each named field from the version in format_indexes it is newest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
     """Return the merged tuple of each key."""
     flat = [candidate for one in keys for candidate in one]
     tuples = pa.array([candidate.tuple for candidate in flat], pa.binary())
-    which = np.array([candidate.layout for candidate in flat], np.int32)
+    format_indexes = np.array([candidate.format_index for candidate in flat], np.int32)
     sequences = {
-        name: sequence_bytes(tuples, which, formats.field_numbers(members)).to_pylist()
+        name: sequence_bytes(tuples, format_indexes, formats.field_numbers(members)).to_pylist()
         for name, members in options.fields.items()
     }
     names, found, start = formats.names, [], 0

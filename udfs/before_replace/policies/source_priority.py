@@ -12,8 +12,8 @@ def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArra
     """Return the rank of each version's replicaset in the list, counted from the end; 0 if it is not listed."""
     count = len(options.priority)
     ranks = {uuid: count - i for i, uuid in reversed(list(enumerate(options.priority)))}
-    by_id = np.array([ranks.get(uuid, 0) for uuid in versions.uuids], np.int64)
-    return by_id[versions.replicasets]
+    by_id = np.array([ranks.get(uuid, 0) for uuid in versions.uuid_by_id], np.int64)
+    return by_id[versions.replicaset_ids]
 
 
 POLICY = PolicyKind(

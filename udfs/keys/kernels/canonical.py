@@ -26,8 +26,13 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import inner
-from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, read_decimal, strip
-from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, integer_to_double, rounds_to
+from udfs.kernels.decimals import POWERS_OF_TEN, TEN, TEN19, U64, count_digits, read_decimal, strip_zeros
+from udfs.kernels.doubles import (
+    DECIMAL_DIGITS_OF_DOUBLE,
+    DOUBLE_POWERS_OF_TEN,
+    integer_to_double,
+    is_nearest_double,
+)
 from udfs.kernels.memory import copy, store8, store64, store_big
 from udfs.kernels.values import (
     BINARY,
@@ -45,10 +50,10 @@ from udfs.kernels.values import (
     read_datetime,
 )
 
-GROWTH = 16
+PART_GROWTH_BYTES = 16
 """The canonical form of a part is at most this many bytes longer than the part."""
 
-HEADER_MAX = 3
+HEADER_MAX_BYTES = 3
 """Greatest number of bytes that `put_array` writes."""
 
 BY_VALUE, BY_ENCODING, AS_DOUBLE = 0, 1, 2
@@ -59,9 +64,9 @@ the values (`mp_compare_uint`), so `02` and `cd 00 02` are two keys. `AS_DOUBLE`
 nearest doubles (`mp_read_as_double`).
 """
 
-_QUIET = 0x7FF8000000000000
-_SIGNALLING = 0x7FF0000000000001
-_QUIET_BIT = 1 << 51
+_QUIET_NAN = 0x7FF8000000000000
+_SIGNALLING_NAN = 0x7FF0000000000001
+_QUIET_NAN_BIT = 1 << 51
 
 
 @inner
@@ -97,7 +102,7 @@ def put_negative(target: Int, value: Int) -> Int:
 
 
 @inner
-def _put_eight(target: Int, byte: Int, value: Int) -> Int:
+def _put_int64(target: Int, byte: Int, value: Int) -> Int:
     """Write a first byte, and eight bytes of an integer."""
     store8(target, byte)
     return store_big(target + 1, value, 8)
@@ -128,53 +133,55 @@ def _put_packed_decimal(target: Int, high: U64, low: U64, exponent: Int, negativ
     target = _put_extension_head(target, 1, width + size)
     target = put_unsigned(target, scale) if scale >= 0 else put_negative(target, scale)
     for k in range(2 * size - 1, 0, -2):
-        upper = _digit(high, low, k - 1)
-        lower = _digit(high, low, k - 2) if k > 1 else (0x0D if negative else 0x0C)
+        upper = _digit_of(high, low, k - 1)
+        lower = _digit_of(high, low, k - 2) if k > 1 else (0x0D if negative else 0x0C)
         store8(target, upper << 4 | lower)
         target += 1
     return target
 
 
 @inner
-def _digit(high: U64, low: U64, number: Int) -> Int:
+def _digit_of(high: U64, low: U64, number: Int) -> Int:
     if number >= 38:
         return 0
-    part = high // POWERS[number - 19] if number >= 19 else low // POWERS[number]
+    part = high // POWERS_OF_TEN[number - 19] if number >= 19 else low // POWERS_OF_TEN[number]
     return np.int64(part % TEN)
 
 
 @inner
 def put_decimal(target: Int, number: Any) -> Int:
     """Write a decimal; one that is a 64-bit integer becomes an integer."""
-    high, low, exponent = strip(number[0], number[1], number[2])
+    high, low, exponent = strip_zeros(number[0], number[1], number[2])
     negative = number[3]
     if exponent >= 0 and exponent + count_digits(high, low) <= 20:
         if high == np.uint64(0) and exponent < 19 and exponent + count_digits(high, low) <= 19:
-            low = low * POWERS[exponent]
+            low = low * POWERS_OF_TEN[exponent]
             exponent = 0
         elif exponent > 0:
-            lead = low // POWERS[19 - exponent]
-            high, low, exponent = lead, low % POWERS[19 - exponent] * POWERS[exponent], 0
+            lead = low // POWERS_OF_TEN[19 - exponent]
+            high, low, exponent = lead, low % POWERS_OF_TEN[19 - exponent] * POWERS_OF_TEN[exponent], 0
         largest = np.uint64(1) if not negative else np.uint64(0)
         rest = np.uint64(8446744073709551615) if not negative else np.uint64(9223372036854775808)
         if high < largest or (high == largest and low <= rest):
             value = np.int64(high * TEN19 + low)
             if negative and (high | low) != np.uint64(0):
                 return put_negative(target, -value)
-            return put_unsigned(target, value) if value >= 0 else _put_eight(target, 0xCF, value)
-        high, low, exponent = strip(high, low, exponent)
+            return put_unsigned(target, value) if value >= 0 else _put_int64(target, 0xCF, value)
+        high, low, exponent = strip_zeros(high, low, exponent)
     return _put_packed_decimal(target, high, low, exponent, negative)
 
 
 @inner
 def _short_decimal(magnitude: float) -> tuple[U64, Int, bool]:
     """Return the decimal of up to 15 digits whose nearest double is `magnitude`: (digits, power of ten, exists)."""
-    power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(magnitude)))
+    power = DECIMAL_DIGITS_OF_DOUBLE - 1 - np.int64(np.floor(np.log10(magnitude)))
     for step in (power, power - 1, power + 1):
-        scaled = np.rint(magnitude * TENS[step] if step >= 0 else magnitude / TENS[-step])
+        scaled = np.rint(
+            magnitude * DOUBLE_POWERS_OF_TEN[step] if step >= 0 else magnitude / DOUBLE_POWERS_OF_TEN[-step]
+        )
         if 1e14 <= scaled < 1e15:
-            _, number, exponent = strip(np.uint64(0), np.uint64(scaled), -step)
-            return number, exponent, rounds_to(number, exponent, magnitude)
+            _, number, exponent = strip_zeros(np.uint64(0), np.uint64(scaled), -step)
+            return number, exponent, is_nearest_double(number, exponent, magnitude)
     return np.uint64(0), np.int64(0), False
 
 
@@ -183,11 +190,11 @@ def put_double(target: Int, value: float) -> Int:
     """Write a double: as an integer, a decimal, or its own bytes."""
     if np.isnan(value):
         bits = np.float64(value).view(np.int64)
-        return _put_eight(target, 0xCB, _QUIET if bits & _QUIET_BIT else _SIGNALLING)
+        return _put_int64(target, 0xCB, _QUIET_NAN if bits & _QUIET_NAN_BIT else _SIGNALLING_NAN)
     magnitude = abs(value)
     if magnitude < 18446744073709551616.0 and magnitude == np.floor(magnitude):
         if value >= 9223372036854775808.0:
-            return _put_eight(target, 0xCF, np.int64(np.uint64(value)))
+            return _put_int64(target, 0xCF, np.int64(np.uint64(value)))
         if value >= -9223372036854775808.0:
             return (
                 put_negative(target, np.int64(value)) if value < 0 else put_unsigned(target, np.int64(value))
@@ -196,7 +203,7 @@ def put_double(target: Int, value: float) -> Int:
         number, exponent, found = _short_decimal(magnitude)
         if found:
             return put_decimal(target, (np.uint64(0), number, exponent, value < 0, True))
-    return _put_eight(target, 0xCB, np.float64(value).view(np.int64))
+    return _put_int64(target, 0xCB, np.float64(value).view(np.int64))
 
 
 @inner
@@ -244,14 +251,14 @@ def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 
 
 @inner
-def put_part(target: Int, compare: Int, start: Int, end: Int) -> tuple[Int, Int]:
+def put_part(target: Int, comparison: Int, start: Int, end: Int) -> tuple[Int, Int]:
     """Write the value that starts at `start` as one part of a key, in canonical form.
 
     Parameters
     ----------
     target : int
-        Address with room for `GROWTH` bytes more than the size of the value.
-    compare : int
+        Address with room for `PART_GROWTH_BYTES` bytes more than the size of the value.
+    comparison : int
         How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
     start, end : int
         Addresses of the value, which is valid MessagePack of a class that the part accepts.
@@ -274,12 +281,12 @@ def put_part(target: Int, compare: Int, start: Int, end: Int) -> tuple[Int, Int]
     if kind == BOOLEAN:
         store8(target, 0xC2 + argument)
         return target + 1, pos
-    if compare == BY_ENCODING:
+    if comparison == BY_ENCODING:
         copy(target, start, pos - start)
         return target + pos - start, pos
-    if compare == AS_DOUBLE:
+    if comparison == AS_DOUBLE:
         return put_double(target, integer_to_double(kind, argument)[0]), pos
     if kind == UNSIGNED_BIG:
-        return _put_eight(target, 0xCF, argument), pos
+        return _put_int64(target, 0xCF, argument), pos
     negative = kind == INTEGER and argument < 0
     return (put_negative(target, argument) if negative else put_unsigned(target, argument)), pos

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from schemas.compiled import entry, inner
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
-from udfs.keys.kernels.canonical import GROWTH, HEADER_MAX, put_array, put_part
+from udfs.keys.kernels.canonical import HEADER_MAX_BYTES, PART_GROWTH_BYTES, put_array, put_part
 
 OK = 0
 NOT_MSGPACK = 1
@@ -35,30 +35,30 @@ class Parts(NamedTuple):
 
     Parameters
     ----------
-    starts : int32 array
+    part_starts : int32 array
         Index of each definition's first part; at the end the number of parts.
     fields : int32 array
         0-based field number of each part.
-    accepts : int64 array
+    class_bits : int64 array
         Classes of values that each part accepts, as bits.
-    compares : int64 array
+    comparisons : int64 array
         How the index compares each part (`udfs.keys.kernels.canonical`).
     step_starts : int32 array
         Index in `steps` of the first step of each part's path; at the end the number of steps.
     steps : int64 array, (steps, 2)
-        Each row is (0-based index into an array, -1) or (position, size) of a map's key in `names`.
-    names : uint8 array
+        Each row is (0-based index into an array, -1) or (position, size) of a map's key in `map_keys`.
+    map_keys : uint8 array
         The map keys of all steps, one after another.
 
     """
 
-    starts: NDArray[np.int32]
+    part_starts: NDArray[np.int32]
     fields: NDArray[np.int32]
-    accepts: NDArray[np.int64]
-    compares: NDArray[np.int64]
+    class_bits: NDArray[np.int64]
+    comparisons: NDArray[np.int64]
     step_starts: NDArray[np.int32]
     steps: NDArray[np.int64]
-    names: NDArray[np.uint8]
+    map_keys: NDArray[np.uint8]
 
 
 @inner
@@ -82,14 +82,17 @@ def _find_in_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
 
 
 @inner
-def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
-    """Return where the value is to which the steps first..last lead; -1: broken tuple, -2: it lacks the value."""
+def _follow_path(pos: Int, end: Int, steps: Any, first: Int, last: Int, map_keys: Int) -> Int:
+    """Follow a path, the steps `first` to `last` (excluded), from the value at `pos`.
+
+    Return where the value at its end is; -1 if the tuple is broken, -2 if it lacks the value.
+    """
     for k in range(first, last):
         if pos >= end:
             return -1
         kind, count, pos = head(pos, end)
         if steps[k, 1] >= 0:
-            pos = _find_in_map(pos, end, count if kind == MAP else 0, names + steps[k, 0], steps[k, 1])
+            pos = _find_in_map(pos, end, count if kind == MAP else 0, map_keys + steps[k, 0], steps[k, 1])
         elif kind != ARRAY or steps[k, 0] >= count:
             return -2
         else:
@@ -142,7 +145,7 @@ def _write_key(
     if not whole:
         last = first + count
     fields, start, number = pos, pos, 0
-    if target + HEADER_MAX > limit:
+    if target + HEADER_MAX_BYTES > limit:
         return target, NO_ROOM, 0, ABSENT
     target = put_array(target, last - first)
     for part in range(first, last):
@@ -158,20 +161,20 @@ def _write_key(
             number += 1
         start = pos
         if whole and parts.step_starts[part] < parts.step_starts[part + 1]:
-            names = address(parts.names)
+            names = address(parts.map_keys)
             start = _follow_path(
                 pos, end, parts.steps, parts.step_starts[part], parts.step_starts[part + 1], names
             )
             if start < 0:
                 return target, (MISSING if start == -2 else NOT_MSGPACK), part - first, ABSENT
         kind, argument, after = head(start, end) if start < end else (BAD, np.int64(0), start)
-        if not parts.accepts[part] >> kind & 1:
+        if not parts.class_bits[part] >> kind & 1:
             return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
-        # A canonical part is at most `GROWTH` bytes longer than the part.
+        # A canonical part is at most `PART_GROWTH_BYTES` bytes longer than the part.
         size = after - start + (argument if kind >= STRING else 0)
-        if target + size + GROWTH > limit:
+        if target + size + PART_GROWTH_BYTES > limit:
             return target, NO_ROOM, part - first, kind
-        target = put_part(target, parts.compares[part], start, end)[0]
+        target = put_part(target, parts.comparisons[part], start, end)[0]
         if target < 0:
             return target, INVALID, part - first, kind
     return target, OK, 0, UNSIGNED
@@ -183,7 +186,7 @@ def write_keys(
     offsets: Any,
     nulls: Any,
     row_kinds: Any,
-    which: Any,
+    definition_indexes: Any,
     parts: Parts,
     out: Any,
     ends: Any,
@@ -197,7 +200,7 @@ def write_keys(
         The rows (`udfs.buffers.BinaryBuffers`).
     row_kinds : uint8 array, (rows,)
         Kind of each row: `KEY`, `TUPLE` or `PREFIX`.
-    which : int32 array, (rows,)
+    definition_indexes : int32 array, (rows,)
         Index of each row's key definition.
     parts : Parts
         All key definitions.
@@ -215,14 +218,15 @@ def write_keys(
         ends[row + 1] = target - begin
         if nulls[row]:
             continue
-        index = which[row]
-        if index < 0 or index >= len(parts.starts) - 1 or parts.starts[index] == parts.starts[index + 1]:
+        index = definition_indexes[row]
+        starts = parts.part_starts
+        if index < 0 or index >= len(starts) - 1 or starts[index] == starts[index + 1]:
             errors[0, row] = NO_DEFINITION
             errors[1, row] = index
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
         after, code, part, kind = _write_key(
-            pos, end, row_kinds[row], parts.starts[index], parts.starts[index + 1], parts, target, limit
+            pos, end, row_kinds[row], starts[index], starts[index + 1], parts, target, limit
         )
         if code == OK:
             target = after

@@ -105,13 +105,14 @@ def find_hits(
     size: Int,
     starts: Any,
     items: Any,
-    last: Any,
+    last_hits: Any,
     hit_rows: Any,
     hit_keys: Any,
 ) -> Int:
-    """Find the DELETE_RANGEs that may delete a version: after each row of a key, the first that contains the key.
+    """Find the DELETE_RANGEs that may delete a version, as pairs (row of the range, number of the key).
 
-    For a key that has a version before the first row, the first range that contains the key is found, too.
+    After each row of a key this is the first range that contains the key. For a key that has a version before the first
+    row, it is also the first range of all that contains the key.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def find_hits(
         Whether a key has a version before the first row of `keys`.
     size, starts, items
         The tree, as filled by `build_range_tree`.
-    last : int64 array, (keys,)
+    last_hits : int64 array, (keys,)
         Working memory: the last range found for each key.
     hit_rows, hit_keys : int64 and int32 array, (rows + keys,)
         Receive the rows of ranges, and the numbers of the keys that they contain.
@@ -136,19 +137,19 @@ def find_hits(
     """
     count: Int = 0
     for key in range(intervals.size):
-        last[key] = NO_ROW
+        last_hits[key] = NO_ROW
         if intervals[key] >= 0 and exists_before[key] != 0:
             hit = _next_range_row(intervals[key], size, NO_ROW, starts, items)
             if hit >= 0:
-                hit_rows[count], hit_keys[count], last[key] = hit, key, hit
+                hit_rows[count], hit_keys[count], last_hits[key] = hit, key, hit
                 count += 1
     for row in range(keys.size):
         key = keys[row]
         if key < 0 or intervals[key] < 0:
             continue
         hit = _next_range_row(intervals[key], size, row, starts, items)
-        if hit >= 0 and hit != last[key]:
-            hit_rows[count], hit_keys[count], last[key] = hit, key, hit
+        if hit >= 0 and hit != last_hits[key]:
+            hit_rows[count], hit_keys[count], last_hits[key] = hit, key, hit
             count += 1
     return count
 
@@ -158,8 +159,8 @@ NO_RANGE = -1
 
 
 @inner
-def _is_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
-    """Return whether the bytes at one address are less than those at another."""
+def _are_bytes_less(one: Int, one_size: Int, other: Int, other_size: Int) -> Any:
+    """Return whether the bytes at the address `one` sort before those at the address `other`."""
     for at in range(min(one_size, other_size)):
         left, right = load8(one + at), load8(other + at)
         if left != right:
@@ -173,11 +174,11 @@ def find_ranges(
     data: Any,
     offsets: Any,
     nulls: Any,
-    firsts: Any,
-    starts: Any,
+    first_ranges: Any,
+    first_bounds: Any,
     bound_data: Any,
     bound_offsets: Any,
-    numbers: Any,
+    range_numbers: Any,
 ) -> None:
     """Find the range that contains the key of each row.
 
@@ -187,14 +188,14 @@ def find_ranges(
         Group of each row's table; -1 for a row in no range.
     data, offsets, nulls
         The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
-    firsts : int32[groups]
+    first_ranges : int32[groups]
         Number of each group's first range.
-    starts : int32[groups + 1]
+    first_bounds : int32[groups + 1]
         Index of each group's first bound.
     bound_data, bound_offsets
         The bounds of the groups, one group after another, ascending in each group. A bound is the least key of a range.
         The first range of a group has no bound, so a group of n ranges has n - 1 bounds.
-    numbers : int32[n]
+    range_numbers : int32[n]
         Receives the range of each row; -1 if it is in no range.
 
     """
@@ -202,16 +203,18 @@ def find_ranges(
     for row in range(groups.size):
         group = groups[row]
         if group < 0 or nulls[row] != 0:
-            numbers[row] = NO_RANGE
+            range_numbers[row] = NO_RANGE
             continue
         begin, size = base + offsets[row], np.int64(offsets[row + 1] - offsets[row])
-        low, high = np.int64(starts[group]), np.int64(starts[group + 1])
+        low, high = np.int64(first_bounds[group]), np.int64(first_bounds[group + 1])
         first = low
         while low < high:
             middle = (low + high) >> 1
             bound = bounds + bound_offsets[middle]
-            if _is_less(begin, size, bound, np.int64(bound_offsets[middle + 1] - bound_offsets[middle])):
+            if _are_bytes_less(
+                begin, size, bound, np.int64(bound_offsets[middle + 1] - bound_offsets[middle])
+            ):
                 high = middle
             else:
                 low = middle + 1
-        numbers[row] = np.int32(firsts[group] + low - first)
+        range_numbers[row] = np.int32(first_ranges[group] + low - first)

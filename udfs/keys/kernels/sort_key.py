@@ -30,7 +30,14 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import inner
-from udfs.kernels.decimals import POWERS, U64, count_digits, integer_parts, read_decimal, to_binary
+from udfs.kernels.decimals import (
+    POWERS_OF_TEN,
+    U64,
+    count_digits,
+    integer_to_decimal,
+    read_decimal,
+    to_int128,
+)
 from udfs.kernels.memory import copy, load8, store8, store64, store_big
 from udfs.kernels.values import (
     BINARY,
@@ -48,26 +55,26 @@ from udfs.kernels.values import (
     read_datetime,
 )
 
-LARGEST = 0x7FEF_FFFF_FFFF_FFFF
+LARGEST_DOUBLE_BITS = 0x7FEF_FFFF_FFFF_FFFF
 """The bits of the largest finite double."""
 
-_ABOVE, _BELOW = 309, -323
+_POWER_ABOVE_DOUBLES, _POWER_BELOW_DOUBLES = 309, -323
 """A number with its first digit at 10^309 or higher is above all doubles; one under 10^-324 is below all."""
 
-_LIMBS = 40
+_LIMB_COUNT = 40
 """Number of 32-bit limbs of an exact number, the least significant first."""
 
-_WORD = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+_LIMB_MASK = np.uint64(0xFFFFFFFF)
+_LIMB_BITS = np.uint64(32)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
-_MANTISSA = np.uint64(1 << 53)
-_FRACTION = (1 << 52) - 1
-_TENS = np.array([10.0**k for k in range(309)])
-_EXACT_POWER = 22
+_MANTISSA_LIMIT = np.uint64(1 << 53)
+_FRACTION_MASK = (1 << 52) - 1
+_DOUBLE_POWERS_OF_TEN = np.array([10.0**k for k in range(309)])
+_EXACT_POWER_MAX = 22
 """10^22 is the largest power of ten that is exactly a double."""
 
-_SPLIT = 134217729.0
+_SPLIT_FACTOR = 134217729.0
 """2^27 + 1 splits a double in halves whose products are exact (Dekker)."""
 
 
@@ -75,7 +82,7 @@ _SPLIT = 134217729.0
 def truncate_integer(value: U64) -> tuple[Int, bool]:
     """Return the bits of the largest double that is not above an integer, and whether the two are equal."""
     cut = _ZERO
-    while value >> cut >= _MANTISSA:
+    while value >> cut >= _MANTISSA_LIMIT:
         cut += _ONE
     kept = value >> cut << cut
     return np.float64(kept).view(np.int64), bool(kept == value)
@@ -83,11 +90,11 @@ def truncate_integer(value: U64) -> tuple[Int, bool]:
 
 @inner
 def _product_error(left: float, right: float, product: float) -> float:
-    """Return the exact left * right - product; `product` is left * right rounded."""
-    upper = left * _SPLIT
+    """Return how much `left * right` exceeds `product`, exactly; `product` is `left * right` rounded to a double."""
+    upper = left * _SPLIT_FACTOR
     upper = upper - (upper - left)
     lower = left - upper
-    head = right * _SPLIT
+    head = right * _SPLIT_FACTOR
     head = head - (head - right)
     tail = right - head
     return ((upper * head - product) + upper * tail + lower * head) + lower * tail
@@ -100,7 +107,7 @@ def _truncate_short(low: U64, power: int) -> tuple[Int, bool]:
     `low` is below 2^53 and |power| at most 22, so both factors are doubles.
     """
     whole = np.float64(low)
-    ten = _TENS[-power if power < 0 else power]
+    ten = _DOUBLE_POWERS_OF_TEN[-power if power < 0 else power]
     if power < 0:
         size = whole / ten
         product = size * ten
@@ -116,17 +123,17 @@ def _truncate_short(low: U64, power: int) -> tuple[Int, bool]:
 def _multiply_limbs(limbs: Any, factor: U64) -> None:
     """Multiply a number in 32-bit limbs by a factor below 2^32."""
     carry = _ZERO
-    for k in range(_LIMBS):
+    for k in range(_LIMB_COUNT):
         carry += limbs[k] * factor
-        limbs[k] = carry & _WORD
-        carry = carry >> _HALF
+        limbs[k] = carry & _LIMB_MASK
+        carry = carry >> _LIMB_BITS
 
 
 @inner
 def _scale_limbs(limbs: Any, tens: int, twos: int) -> None:
     """Multiply a number in limbs by 10^tens * 2^twos."""
     while tens > 0:
-        _multiply_limbs(limbs, POWERS[min(tens, 9)])
+        _multiply_limbs(limbs, POWERS_OF_TEN[min(tens, 9)])
         tens -= 9
     while twos > 0:
         _multiply_limbs(limbs, _ONE << np.uint64(min(twos, 31)))
@@ -139,51 +146,56 @@ def _compare_to_double(high: U64, low: U64, power: int, bits: int) -> int:
 
     Both sides fit in the limbs' 1280 bits: the largest is a mantissa times 10^361, 1253 bits.
     """
-    left, right = np.zeros(_LIMBS, np.uint64), np.zeros(_LIMBS, np.uint64)
-    upper, lower = to_binary(high, low, 0, False)
-    left[0], left[1], left[2], left[3] = lower & _WORD, lower >> _HALF, upper & _WORD, upper >> _HALF
+    left, right = np.zeros(_LIMB_COUNT, np.uint64), np.zeros(_LIMB_COUNT, np.uint64)
+    upper, lower = to_int128(high, low, 0, False)
+    left[0], left[1], left[2], left[3] = (
+        lower & _LIMB_MASK,
+        lower >> _LIMB_BITS,
+        upper & _LIMB_MASK,
+        upper >> _LIMB_BITS,
+    )
     exponent = bits >> 52
-    mantissa = np.uint64(bits & _FRACTION | (1 << 52 if exponent > 0 else 0))
-    right[0], right[1] = mantissa & _WORD, mantissa >> _HALF
+    mantissa = np.uint64(bits & _FRACTION_MASK | (1 << 52 if exponent > 0 else 0))
+    right[0], right[1] = mantissa & _LIMB_MASK, mantissa >> _LIMB_BITS
     exponent = max(exponent, 1) - 1075
     _scale_limbs(left, max(power, 0), max(-exponent, 0))
     _scale_limbs(right, max(-power, 0), max(exponent, 0))
-    for k in range(_LIMBS - 1, -1, -1):
+    for k in range(_LIMB_COUNT - 1, -1, -1):
         if left[k] != right[k]:
             return 1 if left[k] > right[k] else -1
     return 0
 
 
 @inner
-def _estimate(high: U64, low: U64, power: int) -> Int:
+def _estimate_double(high: U64, low: U64, power: int) -> Int:
     """Return the bits of a finite double within a few units in the last place of a decimal."""
     size = np.float64(high) * 1e19 + np.float64(low)
     if power < -308:
-        size = size / 1e308 / _TENS[-power - 308]
+        size = size / 1e308 / _DOUBLE_POWERS_OF_TEN[-power - 308]
     else:
-        size = size / _TENS[-power] if power < 0 else size * _TENS[power]
+        size = size / _DOUBLE_POWERS_OF_TEN[-power] if power < 0 else size * _DOUBLE_POWERS_OF_TEN[power]
     bits = np.float64(size).view(np.int64)
-    return bits if bits < LARGEST else np.int64(LARGEST)
+    return bits if bits < LARGEST_DOUBLE_BITS else np.int64(LARGEST_DOUBLE_BITS)
 
 
 @inner
 def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     """Return the bits of the largest double up to (high * 10^19 + low) * 10^power, and whether they are equal."""
-    if high == _ZERO and low < _MANTISSA and -_EXACT_POWER <= power <= _EXACT_POWER:
+    if high == _ZERO and low < _MANTISSA_LIMIT and -_EXACT_POWER_MAX <= power <= _EXACT_POWER_MAX:
         return _truncate_short(low, power)
     if high == _ZERO and low == _ZERO:
         return 0, True
     first = count_digits(high, low) + power
-    if first > _ABOVE:
-        return LARGEST, False
-    if first < _BELOW:
+    if first > _POWER_ABOVE_DOUBLES:
+        return LARGEST_DOUBLE_BITS, False
+    if first < _POWER_BELOW_DOUBLES:
         return 0, False
-    bits = _estimate(high, low, power)
+    bits = _estimate_double(high, low, power)
     side = _compare_to_double(high, low, power, bits)
     while side < 0:
         bits -= 1
         side = _compare_to_double(high, low, power, bits)
-    while side > 0 and bits < LARGEST:
+    while side > 0 and bits < LARGEST_DOUBLE_BITS:
         further = _compare_to_double(high, low, power, bits + 1)
         if further < 0:
             break
@@ -192,48 +204,48 @@ def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     return bits, bool(side == 0)
 
 
-FIXED_MAX = 30
+FIXED_MAX_BYTES = 30
 """Greatest number of bytes written for a value; for a string or varbinary it is twice the size, and 2 more."""
 
 _LOWEST, _BOOLEANS, _NUMBERS, _STRINGS, _BINARIES, _UUIDS, _DATETIMES = range(7)
-_SIGN = -(1 << 63)
-_MAGNITUDE = (1 << 63) - 1
+_SIGN_BIT = -(1 << 63)
+_MAGNITUDE_MASK = (1 << 63) - 1
 _POWER_BIAS = 1 << 31
 _UUID_BYTES = 16
 
 
 @inner
-def _put_digits(target: Int, number: Any, flip: Int) -> Int:
+def _put_digits(target: Int, number: Any, sign_mask: Int) -> Int:
     """Write a decimal that is not zero: the power of ten of its first digit, then its digits."""
     high, low, power = number[0], number[1], number[2]
     digits = count_digits(high, low)
-    target = store_big(target, (power + digits + _POWER_BIAS) ^ flip, 4)
+    target = store_big(target, (power + digits + _POWER_BIAS) ^ sign_mask, 4)
     if high == np.uint64(0):
-        high = low * POWERS[19 - digits]
+        high = low * POWERS_OF_TEN[19 - digits]
         low = np.uint64(0)
     else:
-        moved, kept = POWERS[38 - digits], POWERS[digits - 19]
+        moved, kept = POWERS_OF_TEN[38 - digits], POWERS_OF_TEN[digits - 19]
         high = high * moved + low // kept
         low = low % kept * moved
-    target = store_big(target, np.int64(high) ^ flip, 8)
-    return store_big(target, np.int64(low) ^ flip, 8)
+    target = store_big(target, np.int64(high) ^ sign_mask, 8)
+    return store_big(target, np.int64(low) ^ sign_mask, 8)
 
 
 @inner
 def _put_number(target: Int, bits: Int, exact: bool, negative: bool, number: Any) -> Int:
     """Write a number: the bits of its truncated double and, if this is not exact, the digits of `number`."""
-    flip = -1 if negative else 0
-    target = store_big(target, bits ^ _SIGN ^ flip, 8)
-    store8(target, flip if exact else 1 ^ flip)
+    sign_mask = -1 if negative else 0
+    target = store_big(target, bits ^ _SIGN_BIT ^ sign_mask, 8)
+    store8(target, sign_mask if exact else 1 ^ sign_mask)
     target += 1
     if not exact:
-        target = _put_digits(target, number, flip)
+        target = _put_digits(target, number, sign_mask)
     return target
 
 
 @inner
 def _put_integer(target: Int, kind: Int, argument: Int) -> Int:
-    number = integer_parts(kind, argument)
+    number = integer_to_decimal(kind, argument)
     negative = number[3]
     bits, exact = truncate_integer(np.uint64(-argument if negative else argument))
     return _put_number(target, bits, exact, negative, number)
@@ -246,7 +258,7 @@ def _put_double(target: Int, bits: Int) -> Int:
         store64(target, 0)
         store8(target + 8, 0)
         return target + 9
-    size = bits & _MAGNITUDE
+    size = bits & _MAGNITUDE_MASK
     number = (np.uint64(0), np.uint64(0), np.int64(0), False, True)
     return _put_number(target, size, True, bool(value < 0), number)
 
@@ -290,7 +302,7 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
         seconds, nanoseconds, valid = read_datetime(pos, size)
         store8(target, _DATETIMES)
         if valid:
-            end = store_big(target + 1, seconds ^ _SIGN, 8)
+            end = store_big(target + 1, seconds ^ _SIGN_BIT, 8)
             end = store_big(end, nanoseconds, 4)
     return end
 
@@ -302,7 +314,7 @@ def put_sort_key(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
     Parameters
     ----------
     target : int
-        Address with enough room (`FIXED_MAX`).
+        Address with enough room (`FIXED_MAX_BYTES`).
     kind, argument, pos : int
         The head of the value (`udfs.kernels.values`); ABSENT for no value.
 

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from schemas.compiled import entry, inner
 from udfs.operations.msgpack_walk import KIND, MAP, SIZE, STR
 
-_SIZES = np.array(SIZE, np.int64)
+_FIXED_SIZES = np.array(SIZE, np.int64)
 _IS_TEXT = np.array([kind == STR for kind in KIND])
-_PER_ELEMENT = np.array([2 if kind == MAP else 1 for kind in KIND], np.int64)
-_WIDTHS = np.zeros(256, np.int64)
+_VALUES_PER_ELEMENT = np.array([2 if kind == MAP else 1 for kind in KIND], np.int64)
+_LENGTH_WIDTHS = np.zeros(256, np.int64)
 """Number of length bytes that follow each first byte."""
 for _code, _width in ((0xC4, 1), (0xC7, 1), (0xD9, 1), (0xDC, 2), (0xDE, 2)):
     for _power in range(2 if _code >= 0xDC else 3):
-        _WIDTHS[_code + _power] = _width << _power
-_EXTENSIONS = np.array([0xC7 <= code <= 0xC9 for code in range(256)])
+        _LENGTH_WIDTHS[_code + _power] = _width << _power
+_IS_EXTENSION = np.array([0xC7 <= code <= 0xC9 for code in range(256)])
 _IS_CONTAINER = np.array([0x80 <= code < 0xA0 or 0xDC <= code <= 0xDF for code in range(256)])
 
 
@@ -31,7 +31,7 @@ _IS_CONTAINER = np.array([0x80 <= code < 0xA0 or 0xDC <= code <= 0xDF for code i
 def _read_length(data: Any, pos: Any) -> Any:
     """Return the length in the head of the value at `pos` (-1 if the data end inside the head), and the head's end."""
     code = np.int64(data[pos])
-    width = _WIDTHS[code]
+    width = _LENGTH_WIDTHS[code]
     if pos + 1 + width > data.size:
         return np.int64(-1), pos
     size = np.int64(0) if width else code & 0x0F
@@ -49,22 +49,22 @@ def _skip_value(data: Any, pos: Any) -> Any:
             return np.int64(-1)
         code = np.int64(data[pos])
         left -= 1
-        if _SIZES[code]:
-            pos += _SIZES[code]
+        if _FIXED_SIZES[code]:
+            pos += _FIXED_SIZES[code]
             continue
         size, pos = _read_length(data, pos)
         if size < 0:
             return np.int64(-1)
         if _IS_CONTAINER[code]:
-            left += size * _PER_ELEMENT[code]
+            left += size * _VALUES_PER_ELEMENT[code]
         else:
-            pos += size + np.int64(_EXTENSIONS[code])
+            pos += size + np.int64(_IS_EXTENSION[code])
     return pos if pos <= data.size else np.int64(-1)
 
 
 @entry
 def skip_elements(data: NDArray[np.uint8], pos: int, count: int) -> int:
-    """Return where `count` values from `pos` on end, or -1."""
+    """Return the position after the `count` values that begin at `pos`, or -1."""
     for _ in range(count):
         pos = _skip_value(data, pos)
         if pos < 0:
@@ -73,7 +73,7 @@ def skip_elements(data: NDArray[np.uint8], pos: int, count: int) -> int:
 
 
 @entry
-def find_text_key(
+def find_string_key(
     data: NDArray[np.uint8], pos: int, end: int, count: int, key: NDArray[np.uint8]
 ) -> tuple[int, int]:
     """Return where a string key of a map and its value begin.
@@ -99,7 +99,7 @@ def find_text_key(
         if _IS_TEXT[data[pos]] and value - key.size > pos:
             begin = value - key.size
             code = np.int64(data[pos])
-            if begin == pos + 1 + _WIDTHS[code] and np.all(data[begin:value] == key):
+            if begin == pos + 1 + _LENGTH_WIDTHS[code] and np.all(data[begin:value] == key):
                 return pos, value
         pos = _skip_value(data, value)
         if pos < 0:

@@ -32,23 +32,23 @@ from udfs.operations.arithmetic import (
 )
 from udfs.operations.update_rules import Rules
 
-INTEGER_OVERFLOW, DECIMAL_OVERFLOW = 95, 160
-"""`ER_UPDATE_INTEGER_OVERFLOW`, `ER_UPDATE_DECIMAL_OVERFLOW`."""
+ER_UPDATE_INTEGER_OVERFLOW, ER_UPDATE_DECIMAL_OVERFLOW = 95, 160
+"""Tarantool's error codes."""
 
 FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 """`FLT_MAX`."""
 
 
 class SumOverflowError(TupleError):
-    """The sum does not fit its type. `total` is the exact sum of integers; None for decimals."""
+    """The sum does not fit its type. `total` is the exact sum of two integers; None if the sum is a decimal."""
 
     total: int | None = None
 
 
-def _read(given: OperationArguments) -> Number:
-    number = read_number(given.data, given.pos)
+def _read_operand(arguments: OperationArguments) -> Number:
+    number = read_number(arguments.data, arguments.pos)
     if number is None:
-        raise argument_type_error(given.code, given.field, "a number")
+        raise argument_type_error(arguments.code, arguments.field, "a number")
     return number
 
 
@@ -65,21 +65,22 @@ def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules)
     """
     if not isinstance(left, Number):
         raise argument_type_error(code, field, "a number")
-    decisive = min(left.type, right.type)
-    if decisive == AS_DECIMAL:
+    operand_type = min(left.type, right.type)
+    if operand_type == AS_DECIMAL:
         return Number(AS_DECIMAL, _add_decimals(code, field, left, right, rules))
-    if decisive == AS_INTEGER:
+    if operand_type == AS_INTEGER:
         a, b = int(left.value), int(right.value)
         total = a + b if code == "+" else a - b
         if not fits_integer(total):
             error = SumOverflowError(
-                f"Integer overflow when performing '{code}' operation on field {field}", code=INTEGER_OVERFLOW
+                f"Integer overflow when performing '{code}' operation on field {field}",
+                code=ER_UPDATE_INTEGER_OVERFLOW,
             )
             error.total = total
             raise error
         return Number(AS_INTEGER, total)
     x, y = (float(as_int64(n.value) if isinstance(n.value, int) else n.value) for n in (left, right))
-    return _typed_sum(x + y if code == "+" else x - y, decisive, rules)
+    return _typed_sum(x + y if code == "+" else x - y, operand_type, rules)
 
 
 def _round_to_float(value: float) -> float:
@@ -89,20 +90,20 @@ def _round_to_float(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def _typed_sum(total: float, decisive: int, rules: Rules) -> Number:
-    """Return a sum with the type in which the server stores it; `decisive` is the type of the operands (AS_)."""
+def _typed_sum(total: float, operand_type: int, rules: Rules) -> Number:
+    """Return a sum with the type that the server stores; `operand_type` is `AS_DOUBLE` if an operand is a double."""
     is_exact = -FLOAT_MAX <= total <= FLOAT_MAX and _round_to_float(total) == total
     exact = Number(AS_FLOAT if is_exact else AS_DOUBLE, total)
-    if rules.floats == "exact":
+    if rules.float_sums == "exact":
         return exact
-    typed = Number(decisive, _round_to_float(total) if decisive == AS_FLOAT else total)
-    if rules.floats == "unclear" and encode(typed, as_double=False) != encode(exact, as_double=False):
+    typed = Number(operand_type, _round_to_float(total) if operand_type == AS_FLOAT else total)
+    if rules.float_sums == "unclear" and encode(typed, as_double=False) != encode(exact, as_double=False):
         raise UnsupportedError(f"the sum {total!r}, which servers before 2.6 store in different ways")
     return typed
 
 
 def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rules) -> Decimal:
-    ctx = decimals.context(rules.wide_decimals)
+    ctx = decimals.context(rules.has_wide_decimals)
 
     def convert(number: Number) -> Decimal | None:
         return (
@@ -117,9 +118,10 @@ def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rul
     total = decimals.add(a, b, ctx) if code == "+" else decimals.subtract(a, b, ctx)
     if total is None:
         raise SumOverflowError(
-            f"Decimal overflow when performing operation '{code}' on field {field}", code=DECIMAL_OVERFLOW
+            f"Decimal overflow when performing operation '{code}' on field {field}",
+            code=ER_UPDATE_DECIMAL_OVERFLOW,
         )
     return total
 
 
-ADDITION = ScalarOperation(3, _read, add)
+ADDITION = ScalarOperation(3, _read_operand, add)

@@ -10,14 +10,14 @@ from udfs.operations.arithmetic import (
     ScalarOperation,
     argument_type_error,
 )
-from udfs.operations.msgpack_walk import KIND, UINT, integer
+from udfs.operations.msgpack_walk import KIND, UINT, read_integer
 from udfs.operations.update_rules import Rules
 
 
-def _read(given: OperationArguments) -> int:
-    if KIND[given.data[given.pos]] != UINT:
-        raise argument_type_error(given.code, given.field, "a positive integer")
-    return integer(given.data, given.pos)[0]
+def _read_mask(arguments: OperationArguments) -> int:
+    if KIND[arguments.data[arguments.pos]] != UINT:
+        raise argument_type_error(arguments.code, arguments.field, "a positive integer")
+    return read_integer(arguments.data, arguments.pos)[0]
 
 
 def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: Rules) -> Number:
@@ -25,11 +25,11 @@ def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: 
     value = left.value if isinstance(left, Number) else None
     if not isinstance(left, Number) or not isinstance(value, int) or not 0 <= value < 1 << 64:
         raise argument_type_error(code, field, "a positive integer")
-    if left.is_signed and not rules.can_repeat:
+    if left.is_signed and not rules.allows_repeated_fields:
         raise argument_type_error(code, field, "a positive integer")
     return Number(
         AS_INTEGER, value & right if code == "&" else value | right if code == "|" else value ^ right
     )
 
 
-BITS = ScalarOperation(3, _read, combine_bits)
+BITS = ScalarOperation(3, _read_mask, combine_bits)

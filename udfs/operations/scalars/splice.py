@@ -13,11 +13,11 @@ from udfs.operations.arithmetic import (
     argument_type_error,
     read_int32,
 )
-from udfs.operations.msgpack_walk import BIN, KIND, STR, skip, string
+from udfs.operations.msgpack_walk import BIN, KIND, STR, skip, string_bounds
 from udfs.operations.update_rules import Rules
 
-UPDATE_SPLICE = 25
-"""`ER_UPDATE_SPLICE`."""
+ER_UPDATE_SPLICE = 25
+"""Tarantool's error code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,26 @@ class Splice:
 
 def splice_error(field: str) -> TupleError:
     """Return the error `ER_UPDATE_SPLICE`: the offset is before the start of the string."""
-    return TupleError(f"SPLICE error on field {field}: offset is out of bound", code=UPDATE_SPLICE)
+    return TupleError(f"SPLICE error on field {field}: offset is out of bound", code=ER_UPDATE_SPLICE)
 
 
-def _read(given: OperationArguments) -> Splice:
-    code, field, data, pos = given.code, given.field, given.data, given.pos
-    offset = read_int32(data, pos, given.rules)
+def _read_splice(arguments: OperationArguments) -> Splice:
+    code, field, data, pos = arguments.code, arguments.field, arguments.data, arguments.pos
+    offset = read_int32(data, pos, arguments.rules)
     if offset is None:
         raise argument_type_error(code, field, "an integer")
     if offset >= 0:
-        offset -= given.index_base
+        offset -= arguments.index_base
         if offset < 0:
             raise splice_error(field)
     pos = skip(data, pos)
-    cut = read_int32(data, pos, given.rules)
+    cut = read_int32(data, pos, arguments.rules)
     if cut is None:
         raise argument_type_error(code, field, "an integer")
     pos = skip(data, pos)
-    if KIND[data[pos]] != STR and not (given.rules.splices_binary and KIND[data[pos]] == BIN):
+    if KIND[data[pos]] != STR and not (arguments.rules.splices_binary and KIND[data[pos]] == BIN):
         raise argument_type_error(code, field, "a string")
-    start, end = string(data, pos)
+    start, end = string_bounds(data, pos)
     return Splice(offset, cut, data[start:end])
 
 
@@ -82,4 +82,4 @@ def _splice_bytes(field: str, text: bytes, splice: Splice) -> bytes:
     return b"".join((whole[:offset], splice.paste, whole[offset + cut :]))
 
 
-SPLICE = ScalarOperation(5, _read, splice_value)
+SPLICE = ScalarOperation(5, _read_splice, splice_value)

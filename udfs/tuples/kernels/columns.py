@@ -2,10 +2,11 @@
 
 The loop is `udfs.tuples.kernels.walk`; `udfs.tuples.columns` allocates the columns.
 
-A column is described by `WORDS` int64 words. A column of fixed width has its values at `START`. A text or bytes column
-has a content that grows from `START` to `END`, at most to `LIMIT`, and four-byte offsets; a variant has both twice, for
-values and metadata. A row is null if its bit in `VALID` is clear. Columns start with all bits set; variants start with
-none, and their offsets are filled up to a row only when it has a value, so a variant without values costs nothing.
+A column is described by `COLUMN_WORDS` int64 words. A column of fixed width has its values at `START`. A text or bytes
+column has a content that grows from `START` to `END`, at most to `LIMIT`, and four-byte offsets; a variant has two
+contents with offsets, for values and for metadata. A row is null if its bit in `VALID` is clear. Columns start with all
+bits set; variants start with none, and their offsets are filled up to a row only when it has a value, so a variant
+without values costs nothing.
 
 Each field of a row has a status: `FITS`, `INEXACT`, or why it does not fit. A field that does not fit leaves its column
 null; the other fields of its tuple are written (`udfs.tuples.kernels.field_writers`).
@@ -17,10 +18,10 @@ from schemas.compiled import inlined, inner
 from udfs.kernels.memory import load8, load32, set_word, store8, store32, store64, word
 from udfs.kernels.values import Int
 
-WORDS = 24
+COLUMN_WORDS = 24
 """Words of a column."""
 
-COLUMN_BYTES = 8 * WORDS
+COLUMN_BYTES = 8 * COLUMN_WORDS
 
 KIND, SCALE, START, END, LIMIT, OFFSETS, VALID, NULLS, STATUSES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 """Kind of column (below); scale of its decimals; addresses of its values or content, of the content's end, of the
@@ -45,7 +46,7 @@ NO_ROOM = 8
 WRONG_CLASS = 16
 """The field does not accept values of this class; the status is this number plus the class (`udfs.kernels.values`)."""
 
-MISFITS = ~(1 << FITS | 1 << INEXACT | 1 << UNDECIDED | 1 << NO_ROOM)
+MISFIT_STATUSES = ~(1 << FITS | 1 << INEXACT | 1 << UNDECIDED | 1 << NO_ROOM)
 """The statuses of a field that does not fit, as bits."""
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inlined, inner
-from udfs.kernels.decimals import POWERS, U64, multiply, read_decimal, rescale
+from udfs.kernels.decimals import POWERS_OF_TEN, U64, multiply_int128, read_decimal, to_scaled_int128
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
 from udfs.kernels.memory import (
-    CHUNK,
+    CHUNK_BYTES,
     copy,
     copy_chunk,
     copy_over,
@@ -33,10 +33,10 @@ from udfs.kernels.values import (
     DOUBLE,
     FLOAT,
     INTEGER,
-    MAX_SECONDS,
-    MIN_SECONDS,
     NIL,
     STRING,
+    TIMESTAMP_MAX_SECONDS,
+    TIMESTAMP_MIN_SECONDS,
     UNSIGNED_BIG,
     Int,
     head,
@@ -70,7 +70,7 @@ from udfs.tuples.kernels.columns import (
     put_null,
     set_bit,
 )
-from udfs.tuples.kernels.variant import GROWTH, SIZE_MAX, encode
+from udfs.tuples.kernels.variant import VARIANT_BYTES_MAX, VARIANT_GROWTH, encode
 from udfs.tuples.kernels.variant_keys import FRAMES, clear_dictionary, put_metadata
 from udfs.tuples.kernels.variant_shape import (
     META,
@@ -78,15 +78,15 @@ from udfs.tuples.kernels.variant_shape import (
     MISSES,
     PATIENCE,
     PAUSE,
-    SLACK,
+    SLACK_BYTES,
     TOKENS,
     record_shape,
-    replay,
+    write_by_shape,
 )
 from udfs.tuples.kernels.writers import (
     DECIMAL_TEXT_MAX,
     INTERVAL_TEXT_MAX,
-    UUID_TEXT,
+    UUID_TEXT_BYTES,
     read_interval,
     write_decimal,
     write_interval,
@@ -105,15 +105,15 @@ BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS, RAW_TEXT = range(7, 13)
 
 
 @inlined
-def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
-    """Put a field by the fast path; return where it ends, or 0 if its encoding is another one."""
-    storage = field >> STORAGE_SHIFT & 15
+def put_quickly(pos: Int, end: Int, field_word: Int, column: Int, row: Int) -> Int:
+    """Put a field by the fast path; return where it ends, or 0 if the fast path does not handle its encoding."""
+    storage = field_word >> STORAGE_SHIFT & 15
     if storage == TEXT:
         return quick_string(pos, end, column, row, True, True)
     if storage == WIDE:
-        return quick_integer(pos, field, column, row, 2)
+        return quick_integer(pos, field_word, column, row, 2)
     if storage == LONG:
-        return quick_integer(pos, field, column, row, 1)
+        return quick_integer(pos, field_word, column, row, 1)
     if storage == DOUBLES:
         return quick_double(pos, column, row)
     if storage == BOOLEANS:
@@ -169,26 +169,26 @@ def _put_fixed(storage: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
         return FITS
     if storage == DECIMALS:
         number = read_decimal(pos, argument)
-        upper, lower, fits = rescale(number, word(column, SCALE))
+        upper, lower, fits = to_scaled_int128(number, word(column, SCALE))
         store64(start + 16 * row, np.int64(lower))
         store64(start + 16 * row + 8, np.int64(upper))
         return FITS if fits else (TOO_MANY_DIGITS if number[4] else INVALID)
     seconds, nanoseconds, valid = read_datetime(pos, argument)
     if not valid:
         return INVALID
-    if seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+    if seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return OUT_OF_RANGE
     store64(start + 8 * row, seconds * 1000000 + nanoseconds // 1000)
     return FITS if nanoseconds % 1000 == 0 else INEXACT
 
 
 @inner
-def _text_room(storage: Int, size: Int) -> Int:
+def _text_bytes_max(storage: Int, size: Int) -> Int:
     """Return the greatest number of bytes of one row's text."""
     if storage == DECIMAL_TEXT:
         return DECIMAL_TEXT_MAX
     if storage == UUIDS:
-        return UUID_TEXT
+        return UUID_TEXT_BYTES
     return INTERVAL_TEXT_MAX if storage == INTERVALS else size
 
 
@@ -196,7 +196,7 @@ def _text_room(storage: Int, size: Int) -> Int:
 def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
     """Put a value into a column of text or bytes; return the status."""
     target, status = word(column, END), FITS
-    if target + _text_room(storage, size) > word(column, LIMIT):
+    if target + _text_bytes_max(storage, size) > word(column, LIMIT):
         return NO_ROOM
     if storage in (TEXT, BYTES, RAW_TEXT):
         if storage != TEXT or is_utf8(pos, size):
@@ -226,21 +226,25 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 
 
 @inner
-def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put the value at `pos` into a variant column; if `extras` is not 0, put that many values as one array.
+def put_variant(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
+    """Put the value at `pos` into a variant column; if `extra_count` is not 0, put that many values as one array.
 
     Return (where the values end, or -1 if they are not MessagePack; the status).
     """
-    target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32 + SLACK
+    target, meta, most = (
+        word(column, END),
+        word(column, META_END),
+        VARIANT_GROWTH * (end - pos) + 32 + SLACK_BYTES,
+    )
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         set_word(column, WANTED, most)
         return pos, NO_ROOM
     dictionary, shape = word(column, DICTIONARY), word(column, SHAPE)
     misses = word(shape, MISSES)
-    is_tried = extras == 0 and (misses < PATIENCE or row & PAUSE == 0)
+    is_tried = extra_count == 0 and (misses < PATIENCE or row & PAUSE == 0)
     if is_tried and word(shape, TOKENS) > 0:
-        after, last = replay(pos, end, target, shape, word(dictionary, FRAMES))
-        if after >= 0 and last - target <= SIZE_MAX:
+        after, last = write_by_shape(pos, end, target, shape, word(dictionary, FRAMES))
+        if after >= 0 and last - target <= VARIANT_BYTES_MAX:
             size = word(shape, META_SIZE)
             copy_over(meta, shape + 8 * META, size)
             close_variant(column, row, last, meta + size)
@@ -248,11 +252,11 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
             return after, FITS
         set_word(shape, MISSES, misses + 1)
     clear_dictionary(dictionary)
-    after, last, status = encode(pos, end, extras, target, dictionary)
+    after, last, status = encode(pos, end, extra_count, target, dictionary)
     if after < 0:
         return after, FITS
     meta_end = put_metadata(meta, dictionary)
-    if max(last - target, meta_end - meta) > SIZE_MAX:
+    if max(last - target, meta_end - meta) > VARIANT_BYTES_MAX:
         return after, TOO_LARGE
     close_variant(column, row, last, meta_end)
     if is_tried and status == FITS:
@@ -261,7 +265,7 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
 
 
 @inner
-def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int, Int]:
+def put_any(pos: Int, end: Int, field_word: Int, column: Int, row: Int) -> tuple[Int, Int]:
     """Write one field of a tuple into its column, whatever its value's class and encoding.
 
     Returns
@@ -273,12 +277,12 @@ def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int,
 
     """
     kind, argument, after = head(pos, end)
-    if not field >> kind & 1:
+    if not field_word >> kind & 1:
         return skip(pos, end), WRONG_CLASS + kind
     if kind == NIL:
         put_null(column, row)
         return after, FITS
-    storage = field >> STORAGE_SHIFT & 15
+    storage = field_word >> STORAGE_SHIFT & 15
     if storage == VARIANTS:
         return put_variant(pos, end, 0, column, row)
     if storage in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
@@ -293,7 +297,7 @@ _ONE = np.uint64(1)
 
 
 @inlined
-def quick_integer(pos: Int, field: Int, column: Int, row: Int, width: Int) -> Int:
+def quick_integer(pos: Int, field_word: Int, column: Int, row: Int, width: Int) -> Int:
     """Put an integer of 64 bits into a column of `width` words per value."""
     byte = load8(pos)
     value, after = byte, pos + 1
@@ -310,7 +314,7 @@ def quick_integer(pos: Int, field: Int, column: Int, row: Int, width: Int) -> In
             value = byte - 256
         else:
             return 0
-        if byte >= 0xD0 and not field >> INTEGER & 1:
+        if byte >= 0xD0 and not field_word >> INTEGER & 1:
             return 0
     if width == 1:
         store64(word(column, START) + 8 * row, value)
@@ -341,20 +345,20 @@ def quick_boolean(pos: Int, column: Int, row: Int) -> Int:
 
 
 @inlined
-def _copy_or_bytes(target: Int, pos: Int, size: Int) -> Int:
-    """Copy bytes in chunks; return 0 if all are below 0x80, so that they are ASCII."""
+def _copy_and_find_non_ascii(target: Int, pos: Int, size: Int) -> Int:
+    """Copy bytes in chunks; return 0 if all of them are ASCII."""
     high = np.int64(0)
-    while size > CHUNK:
+    while size > CHUNK_BYTES:
         high |= copy_chunk(target, pos)
-        target += CHUNK
-        pos += CHUNK
-        size -= CHUNK
+        target += CHUNK_BYTES
+        pos += CHUNK_BYTES
+        size -= CHUNK_BYTES
     return high | copy_chunk(target, pos) & ((1 << size) - 1)
 
 
 @inlined
-def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, checked: bool) -> Int:
-    """Put a string (if `is_text`) or varbinary of up to 255 bytes; if `checked`, it must be UTF-8."""
+def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, must_be_utf8: bool) -> Int:
+    """Put a string (if `is_text`) or varbinary of up to 255 bytes; if `must_be_utf8`, it must be UTF-8."""
     byte = load8(pos)
     if is_text and byte & 0xE0 == 0xA0:
         size = byte & 0x1F
@@ -369,7 +373,7 @@ def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, check
     target = word(column, END)
     if target + size > word(column, LIMIT):
         return 0
-    if _copy_or_bytes(target, pos, size) != 0 and checked and not is_utf8(pos, size):
+    if _copy_and_find_non_ascii(target, pos, size) != 0 and must_be_utf8 and not is_utf8(pos, size):
         return 0
     close_text(column, row, target + size)
     return pos + size
@@ -379,7 +383,7 @@ def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, check
 def quick_uuid(pos: Int, end: Int, column: Int, row: Int) -> Int:
     """Put the text of a uuid."""
     target = word(column, END)
-    if load16(pos) != 0x02D8 or pos + 18 > end or target + UUID_TEXT > word(column, LIMIT):
+    if load16(pos) != 0x02D8 or pos + 18 > end or target + UUID_TEXT_BYTES > word(column, LIMIT):
         return 0
     close_text(column, row, write_uuid(target, pos + 2))
     return pos + 18
@@ -398,15 +402,15 @@ def quick_timestamp(pos: Int, column: Int, row: Int) -> Int:
     microseconds = nanoseconds // 1000
     if microseconds * 1000 != nanoseconds or nanoseconds >= 1000000000:
         return 0
-    if seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+    if seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return 0
     store64(word(column, START) + 8 * row, seconds * 1000000 + microseconds)
     return after
 
 
 @inlined
-def _packed_digits(digits: U64) -> U64:
-    """Return the number that up to 15 digits of four bits each make."""
+def _bcd_to_number(digits: U64) -> U64:
+    """Convert up to 15 decimal digits of four bits each (BCD) to a number."""
     pairs = (digits & np.uint64(0x0F0F0F0F0F0F0F0F)) + (
         digits >> np.uint64(4) & np.uint64(0x0F0F0F0F0F0F0F0F)
     ) * np.uint64(10)
@@ -438,7 +442,7 @@ def quick_decimal(pos: Int, column: Int, row: Int) -> Int:
     carries = (digits + sixes ^ digits ^ sixes) & np.uint64(0x1111111111111110)
     if sign <= 9 or carries != _ZERO:
         return 0
-    upper, lower = multiply(_ZERO, _packed_digits(digits), POWERS[power])
+    upper, lower = multiply_int128(_ZERO, _bcd_to_number(digits), POWERS_OF_TEN[power])
     if sign in (0x0B, 0x0D):
         lower = ~lower + _ONE
         upper = ~upper + (_ONE if lower == _ZERO else _ZERO)

@@ -19,30 +19,30 @@ from udfs.tuples.kernels.variant_keys import (
     FRAMES,
     KEYS,
     NO_KEY,
-    key_before,
+    byte_width,
+    is_key_before,
     key_id,
     key_text,
-    width_of,
 )
-from udfs.tuples.kernels.variant_scalars import put_binary, put_scalar, store
+from udfs.tuples.kernels.variant_scalars import put_binary, put_scalar, store_little
 
 MAX_DEPTH = 100
-GROWTH = 12
+VARIANT_GROWTH = 12
 """A variant's value, and its metadata, take at most this many bytes per byte of MessagePack, and 32 more."""
 
-SIZE_MAX = 128 << 20
+VARIANT_BYTES_MAX = 128 << 20
 """The largest value, and the largest metadata, that Spark reads (`VariantUtil.SIZE_LIMIT`)."""
 
 _KIND, _LEFT, _START, _FIRST, _SOURCE, _FRAME = 0, 1, 2, 3, 4, 5
-FRAMES_WORDS = (MAX_DEPTH + 2) * _FRAME
+FRAME_STACK_WORDS = (MAX_DEPTH + 2) * _FRAME
 """Words of all frames. A frame is an open object or array: its class, the number of children to come, the start of its
 data, its first entry, the start of its MessagePack. An entry is a child: key id and offset."""
 
-BROKEN = -1
+BROKEN_END = -1
 """Returned as the end of a value that is not MessagePack."""
 
 
-_INSERTION_MAX = 24
+_INSERTION_SORT_MAX = 24
 """Up to this many fields are sorted by insertion, which is faster then; more by a heap, in at most n log n steps."""
 
 
@@ -52,7 +52,7 @@ def _is_before(entries: Int, one: Int, other: Int, keys: Int) -> bool:
     a, b = word(entries, 2 * one), word(entries, 2 * other)
     if a == b:
         return bool(word(entries, 2 * one + 1) < word(entries, 2 * other + 1))
-    return bool(key_before(a, b, keys))
+    return bool(is_key_before(a, b, keys))
 
 
 @inner
@@ -64,7 +64,7 @@ def _swap(entries: Int, one: Int, other: Int) -> None:
 
 
 @inner
-def _sink(entries: Int, first: Int, index: Int, count: Int, keys: Int) -> None:
+def _sift_down(entries: Int, first: Int, index: Int, count: Int, keys: Int) -> None:
     """Sift a field down in a heap of `count` fields, until no child is greater."""
     while 2 * index + 1 < count:
         child = 2 * index + 1
@@ -77,13 +77,13 @@ def _sink(entries: Int, first: Int, index: Int, count: Int, keys: Int) -> None:
 
 
 @inner
-def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
+def _insertion_sort(entries: Int, first: Int, last: Int, keys: Int) -> None:
     for k in range(first + 1, last):
         one, offset = word(entries, 2 * k), word(entries, 2 * k + 1)
         j = k
         while j > first:
             other, index = word(entries, 2 * j - 2), word(entries, 2 * j - 1)
-            if (offset > index) if one == other else key_before(other, one, keys):
+            if (offset > index) if one == other else is_key_before(other, one, keys):
                 break
             set_word(entries, 2 * j, other)
             set_word(entries, 2 * j + 1, index)
@@ -96,8 +96,8 @@ def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
 def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
     """Sort the fields first..last of an object by key, then by position."""
     count = last - first
-    if count <= _INSERTION_MAX:
-        _sort_few(entries, first, last, keys)
+    if count <= _INSERTION_SORT_MAX:
+        _insertion_sort(entries, first, last, keys)
         return
     position = first + 1
     while position < last and _is_before(entries, position - 1, position, keys):
@@ -105,14 +105,14 @@ def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
     if position == last:  # already in order, as in most objects
         return
     for k in range(count // 2 - 1, -1, -1):
-        _sink(entries, first, k, count, keys)
+        _sift_down(entries, first, k, count, keys)
     for k in range(count - 1, 0, -1):
         _swap(entries, first, first + k)
-        _sink(entries, first, 0, k, keys)
+        _sift_down(entries, first, 0, k, keys)
 
 
 @inner
-def _drop_repeated(entries: Int, first: Int, last: Int) -> Int:
+def _drop_repeated_keys(entries: Int, first: Int, last: Int) -> Int:
     """Keep only the last field of each key in a sorted object; return where the fields end."""
     kept = first
     for k in range(first, last):
@@ -129,26 +129,26 @@ def _put_header(target: Int, is_map: bool, start: Int, entries: Int, first: Int,
     """Put the header of an object or array before its children, which lie from `start` to `target`."""
     count, size = last - first, target - start
     wide = 4 if count > 255 else 1
-    width, id_width = width_of(size), 0
+    width, id_width = byte_width(size), 0
     header = 3 | (width - 1) << 2 | (0x10 if wide == 4 else 0)
     if is_map:
         largest = 0
         for k in range(first, last):
             largest = max(largest, word(entries, 2 * k))
-        id_width = width_of(largest)
+        id_width = byte_width(largest)
         header = 2 | (width - 1) << 2 | (id_width - 1) << 4 | (0x40 if wide == 4 else 0)
     body = start + 1 + wide + count * id_width + (count + 1) * width
     move(body, start, size)
     store8(start, header)
-    store(start + 1, count, wide)
+    store_little(start + 1, count, wide)
     position = start + 1 + wide
     offsets = position + count * id_width
     for k in range(first, last):
-        store(position, word(entries, 2 * k), id_width)
-        store(offsets, word(entries, 2 * k + 1), width)
+        store_little(position, word(entries, 2 * k), id_width)
+        store_little(offsets, word(entries, 2 * k + 1), width)
         position += id_width
         offsets += width
-    store(offsets, size, width)
+    store_little(offsets, size, width)
     return body + size
 
 
@@ -159,7 +159,7 @@ def _close_frame(target: Int, frame: Int, entries: Int, last: Int, dictionary: I
     is_map = word(frame, _KIND) == MAP
     if is_map and last - first > 1:
         _sort_fields(entries, first, last, word(dictionary, KEYS))
-        kept = _drop_repeated(entries, first, last)
+        kept = _drop_repeated_keys(entries, first, last)
         status = INEXACT if kept < last else FITS
         last = kept
     return _put_header(target, is_map, word(frame, _START), entries, first, last), status
@@ -199,7 +199,7 @@ def _put_value(
     start = pos
     kind, argument, pos = head(pos, end)
     if kind == BAD:
-        return BROKEN, target, FITS, False
+        return BROKEN_END, target, FITS, False
     if kind == ERROR and skip(pos, pos + argument) == pos + argument:
         start = pos
         kind, argument, pos = head(pos, end)
@@ -225,30 +225,30 @@ def _put_map_as_binary(frame: Int, end: Int) -> tuple[Int, Int]:
 
 
 @inner
-def encode(pos: Int, end: Int, extras: Int, target: Int, dictionary: Int) -> tuple[Int, Int, Int]:
-    """Write the value at `pos`, or an array of the `extras` values from there on.
+def encode(pos: Int, end: Int, extra_count: Int, target: Int, dictionary: Int) -> tuple[Int, Int, Int]:
+    """Write the value at `pos`, or an array of the `extra_count` values from there on.
 
     Parameters
     ----------
     pos, end : int
         Addresses; a value may be cut short by `end`, or not be MessagePack.
-    extras : int
+    extra_count : int
         Number of values to write as one array; 0 for a single value.
     target : int
-        Address of the result; `GROWTH` says how much room it needs.
+        Address of the result; `VARIANT_GROWTH` says how much room it needs.
     dictionary : int
         Address of the words of the dictionary.
 
     Returns
     -------
     pos, target, status : int
-        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN if it is not MessagePack.
+        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN_END if it is not MessagePack.
 
     """
     frames, entries = word(dictionary, FRAMES), word(dictionary, ENTRIES)
     depth, count, status = 0, 0, FITS
-    if extras > 0:
-        _open_frame(frames, ARRAY, extras, target, 0, pos)
+    if extra_count > 0:
+        _open_frame(frames, ARRAY, extra_count, target, 0, pos)
         depth = 1
     while True:
         frame = frames + 8 * _FRAME * (depth - 1)
@@ -259,7 +259,7 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, dictionary: Int) -> tup
             depth -= 1
         else:
             if pos >= end:
-                return BROKEN, target, status
+                return BROKEN_END, target, status
             if depth > 0:
                 entry = entries + 16 * count
                 set_word(entry, 1, target - word(frame, _START))
@@ -274,12 +274,12 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, dictionary: Int) -> tup
                 count = word(frame, _FIRST)
                 depth -= 1
             elif pos >= end:
-                return BROKEN, target, status
+                return BROKEN_END, target, status
             else:
                 pos, target, loss, opened = _put_value(pos, end, target, depth, frame + 8 * _FRAME, count)
                 status = max(status, loss)
                 depth += 1 if opened else 0
-            if pos == BROKEN:
-                return BROKEN, target, status
+            if pos == BROKEN_END:
+                return BROKEN_END, target, status
         if depth == 0:
             return pos, target, status

@@ -13,7 +13,7 @@ from schemas.compiled import inner
 from udfs.kernels.keyed_hash import keyed_hash
 from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
 from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int, is_utf8
-from udfs.tuples.kernels.variant_scalars import store
+from udfs.tuples.kernels.variant_scalars import store_little
 from udfs.tuples.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
@@ -27,17 +27,17 @@ seeds."""
 
 
 @inner
-def _low_bytes(size: Int) -> Int:
+def _low_bytes_mask(size: Int) -> Int:
     """Return the bits of the first `size` bytes of a word."""
     return (np.int64(1) << 8 * size) - 1 if size < 8 else np.int64(-1)
 
 
 @inner
-def _same(one: Int, other: Int, size: Int) -> bool:
+def _are_bytes_equal(one: Int, other: Int, size: Int) -> bool:
     """Return whether `size` bytes at two addresses are equal."""
     differences = np.int64(0)
     for k in range(0, size, 8):
-        differences |= (load64(one + k) ^ load64(other + k)) & _low_bytes(size - k)
+        differences |= (load64(one + k) ^ load64(other + k)) & _low_bytes_mask(size - k)
     return bool(differences == 0)
 
 
@@ -50,7 +50,7 @@ def key_id(pos: Int, size: Int, dictionary: Int) -> Int:
     slot = code & mask
     while word(slots, slot) >> 32 == stamp:
         known = word(slots, slot) & 0xFFFFFFFF
-        if word(keys, 2 * known + 1) == size and _same(word(keys, 2 * known), pos, size):
+        if word(keys, 2 * known + 1) == size and _are_bytes_equal(word(keys, 2 * known), pos, size):
             return known
         slot = slot + 1 & mask
     known = word(dictionary, KEY_COUNT)
@@ -101,25 +101,25 @@ def key_text(kind: Int, argument: Int, pos: Int, dictionary: Int) -> tuple[Int, 
 
 
 @inner
-def _unit(byte: Int) -> Int:
+def _utf16_rank(byte: Int) -> Int:
     """Return a number that orders bytes of UTF-8 like the UTF-16 units of their characters."""
     return byte + 16 if byte in (0xEE, 0xEF) else byte
 
 
 @inner
-def key_before(one: Int, other: Int, keys: Int) -> bool:
-    """Return whether the key with the id `one` comes before the key `other` in an object."""
+def is_key_before(one: Int, other: Int, keys: Int) -> bool:
+    """Return whether the key with the id `one` comes before the key with the id `other` in an object."""
     first, second = word(keys, 2 * one), word(keys, 2 * other)
     size, other_size = word(keys, 2 * one + 1), word(keys, 2 * other + 1)
     for k in range(min(size, other_size)):
         a, b = load8(first + k), load8(second + k)
         if a != b:
-            return bool(_unit(a) < _unit(b))
+            return bool(_utf16_rank(a) < _utf16_rank(b))
     return bool(size < other_size)
 
 
 @inner
-def width_of(value: Int) -> Int:
+def byte_width(value: Int) -> Int:
     """Return how many bytes a size or an offset needs, 1 to 4."""
     return 1 if value < 1 << 8 else (2 if value < 1 << 16 else (3 if value < 1 << 24 else 4))
 
@@ -131,17 +131,17 @@ def put_metadata(target: Int, dictionary: Int) -> Int:
     total = np.int64(0)
     for k in range(count):
         total += word(keys, 2 * k + 1)
-    width = width_of(max(total, count))
+    width = byte_width(max(total, count))
     store8(target, 1 | (width - 1) << 6)
-    store(target + 1, count, width)
+    store_little(target + 1, count, width)
     offset = np.int64(0)
     position = target + 1 + width
     text = position + (count + 1) * width
     for k in range(count):
         size = word(keys, 2 * k + 1)
-        store(position, offset, width)
+        store_little(position, offset, width)
         copy_over(text + offset, word(keys, 2 * k), size)
         offset += size
         position += width
-    store(position, offset, width)
+    store_little(position, offset, width)
     return text + offset

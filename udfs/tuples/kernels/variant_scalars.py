@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import inner
-from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
+from udfs.kernels.decimals import count_digits, integer_to_decimal, read_decimal, to_int128
 from udfs.kernels.memory import copy, copy_over, store8, store64
 from udfs.kernels.values import (
     BINARY,
@@ -24,10 +24,10 @@ from udfs.kernels.values import (
     FLOAT,
     INTEGER,
     INTERVAL,
-    MAX_SECONDS,
-    MIN_SECONDS,
     NIL,
     STRING,
+    TIMESTAMP_MAX_SECONDS,
+    TIMESTAMP_MIN_SECONDS,
     UNSIGNED,
     UNSIGNED_BIG,
     UUID,
@@ -53,7 +53,7 @@ _ZERO = np.uint64(0)
 
 
 @inner
-def store(target: Int, value: Int, size: Int) -> None:
+def store_little(target: Int, value: Int, size: Int) -> None:
     """Store the low `size` bytes of a value, little-endian."""
     if size == 1:
         store8(target, value)
@@ -85,20 +85,20 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
         store8(target, size << 2 | V_SHORT_STRING)
         copy_over(target + 1, pos, size)
         return target + 1 + size
-    return _put_long(target, V_LONG_STRING, pos, size)
+    return _put_sized(target, V_LONG_STRING, pos, size)
 
 
 @inner
 def put_binary(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes as a binary value."""
-    return _put_long(target, V_BINARY, pos, size)
+    return _put_sized(target, V_BINARY, pos, size)
 
 
 @inner
-def _put_long(target: Int, form: Int, pos: Int, size: Int) -> Int:
-    """Write a string or bytes with a size of four bytes; `form` is the first byte."""
-    store8(target, form)
-    store(target + 1, size, 4)
+def _put_sized(target: Int, header: Int, pos: Int, size: Int) -> Int:
+    """Write a string or bytes with a size of four bytes; `header` is the first byte."""
+    store8(target, header)
+    store_little(target + 1, size, 4)
     copy(target + 5, pos, size)
     return target + 5 + size
 
@@ -111,7 +111,7 @@ def put_decimal(target: Int, number: Any) -> Int:
     if not valid or exponent < -38 or digits + exponent > 38:
         return -1
     scale, power = max(-exponent, 0), max(exponent, 0)
-    upper, lower = to_binary(high, low, power if digits > 0 else 0, negative)
+    upper, lower = to_int128(high, low, power if digits > 0 else 0, negative)
     digits += power
     if digits <= 9 and scale <= 9:
         header, size = V_DECIMAL4, 4
@@ -121,7 +121,7 @@ def put_decimal(target: Int, number: Any) -> Int:
         header, size = V_DECIMAL16, 16
     store8(target, header)
     store8(target + 1, scale)
-    store(target + 2, np.int64(lower), min(size, 8))
+    store_little(target + 2, np.int64(lower), min(size, 8))
     if size == 16:
         store64(target + 10, np.int64(upper))
     return target + 2 + size
@@ -129,9 +129,9 @@ def put_decimal(target: Int, number: Any) -> Int:
 
 @inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
-    """Write a datetime as a timestamp; return (-1, FITS) if a timestamp cannot have it."""
+    """Write a datetime as a timestamp; return (-1, FITS) for a datetime that Spark's timestamp cannot have."""
     seconds, nanoseconds, valid = read_datetime(pos, size)
-    if not valid or seconds < MIN_SECONDS or seconds > MAX_SECONDS:
+    if not valid or seconds < TIMESTAMP_MIN_SECONDS or seconds > TIMESTAMP_MAX_SECONDS:
         return -1, FITS
     store8(target, V_TIMESTAMP)
     store64(target + 1, seconds * 1000000 + nanoseconds // 1000)
@@ -153,7 +153,7 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, In
         return -1, FITS
     after = write_interval(target + 5, amounts)
     store8(target, V_LONG_STRING)
-    store(target + 1, after - target - 5, 4)
+    store_little(target + 1, after - target - 5, 4)
     return after, FITS
 
 
@@ -183,7 +183,7 @@ def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> t
         store64(target + 1, argument)
         return target + 9, FITS
     if kind == UNSIGNED_BIG:
-        return put_decimal(target, integer_parts(kind, argument)), FITS
+        return put_decimal(target, integer_to_decimal(kind, argument)), FITS
     if kind == BINARY:
         return put_binary(target, pos, argument), FITS
     after, status = _put_extension(target, kind, pos, argument)

@@ -3,8 +3,8 @@
 Documents of one field mostly have the same keys in the same order, and the same nesting. The shape of one document is
 cached, so the next needs no dictionary, no sorting and no moving of children: headers, metadata and the slot of each
 child's offset are known. If a value has another shape, or might differ from the result of
-`udfs.tuples.kernels.variant`, `replay` gives up, and what it has written is overwritten; so a shape affects only the
-speed. Only shapes of containers with up to 15 children and string keys are cached.
+`udfs.tuples.kernels.variant`, `write_by_shape` gives up, and what it has written is overwritten; so a shape affects
+only the speed. Only shapes of containers with up to 15 children and string keys are cached.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from udfs.tuples.kernels.variant_scalars import (
     V_SHORT_STRING,
     V_TRUE,
     put_scalar,
-    store,
+    store_little,
 )
 
 TOKENS, MISSES, META_SIZE, META, FIRST = 0, 1, 2, 3, 67
 """Words of a shape: number of tokens (0: no shape); number of consecutive misses; size of the metadata, the metadata,
 the first token."""
 
-TOKEN = 12
+TOKEN_WORDS = 12
 TOKENS_MAX, META_MAX = 200, 8 * (FIRST - META) - 32
-SHAPE_WORDS = FIRST + TOKEN * TOKENS_MAX + 8
+SHAPE_WORDS = FIRST + TOKEN_WORDS * TOKENS_MAX + 8
 
 _WHAT, _KEY, _KEY_SIZE, _SLOT, _COUNT, _WIDTH, _HEAD, _HEADER = 0, 1, 2, 3, 4, 5, 6, 8
 """Words of a token: leaf, container or end of one; position and size of its key's MessagePack; slot of its offset in
@@ -50,13 +50,13 @@ first bytes, up to its offsets."""
 _LEAF, _OPEN, _CLOSE = 0, 1, 2
 
 DEPTH_MAX = 12
-FRAME = 6
+FRAME_WORDS = 6
 _DATA, _OFFSETS, _OFFSET_WIDTH, _CHILDREN, _LEFT, _LAST = 0, 1, 2, 3, 4, 5
 """Words of an open container: start of its children's data, of its offsets, their width; number of children; and, while
 a shape is recorded, the number of children to come and the offset of the last one, negative in a map."""
 
-SLACK = 96 * DEPTH_MAX
-"""Number of bytes that `replay` may write past the room for a value before it gives up: it writes headers first."""
+SLACK_BYTES = 96 * DEPTH_MAX
+"""Number of bytes that `write_by_shape` may write past the room for a value before it gives up."""
 
 PATIENCE, PAUSE = 8, 15
 """After `PATIENCE` consecutive misses, a shape is tried only on rows whose number has no bit of `PAUSE`: one of 16."""
@@ -100,7 +100,7 @@ def _put_rare_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
 
 
 @inlined
-def _same_bytes(one: Int, other: Int, size: Int) -> bool:
+def _are_bytes_equal(one: Int, other: Int, size: Int) -> bool:
     differences = 0
     while size > 8:
         differences |= load64(one) ^ load64(other)
@@ -111,13 +111,13 @@ def _same_bytes(one: Int, other: Int, size: Int) -> bool:
 
 
 @inner
-def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[Int, Int]:
+def write_by_shape(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[Int, Int]:
     """Write the value at `pos` if it has the shape; return (where it ends, where the written value ends).
 
     The first result is -1 if the value has another shape.
     """
     token, depth = shape + 8 * FIRST, 0
-    last = token + 8 * TOKEN * word(shape, TOKENS)
+    last = token + 8 * TOKEN_WORDS * word(shape, TOKENS)
     frame = frames
     while token < last:
         what = word(token, _WHAT)
@@ -125,28 +125,30 @@ def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[In
             size, width = target - word(frame, _DATA), word(frame, _OFFSET_WIDTH)
             if size >> (8 * width) != 0 or (width > 1 and size >> (8 * width - 8) == 0):
                 return -1, target
-            store(word(frame, _OFFSETS) + width * word(frame, _CHILDREN), size, width)
+            store_little(word(frame, _OFFSETS) + width * word(frame, _CHILDREN), size, width)
             depth -= 1
-            frame = frames + 8 * FRAME * (depth - 1)
-            token += 8 * TOKEN
+            frame = frames + 8 * FRAME_WORDS * (depth - 1)
+            token += 8 * TOKEN_WORDS
             continue
         size = word(token, _KEY_SIZE)
         if size > 0:
-            if pos + size > end or not _same_bytes(pos, word(token, _KEY), size):
+            if pos + size > end or not _are_bytes_equal(pos, word(token, _KEY), size):
                 return -1, target
             pos += size
         if pos >= end:
             return -1, target
         if depth > 0:
             width = word(frame, _OFFSET_WIDTH)
-            store(word(frame, _OFFSETS) + width * word(token, _SLOT), target - word(frame, _DATA), width)
+            store_little(
+                word(frame, _OFFSETS) + width * word(token, _SLOT), target - word(frame, _DATA), width
+            )
         if what == _OPEN:
             if load8(pos) != word(token, _HEAD):
                 return -1, target
             pos += 1
             copy_chunk(target, token + 8 * _HEADER)
             width, count = word(token, _WIDTH), word(token, _COUNT)
-            frame = frames + 8 * FRAME * depth
+            frame = frames + 8 * FRAME_WORDS * depth
             depth += 1
             offsets = target + (2 if word(token, _HEAD) >= 0x90 else 2 + count)
             target = offsets + (count + 1) * width
@@ -158,7 +160,7 @@ def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[In
             pos, target = _put_leaf(pos, end, target)
             if pos < 0 or pos > end:
                 return -1, target
-        token += 8 * TOKEN
+        token += 8 * TOKEN_WORDS
     return pos, target
 
 
@@ -168,7 +170,7 @@ def _next_slot(frame: Int) -> Int:
     offsets, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
     before, best, slot = word(frame, _LAST), 1 << 40, 0
     for k in range(word(frame, _CHILDREN)):
-        offset = _offset(offsets + k * width, width)
+        offset = _read_offset(offsets + k * width, width)
         if before < offset < best:
             best, slot = offset, k
     set_word(frame, _LAST, best)
@@ -176,15 +178,16 @@ def _next_slot(frame: Int) -> Int:
 
 
 @inner
-def _offset(position: Int, width: Int) -> Int:
+def _read_offset(position: Int, width: Int) -> Int:
     return load64(position) & ((1 << 8 * width) - 1)
 
 
 @inner
-def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
-    """Begin a map or array that was read at `pos`, and whose variant is written at the address `value`.
+def _record_container(token: Int, frame: Int, pos: Int, value: Int) -> bool:
+    """Record the map or array that begins at `pos`, and whose variant is at the address `value`.
 
-    Its token and positions are stored in the stack frame at `frame`. Return whether later rows can reuse its shape.
+    Its token is written at `token`, and the positions of its children at `frame`. Return whether later rows can reuse
+    its shape.
     """
     byte, header = load8(pos), load8(value)
     count = byte & 0x0F
@@ -223,7 +226,7 @@ def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shap
         if depth > 0 and word(frame, _LEFT) & 0xFF == 0:
             set_word(token, _WHAT, _CLOSE)
             depth -= 1
-            frame = frames + 8 * FRAME * (depth - 1)
+            frame = frames + 8 * FRAME_WORDS * (depth - 1)
         else:
             set_word(token, _KEY_SIZE, 0)
             if depth > 0:
@@ -239,9 +242,9 @@ def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shap
                 position = word(frame, _DATA) + word(frame, _LAST)
             kind, argument, after = head(pos, end)
             if kind in (ARRAY, MAP):
-                frame = frames + 8 * FRAME * depth
+                frame = frames + 8 * FRAME_WORDS * depth
                 depth += 1
-                if depth > DEPTH_MAX or not _open(token, frame, pos, position):
+                if depth > DEPTH_MAX or not _record_container(token, frame, pos, position):
                     return
                 pos = after
             elif kind in (ERROR, BAD):
@@ -250,7 +253,7 @@ def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shap
                 set_word(token, _WHAT, _LEAF)
                 pos = after + (argument if kind >= STRING else 0)
         number += 1
-        token += 8 * TOKEN
+        token += 8 * TOKEN_WORDS
     set_word(shape, META_SIZE, meta_size)
     copy_over(shape + 8 * META, meta, meta_size)
     set_word(shape, TOKENS, number)

@@ -17,7 +17,7 @@ from udfs.tuples.kernels.columns import (
     COLUMN_BYTES,
     FITS,
     INEXACT,
-    MISFITS,
+    MISFIT_STATUSES,
     NO_ROOM,
     STATUSES,
     UNDECIDED,
@@ -30,8 +30,8 @@ from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, put_any, put_quickly
 OK = 0
 NOT_MSGPACK = 1
 NOT_ARRAY = 2
-TRAILING = 3
-NO_LAYOUT = 4
+TRAILING_BYTES = 3
+NO_FORMAT = 4
 """Codes of tuples: why a tuple cannot be split into fields."""
 
 BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
@@ -46,7 +46,7 @@ def _record_status(column: Int, row: Int, status: Int) -> Int:
     """Store the status of a field, null the field if it does not fit, and return the status as a bit."""
     if status != NO_ROOM:
         store8(word(column, STATUSES) + row, status)
-    if MISFITS >> status & 1:
+    if MISFIT_STATUSES >> status & 1:
         put_null(column, row)
     return 1 << status
 
@@ -74,25 +74,25 @@ def _walk_fields(pos: Int, end: Int, field_count: Int, fields: Int, columns: Int
 
 
 @inner
-def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
+def _put_extras(stop: Stop, end: Int, count: Int, extra_column: Int, row: Int) -> Stop:
     """Put the fields past the format, at least one."""
     pos, position, code, kind, statuses = stop
-    after, status = put_variant(pos, end, count - position, extra, row)
+    after, status = put_variant(pos, end, count - position, extra_column, row)
     if after < 0:
         while pos >= 0:
             pos = skip(pos, end)
             position += 1
         return pos, position - 1, NOT_MSGPACK, BAD, statuses
     if status != FITS:
-        statuses |= _record_status(extra, row, status)
+        statuses |= _record_status(extra_column, row, status)
     return after, count, code, kind, statuses
 
 
 @inner
-def _put_absent(count: Int, number: Int, fields: Int, columns: Int, row: Int) -> Int:
+def _put_absent_fields(count: Int, field_count: Int, fields: Int, columns: Int, row: Int) -> Int:
     """Null the fields that a tuple of `count` fields lacks; return the bits of their statuses."""
     statuses = np.int64(0)
-    for position in range(count, number):
+    for position in range(count, field_count):
         field = word(fields, position)
         column = columns + (field >> COLUMN_SHIFT)
         if field & 1:
@@ -103,7 +103,9 @@ def _put_absent(count: Int, number: Int, fields: Int, columns: Int, row: Int) ->
 
 
 @inlined
-def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extra: Int, row: Int) -> Stop:
+def _walk_tuple(
+    pos: Int, end: Int, field_count: Int, fields: Int, columns: Int, extra_column: Int, row: Int
+) -> Stop:
     """Walk one tuple of a format of `number` fields."""
     byte = load8(pos)
     if byte & 0xF0 == 0x90 and pos < end:
@@ -112,21 +114,21 @@ def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extr
         kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:
         return pos, np.int64(0), (NOT_MSGPACK if kind == BAD else NOT_ARRAY), kind, np.int64(0)
-    stop = _walk_fields(pos, end, min(count, number), fields, columns, row)
+    stop = _walk_fields(pos, end, min(count, field_count), fields, columns, row)
     if stop[2] != OK or stop[4] >> NO_ROOM & 1:
         return stop
-    if count < number:
+    if count < field_count:
         return (
             stop[0],
             count,
-            (OK if stop[0] == end else TRAILING),
+            (OK if stop[0] == end else TRAILING_BYTES),
             ABSENT,
-            stop[4] | _put_absent(count, number, fields, columns, row),
+            stop[4] | _put_absent_fields(count, field_count, fields, columns, row),
         )
-    if count > number:
-        stop = _put_extras(stop, end, count, extra, row)
+    if count > field_count:
+        stop = _put_extras(stop, end, count, extra_column, row)
     if stop[2] == OK and stop[0] != end and not stop[4] >> NO_ROOM & 1:
-        return stop[0], stop[1], TRAILING, ABSENT, stop[4]
+        return stop[0], stop[1], TRAILING_BYTES, ABSENT, stop[4]
     return stop
 
 
@@ -142,33 +144,33 @@ def walk(
     offsets: Any,
     nulls: Any,
     formats: Any,
-    starts: Any,
-    fields: Any,
+    field_starts: Any,
+    field_words: Any,
     columns: Any,
     errors: Any,
     counters: Any,
-    first: int,
+    first_row: int,
 ) -> int:
-    """Write the fields of tuples from row `first` on into columns; stop at a row for which a column has no memory left.
+    """Write the fields of the tuples from `first_row` on into columns; stop at a row for which a column has no room.
 
     Parameters
     ----------
     data : uint8 array
-        The tuples' bytes; `OVERREAD` more can be read after the last.
+        The tuples' bytes; `OVERREAD_BYTES` more can be read after the last.
     offsets : int32 array
         Where each tuple starts in `data`, and where the last ends.
     nulls : uint8 array
         1 if there is no tuple.
     formats : int32 array
         Index of each tuple's format.
-    starts : int32 array, (2 formats + 1,)
-        For each format two indexes in `fields`: of its first field, and of the first column that it lacks. At the end
-        the length of `fields`.
-    fields : int64 array
-        For each format one number a field, then one for each column that the format lacks. The number of a field
+    field_starts : int32 array, (2 formats + 1,)
+        For each format two indexes in `field_words`: of its first field, and of the first column that it lacks. At the
+        end the length of `field_words`.
+    field_words : int64 array
+        For each format one word per field, then one word for each column that the format lacks. The word of a field
         combines the offset of its column (from bit `COLUMN_SHIFT` on), the column's storage (from `STORAGE_SHIFT` on)
-        and a bit for each class of values that the field accepts. The number of a lacking column is its offset.
-    columns : int64 array, (columns + 1, WORDS)
+        and a bit for each class of values that the field accepts. The word of a column has its offset only.
+    columns : int64 array, (columns + 1, COLUMN_WORDS)
         Described in `udfs.tuples.kernels.columns`; the last one is for the fields past the format.
     errors : int32 array, (3, rows), zeroed
         The result for bad rows: code, position, class.
@@ -182,33 +184,34 @@ def walk(
         The row where it stopped; the number of rows if it is done.
 
     """
-    base, table, begin = address(data), address(fields), address(columns)
-    rows, extra = len(nulls), begin + COLUMN_BYTES * (len(columns) - 1)
-    for row in range(first, rows):
+    base, table, begin = address(data), address(field_words), address(columns)
+    rows, extra_column = len(nulls), begin + COLUMN_BYTES * (len(columns) - 1)
+    for row in range(first_row, rows):
         if nulls[row]:
-            _put_nulls(begin, extra, row)
+            _put_nulls(begin, extra_column, row)
             continue
-        which = np.int64(formats[row])
-        if which < 0 or 2 * which >= len(starts) - 1:
-            errors[0, row], errors[1, row] = NO_LAYOUT, which
-            _put_nulls(begin, extra, row)
+        format_index = np.int64(formats[row])
+        if format_index < 0 or 2 * format_index >= len(field_starts) - 1:
+            errors[0, row], errors[1, row] = NO_FORMAT, format_index
+            _put_nulls(begin, extra_column, row)
             counters[BAD_ROWS] += 1
             continue
-        start, lacking = np.int64(starts[2 * which]), np.int64(starts[2 * which + 1])
+        start = np.int64(field_starts[2 * format_index])
+        lacking = np.int64(field_starts[2 * format_index + 1])
         pos, end = base + offsets[row], base + offsets[row + 1]
-        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, begin, extra, row)
-        for k in range(lacking, starts[2 * which + 2]):
-            put_null(begin + (fields[k] >> COLUMN_SHIFT), row)
+        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, begin, extra_column, row)
+        for k in range(lacking, field_starts[2 * format_index + 2]):
+            put_null(begin + (field_words[k] >> COLUMN_SHIFT), row)
         if stop[4] >> NO_ROOM & 1:
-            for column in range(begin, extra + 1, COLUMN_BYTES):
+            for column in range(begin, extra_column + 1, COLUMN_BYTES):
                 discard_row(column, row)
             return row
         if stop[2] != OK or stop[4] >> INEXACT != 0:
             counters[INEXACT_ROWS] += stop[4] >> INEXACT & 1
             counters[UNDECIDED_ROWS] += stop[4] >> UNDECIDED & 1
-            if stop[2] != OK or stop[4] & MISFITS != 0:
+            if stop[2] != OK or stop[4] & MISFIT_STATUSES != 0:
                 counters[BAD_ROWS] += 1
             if stop[2] != OK:
-                _put_nulls(begin, extra + 1, row)
+                _put_nulls(begin, extra_column + 1, row)
                 errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
     return rows

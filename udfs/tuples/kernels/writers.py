@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import entry, inner
-from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
+from udfs.kernels.decimals import POWERS_OF_TEN, TEN, U64, count_digits, read_decimal
 from udfs.kernels.memory import address, load8, store8, store64
 from udfs.kernels.values import INTEGER, UNSIGNED, Int, head
 
-UUID_TEXT = 36
+UUID_TEXT_BYTES = 36
 """Length of a uuid."""
 
 DECIMAL_TEXT_MAX = 56
 """Greatest length: a sign, 38 digits, a point, leading zeros or `E+` and an exponent."""
 
 INTERVAL_TEXT_MAX = 8 * 34
-_UNITS = np.frombuffer(
+_INTERVAL_UNITS = np.frombuffer(
     b" years\0\0\0\0\0\0 months\0\0\0\0\0 weeks\0\0\0\0\0\0 days\0\0\0\0\0\0\0"
     b" hours\0\0\0\0\0\0 minutes\0\0\0\0 seconds\0\0\0\0 nanoseconds",
     dtype=np.uint8,
 ).reshape(8, 12)
 _UNIT_SIZES = np.array([6, 7, 6, 5, 6, 8, 8, 12])
-_HEX = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)])
-_SECONDS = 6
-_ADJUST = 8
+_HEX_DIGITS = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)])
+_SECONDS_INDEX = 6
+_ADJUSTMENT_INDEX = 8
 """Index of the adjustment among the amounts of an interval (`read_interval`)."""
 
 
@@ -38,7 +38,7 @@ def write_hex(target: Int, pos: Int, size: Int) -> Int:
     """Write up to four bytes as lower-case hexadecimal; overwrite eight bytes; return where the text ends."""
     text = np.int64(0)
     for k in range(size):
-        text |= _HEX[load8(pos + k)] << (16 * k)
+        text |= _HEX_DIGITS[load8(pos + k)] << (16 * k)
     store64(target, text)
     return target + 2 * size
 
@@ -59,7 +59,7 @@ def write_uuid(target: Int, pos: Int) -> Int:
 def write_digits(target: Int, value: U64, digits: Int) -> Int:
     """Write the last `digits` decimal digits of a number."""
     for k in range(digits - 1, -1, -1):
-        store8(target, np.int64(value // POWERS[k] % TEN) + 48)
+        store8(target, np.int64(value // POWERS_OF_TEN[k] % TEN) + 48)
         target += 1
     return target
 
@@ -78,7 +78,7 @@ def write_integer(target: Int, value: Int) -> Int:
 def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
     """Write the digits of a coefficient from number `first - 1` down to `last`; the last digit has the number 0."""
     for k in range(first - 1, last - 1, -1):
-        part = number[0] // POWERS[k - 19] if k >= 19 else number[1] // POWERS[k]
+        part = number[0] // POWERS_OF_TEN[k - 19] if k >= 19 else number[1] // POWERS_OF_TEN[k]
         store8(target, np.int64(part % TEN) + 48)
         target += 1
     return target
@@ -144,8 +144,8 @@ def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
 def write_interval(target: Int, amounts: Any) -> Int:
     """Write an interval as `interval_to_string` in `src/lib/core/datetime.c` does: `+1 years, -3 days`."""
     start = target
-    for unit in range(_ADJUST):
-        if amounts[unit] == 0 and not (unit == _SECONDS and target == start):
+    for unit in range(_ADJUSTMENT_INDEX):
+        if amounts[unit] == 0 and not (unit == _SECONDS_INDEX and target == start):
             continue
         if target > start:
             store8(target, 44)
@@ -156,20 +156,20 @@ def write_interval(target: Int, amounts: Any) -> Int:
             target += 1
         target = write_integer(target, amounts[unit])
         for k in range(_UNIT_SIZES[unit]):
-            store8(target + k, np.int64(_UNITS[unit, k]))
+            store8(target + k, np.int64(_INTERVAL_UNITS[unit, k]))
         target += _UNIT_SIZES[unit]
     return target
 
 
 @entry
-def decimal_texts(data: Any, spans: Any, out: Any, offsets: Any) -> None:
+def write_decimal_texts(data: Any, slices: Any, out: Any, offsets: Any) -> None:
     """Write the texts of decimals.
 
     Parameters
     ----------
     data : uint8 array
-    spans : int64 array
-        `position << 32 | size` of the content of each decimal, which is valid.
+    slices : int64 array
+        `position << 32 | size` of the content of each decimal in `data`.
     out : uint8 array
         `DECIMAL_TEXT_MAX` bytes per decimal.
     offsets : int32 array, (decimals + 1,), zeroed
@@ -178,8 +178,8 @@ def decimal_texts(data: Any, spans: Any, out: Any, offsets: Any) -> None:
     """
     base, start = address(data), address(out)
     target, limit, total = start, start + len(out), np.int64(len(data))
-    for row in range(len(spans)):
-        position, size = spans[row] >> 32, spans[row] & 0xFFFFFFFF
+    for row in range(len(slices)):
+        position, size = slices[row] >> 32, slices[row] & 0xFFFFFFFF
         if position >= 0 and position + size <= total and target + DECIMAL_TEXT_MAX <= limit:
             number = read_decimal(base + position, size)
             if number[4]:
