@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from config.deployment import load, load_live
+from config.deployment import load, load_daemon_config
 from config.yaml_document import read_document
 from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.doctor.doctor import Deployment, findings_of
@@ -24,7 +24,7 @@ def deployment_of(file: str) -> Deployment:
     """Return the deployment that a file describes; its configuration is None if the file has only daemons."""
     data = read_document(Path(file)).data
     if isinstance(data, dict) and "sources" not in data and ("subscribe" in data or "relay" in data):
-        live = load_live(file)
+        live = load_daemon_config(file)
         return Deployment(None, live.subscribe, live.max_block_bytes)
     config = load(file)
     return Deployment(config, config.subscribe, config.max_block_bytes)

@@ -40,7 +40,7 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
         raise ConfigurationError("the file has no section relay", file=file)
     make_new_files_private()
     log_to_stderr(verbose=verbose)
-    options_of = section.aggregated_options if aggregated else section.options
+    options_of = section.aggregated_options if aggregated else section.spool_options
     served = options_of(config.max_block_bytes)
     if not served:
         missing = "aggregated" if aggregated else "spools"

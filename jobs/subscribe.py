@@ -95,7 +95,7 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
         raise ConfigurationError("the file has no section subscribe", file=file)
     make_new_files_private()
     log_to_stderr(verbose=verbose)
-    options = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
+    options = section.replicaset_options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
     replicasets = [ReplicasetSubscription(*each) for each in zip(options, spool_starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
@@ -105,7 +105,7 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
         return {"replicasets": [replicaset_status(replicaset) for replicaset in replicasets]}
 
     with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
-        asyncio.run(_run_until_stopped(replicasets, section.keep.keep()))
+        asyncio.run(_run_until_stopped(replicasets, section.keep.spool_retention()))
     raise Stopped
 
 

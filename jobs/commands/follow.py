@@ -47,9 +47,9 @@ def run(config: str, once: bool) -> None:
 
 def daemon_sections(file: str) -> DaemonConfig:
     """Return the sections `subscribe` and `relay` of a configuration file, checked."""
-    from config.deployment import load_live
+    from config.deployment import load_daemon_config
 
-    return load_live(file)
+    return load_daemon_config(file)
 
 
 @command("subscribe", "aggregator subscribe --config live.yaml")

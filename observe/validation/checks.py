@@ -104,7 +104,7 @@ def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> lis
         return space_tables
     ids = [None, *(one.id for one in state.replicasets.values())]
     found = {
-        space: {config.spaces.table(space, replicaset=i) for i in ids} & set(space_tables) for space in wanted
+        space: {config.spaces.table(space, replicaset_id=i) for i in ids} & set(space_tables) for space in wanted
     }
     missing = [space for space, tables in found.items() if not tables]
     if missing:
