@@ -21,7 +21,7 @@ from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY, Rid
 from warehouse.gaps import open_gaps
-from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import newest_epoch_row
 from warehouse.read import newest_of_each, query_rows, rows_of
@@ -57,7 +57,7 @@ class StandbyOverview:
 def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
     """Return the state of a standby copy, compared with the primary `ours`."""
     try:
-        theirs = side_of(standby)
+        theirs = read_compared_rid(standby)
     except FAILURES as error:
         return StandbyOverview(standby.root, False, f"cannot be read: {error}")
     if theirs.node.rid == Rid():
@@ -82,7 +82,7 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
     """Return the states of all standby copies of a deployment, compared with its warehouse."""
     if not config.standby.peers:
         return ()
-    ours = side_of(location_of(config.warehouse, config.database))
+    ours = read_compared_rid(location_of(config.warehouse, config.database))
     return tuple(
         standby_overview(ours, location_of(standby, config.database)) for standby in config.standby.peers
     )

@@ -116,7 +116,7 @@ class ComparedRid:
         return [one.to_generation(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 
-def side_of(location: WarehouseLocation) -> ComparedRid:
+def read_compared_rid(location: WarehouseLocation) -> ComparedRid:
     """Read the RID and the generations of a warehouse, for a comparison."""
     epoch = last_epoch(location)
     history = RidTable(location).history()

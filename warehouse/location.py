@@ -18,7 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from schemas.errors import WarehouseError
 
-DATABASE = "aggregator"
+DEFAULT_DATABASE = "aggregator"
 
 SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 """Schemes of URIs that both libraries open."""
@@ -99,7 +99,7 @@ class WarehouseLocation:
         return sorted(n for n, log in zip(folders, logs, strict=True) if log.type == pafs.FileType.Directory)
 
 
-def location_of(address: str, database: str = DATABASE) -> WarehouseLocation:
+def location_of(address: str, database: str = DEFAULT_DATABASE) -> WarehouseLocation:
     """Return the location of a warehouse.
 
     Parameters

@@ -28,7 +28,7 @@ from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy.sync import SyncOptions, copy_ahead, copy_new_epochs, require_syncable, sync_locked
-from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock, local_folder
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
@@ -106,7 +106,7 @@ class ConnectedStandby:
         if self._lock is None:
             self._take_lock()
             waits = FIRST_WAIT_SECONDS
-        ours, theirs = side_of(self.source), side_of(self.location)
+        ours, theirs = read_compared_rid(self.source), read_compared_rid(self.location)
         require_syncable(compare_warehouses(ours, theirs), ours, theirs, None)
         rid = theirs.node.rid
         if rid == Rid() and self._was_connected():
@@ -260,10 +260,10 @@ class Standbys:
             A standby is newer, is a primary itself, or is not a copy of this warehouse.
 
         """
-        ours = side_of(self._source)
+        ours = read_compared_rid(self._source)
         for standby in self._standbys:
             try:
-                theirs = side_of(standby.location)
+                theirs = read_compared_rid(standby.location)
             except FAILURES as error:
                 log.warning("standby %s cannot be compared: %s", standby.location.root, error)
             else:

@@ -10,7 +10,7 @@ from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
-from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import EPOCHS, last_epoch
@@ -125,7 +125,7 @@ def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
             if not RidTable(location).last().number:
                 raise _no_rid_error(location)
             stack.enter_context(WriterLock(location, "jobs/rid.py connect"))
-        sides = [side_of(location) for location in locations]
+        sides = [read_compared_rid(location) for location in locations]
         for side in sides:
             _require_same(sides[0], side)
         primaries = [side.name for side in sides if side.node.rid.primary]

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from jobs.runtime.command_line import CONTEXT, command, config_option, deployment, json_option
+from jobs.runtime.command_line import CONTEXT_SETTINGS, command, config_option, json_option, load_deployment
 
-DATABASE = "aggregator"
+DEFAULT_DATABASE = "aggregator"
 
 
-@click.group("cluster", context_settings=CONTEXT)
+@click.group("cluster", context_settings=CONTEXT_SETTINGS)
 def cluster() -> None:
     """Show the owners of replica ids, and vclocks.
 
@@ -28,7 +28,7 @@ def show_cluster(config: str, as_json: bool) -> None:
     """Show each instance, and the owners of each replica id over time."""
     from jobs.cluster import show
 
-    show(deployment(config), as_json=as_json)
+    show(load_deployment(config), as_json=as_json)
 
 
 @cluster.add_command
@@ -40,25 +40,25 @@ def vclock(config: str, source: str, as_json: bool) -> None:
     """Show the vclock after which a source is read next, in the source's own replica ids."""
     from jobs.cluster import show_vclock
 
-    show_vclock(deployment(config), source, as_json=as_json)
+    show_vclock(load_deployment(config), source, as_json=as_json)
 
 
 @cluster.add_command
 @command("checksum", "aggregator cluster checksum a1 --config deployment.yaml")
-@click.argument("name", metavar="REPLICASET")
+@click.argument("replicaset", metavar="REPLICASET")
 @config_option
 @json_option
-def checksum(config: str, name: str, as_json: bool) -> None:
+def checksum(config: str, replicaset: str, as_json: bool) -> None:
     """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another side's.
 
     REPLICASET is a uuid: the sum is of the aggregator's ids. Or it is the name of a source: the sum is of its own ids.
     """
     from jobs.cluster import show_checksum
 
-    show_checksum(deployment(config), name, as_json=as_json)
+    show_checksum(load_deployment(config), replicaset, as_json=as_json)
 
 
-@click.group("rid", context_settings=CONTEXT)
+@click.group("rid", context_settings=CONTEXT_SETTINGS)
 def rid() -> None:
     """Compare whole warehouses by RID, copy one to another, and change which copy may be written.
 
@@ -68,7 +68,7 @@ def rid() -> None:
 
 database_option = click.option(
     "--database",
-    default=DATABASE,
+    default=DEFAULT_DATABASE,
     show_default=True,
     help="The database of a warehouse named by its folder.",
 )
@@ -158,18 +158,18 @@ def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
 
 @rid.add_command
 @command("compare", "aggregator rid compare /data/warehouse s3://standby/warehouse")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
 @database_option
 @json_option
-def compare(a: str, b: str, database: str, as_json: bool) -> int:
+def compare(first: str, second: str, database: str, as_json: bool) -> int:
     """Compare two warehouses, or RIDs given as text.
 
     Exit codes: 0 same; 3 one is an older copy, which sync brings up to date; 4 split brain; 5 unrelated; 2 not a RID.
     """
-    from jobs.rid import compare_two
+    from jobs.rid import compare_rids
 
-    return compare_two(a, b, database, as_json=as_json)
+    return compare_rids(first, second, database, as_json=as_json)
 
 
 @rid.add_command

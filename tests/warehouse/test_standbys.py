@@ -23,7 +23,7 @@ from udfs.rid.value import EMPTY, FileLock
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
-from warehouse.generations import common_epoch, compare_warehouses, side_of
+from warehouse.generations import common_epoch, compare_warehouses, read_compared_rid
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
 from warehouse.primary import PrimaryLock
@@ -75,7 +75,7 @@ class Standby:
                 standbys.follow()
 
     def compared(self) -> Comparison:
-        return compare_warehouses(side_of(self.a.location), side_of(self.b.location))
+        return compare_warehouses(read_compared_rid(self.a.location), read_compared_rid(self.b.location))
 
 
 def now(made: Made) -> Node:
@@ -324,7 +324,9 @@ def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str
     assert found.verdict is Verdict.SPLIT_BRAIN
     with pytest.raises(RidStateError, match="split brain: the target has data of its own"):
         sync(standby.b.location, standby.a.location)
-    known = common_epoch(side_of(standby.b.location), side_of(standby.a.location), found.common)
+    known = common_epoch(
+        read_compared_rid(standby.b.location), read_compared_rid(standby.a.location), found.common
+    )
     assert known is not None
     assert lost_epochs_after(standby.a.location, known).epochs == 1
     discarded = now(standby.a).rid

@@ -35,7 +35,7 @@ from warehouse.copy.table import (
     plan_table,
     truncate_log,
 )
-from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import (
@@ -202,7 +202,7 @@ def sync_locked(
     options : SyncOptions
 
     """
-    ours, theirs = side_of(source), side_of(target)
+    ours, theirs = read_compared_rid(source), read_compared_rid(target)
     found = compare_warehouses(ours, theirs)
     require_syncable(found, ours, theirs, options.discard)
     last_common_epoch = (

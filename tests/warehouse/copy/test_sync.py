@@ -16,7 +16,7 @@ from udfs.rid.value import EMPTY, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.sync import SyncOptions, SyncResult, lost_epochs_after, sync
-from warehouse.generations import common_epoch, compare_warehouses, side_of
+from warehouse.generations import common_epoch, compare_warehouses, read_compared_rid
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import newest_versions
 from warehouse.rid import RidTable
@@ -33,7 +33,7 @@ def node(pair: Pair, side: str) -> Node:
 
 
 def verdict(pair: Pair) -> Verdict:
-    return compare_warehouses(side_of(pair.a.location), side_of(pair.b.location)).verdict
+    return compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location)).verdict
 
 
 def test_an_empty_location_becomes_a_standby(pair: Pair) -> None:
@@ -76,7 +76,7 @@ def test_the_source_is_marked_so_that_its_next_data_are_a_generation(pair: Pair)
     assert node(pair, "b").next is not None
     assert node(pair, "a").next != node(pair, "b").next
     pair.batch_a("later")
-    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
+    found = compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location))
     assert (found.verdict, found.source, found.common) == (Verdict.SYNC, "a", before.head)
     pair.sync()
     assert verdict(pair) is Verdict.SAME
@@ -218,8 +218,8 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
 
 def test_what_would_be_lost_is_listed_from_the_data_point_before_the_split(pair: Pair) -> None:
     fail_over(pair)
-    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
-    epoch = common_epoch(side_of(pair.a.location), side_of(pair.b.location), found.common)
+    found = compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location))
+    epoch = common_epoch(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location), found.common)
     assert (found.verdict, epoch) == (Verdict.SPLIT_BRAIN, 2)
     lost = lost_epochs_after(pair.b.location, 2)
     assert (lost.epochs, lost.rows, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
@@ -239,7 +239,8 @@ def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair)
     assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY)
     # Who has the generation that was given up is not taken for an older copy.
     assert (
-        compare_warehouses(side_of(pair.b.location), side_of(third.b.location)).verdict is Verdict.SPLIT_BRAIN
+        compare_warehouses(read_compared_rid(pair.b.location), read_compared_rid(third.b.location)).verdict
+        is Verdict.SPLIT_BRAIN
     )
     switch.promote(pair.b.location)
     pair.b.resume()
@@ -254,7 +255,7 @@ def test_a_split_brain_without_a_common_generation_is_healed_too(pair: Pair) -> 
     for number in range(4):
         pair.mark_a()
         pair.batch_a(f"cycled {number}", "accounts")
-    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
+    found = compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location))
     assert (found.verdict, found.common) == (Verdict.SPLIT_BRAIN, None)
     pair.sync(discard=node(pair, "b").rid)
     assert pair.b.read_cut() == pair.a.read_cut()
