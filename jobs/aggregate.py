@@ -106,9 +106,9 @@ def keep_standbys_connected(
         Whether an epoch may have been committed since the last batch.
 
     """
-    if standbys is not None and (may_have_new_epoch or standbys.has_work()):
+    if standbys is not None and (may_have_new_epoch or standbys.has_retry_due()):
         with writer.batch_lock:
-            standbys.follow()
+            standbys.copy_and_reconnect()
 
 
 def start_stream(
@@ -154,7 +154,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     ):
         watches: list[OnResult] = [progress.show_batch, *([] if listener is None else [listener.batch_done])]
         if standbys is not None:
-            watches.append(lambda _done: standbys.follow())
+            watches.append(lambda _done: standbys.copy_and_reconnect())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = open_batch_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)

@@ -32,7 +32,7 @@ from warehouse import switch
 from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, read_compared_rid
 from warehouse.location import DEFAULT_DATABASE, WarehouseLocation, has_known_scheme, location_of
-from warehouse.newest_epoch import BEFORE_THE_FIRST
+from warehouse.newest_epoch import NO_EPOCH
 
 
 class SyncProgress:
@@ -63,7 +63,9 @@ class SyncProgress:
 
     def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
         """Return the options of a sync, with this object's callbacks for its progress."""
-        return SyncOptions(discard, check_all=check_all, planned=self._show_total, copied=self._show_copied)
+        return SyncOptions(
+            discard, check_all=check_all, on_planned=self._show_total, on_copied=self._show_copied
+        )
 
     def _show_total(self, total_bytes: int) -> None:
         self._bar.reset(total_bytes)
@@ -85,7 +87,7 @@ def rid_of_argument(argument: str, database: str) -> ComparedRid:
     if _RID_PATTERN.fullmatch(argument):
         return ComparedRid(argument, Node(parse_rid(argument)))
     location = location_of(argument, database) if has_known_scheme(argument) else None
-    if location is None or not location.is_there():
+    if location is None or not location.has_folder_or_parent():
         raise ConfigurationError(
             f"{argument!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
         )
@@ -113,7 +115,7 @@ def location_from(
 
 
 def _require_existing(location: WarehouseLocation) -> WarehouseLocation:
-    if not location.is_there():
+    if not location.has_folder_or_parent():
         raise ConfigurationError(
             f"there is no {location.root}, nor the folder for it", advice="check the address"
         )
@@ -170,7 +172,7 @@ def print_rid(warehouse: ComparedRid, *, as_json: bool) -> None:
     print(f"{warehouse.name}: {describe(rid)}; newest epoch: {warehouse.epoch}")
     if mark is not None:
         print("copies may exist that are not connected: the next data begin a new generation")
-    print(draw({"": warehouse.generations()}))
+    print(draw({"": warehouse.printed_generations()}))
 
 
 def compare_rids(first: str, second: str, database: str = DEFAULT_DATABASE, *, as_json: bool = False) -> int:
@@ -181,9 +183,9 @@ def compare_rids(first: str, second: str, database: str = DEFAULT_DATABASE, *, a
         print(json.dumps(found.as_json()))
         return EXIT_CODE_BY_VERDICT[found.verdict]
     for name, one in (("a", a), ("b", b)):
-        print(f"{name}: {one.name}" if one.held else f"{name}: {one.node.rid.simplified}")
+        print(f"{name}: {one.name}" if one.ranges else f"{name}: {one.node.rid.simplified}")
         print(f"   {describe(one.node.rid)}")
-    print(draw({"a": a.generations(), "b": b.generations()}))
+    print(draw({"a": a.printed_generations(), "b": b.printed_generations()}))
     print(verdict_sentence(found))
     return EXIT_CODE_BY_VERDICT[found.verdict]
 
@@ -223,7 +225,9 @@ def copy(
     print_lost_epochs(source, target)
     with SyncProgress() as progress:
         done = sync(source, target, progress.options(discard, check_all=check_all))
-    print(f"{target.root}: epoch {done.tables.epoch}, {len(done.tables.versions)} tables, {done.rows} rows")
+    print(
+        f"{target.root}: epoch {done.tables.epoch}, {len(done.tables.versions)} tables, {done.checked_rows} rows"
+    )
     print(done.node.rid)
 
 
@@ -234,7 +238,7 @@ def print_lost_epochs(source: WarehouseLocation, target: WarehouseLocation) -> N
     if found.verdict is Verdict.SPLIT_BRAIN:
         print(verdict_sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
         known = common_epoch(ours, theirs, found.common)
-        print(lost_epochs_after(target, BEFORE_THE_FIRST if known is None else known))
+        print(lost_epochs_after(target, NO_EPOCH if known is None else known))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

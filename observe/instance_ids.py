@@ -62,7 +62,7 @@ class IdTables:
         """All instances and replicasets, with their ids, from the table `_cluster`."""
         rows = self._rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
         properties = self._opened(cluster.TABLE).metadata().configuration
-        allocation = cluster.allocation_of(properties.get(cluster.ALLOCATION))
+        allocation = cluster.checked_allocation(properties.get(cluster.ALLOCATION_PROPERTY))
         members = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
         return cluster.cluster_of(
             ({name: row[name] for name in (*cluster.COLUMNS, "expelled")} for row in members),
@@ -73,7 +73,7 @@ class IdTables:
     def applier_maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """By replicaset id, the rows of the replicaset's applier map."""
         rows = self._rows(applier_map.TABLE, ())
-        return applier_map.by_replicaset(rows, self.cluster)
+        return applier_map.rows_by_replicaset(rows, self.cluster)
 
     @cached_property
     def newest_epoch(self) -> Mapping[str, object]:
@@ -82,11 +82,11 @@ class IdTables:
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property
-    def components(self) -> list[vclock.Component]:
+    def components(self) -> list[vclock.VclockComponent]:
         """The components of all settled vclocks at the newest epoch, without those of an unfinished batch."""
         last = int(str(self.newest_epoch.get("epoch", -1)))
         rows = self._rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
-        return vclock.newest(row for row in rows if row["epoch"] <= last)
+        return vclock.newest_components(row for row in rows if row["epoch"] <= last)
 
     @property
     def leaders(self) -> dict[str, str]:
@@ -135,7 +135,7 @@ def vclock_in_source(tables: IdTables, replicaset_uuid: str, source: str) -> dic
     So the component of an id is the highest lsn of all its owners. Component 0 counts one instance's changes of local
     spaces, and is never sent to a master.
     """
-    ids = applier_map.ids_of(tables.map_rows(replicaset_uuid)).get(source, {})
+    ids = applier_map.id_translations_by_source(tables.map_rows(replicaset_uuid)).get(source, {})
     number = tables.cluster.replicaset_ids.get(replicaset_uuid)
     found: dict[int, int] = {}
     for one in tables.components:
@@ -152,8 +152,8 @@ def instances_in_source(tables: IdTables, replicaset_uuid: str, source: str | No
     If `source` is None, the ids are those that the tables use: they are from the `_cluster` that was read first.
     """
     map_rows = tables.map_rows(replicaset_uuid)
-    ids = applier_map.ids_of(map_rows).get(source or "", {})
-    known = applier_map.instances_of(map_rows, tables.cluster, replicaset_uuid)
+    ids = applier_map.id_translations_by_source(map_rows).get(source or "", {})
+    known = applier_map.instance_by_replica_id(map_rows, tables.cluster, replicaset_uuid)
     own_ids = {meant: replica_id_in_source(ids, meant) for meant in sorted(known)}
     return {own: known[meant] for meant, own in own_ids.items() if own is not None}
 

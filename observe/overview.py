@@ -25,7 +25,7 @@ from warehouse.generations import ComparedRid, compare_warehouses, read_compared
 from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import newest_epoch_row
 from warehouse.read import newest_of_each, query_rows, rows_of
-from warehouse.standbys import FAILURES
+from warehouse.standbys import STANDBY_FAILURES
 
 _OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
@@ -58,7 +58,7 @@ def standby_overview(ours: ComparedRid, standby: WarehouseLocation) -> StandbyOv
     """Return the state of a standby copy, compared with the primary `ours`."""
     try:
         theirs = read_compared_rid(standby)
-    except FAILURES as error:
+    except STANDBY_FAILURES as error:
         return StandbyOverview(standby.root, False, f"cannot be read: {error}")
     if theirs.node.rid == Rid():
         return StandbyOverview(standby.root, False, "is empty")

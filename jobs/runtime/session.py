@@ -26,7 +26,7 @@ from config.deployment import Config
 from jobs.runtime.progress import log_step
 from schemas.errors import ConfigurationError
 from sources.xlog.datasource import register
-from warehouse.views import OLD_VERSIONS
+from warehouse.views import VERSION_AGE_CHECK
 from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
 CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
@@ -79,7 +79,7 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
         .config("spark.sql.warehouse.dir", config.warehouse)
-        .config(OLD_VERSIONS, "false")
+        .config(VERSION_AGE_CHECK, "false")
     )
     session = builder.getOrCreate()
     _require_delta(session)

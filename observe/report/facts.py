@@ -278,7 +278,7 @@ class _Queries:
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
-            name.removeprefix("_"): warehouse.read_own(name, self._version(name))
+            name.removeprefix("_"): warehouse.read_system_table(name, self._version(name))
             for name in (*TABLES, *(later for later in LATER_TABLES if warehouse.exists(later)))
         }
 

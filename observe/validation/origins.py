@@ -21,7 +21,7 @@ from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, fra
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse.maintenance import RETENTION, Origin, last_removed_lsns
+from warehouse.maintenance import RETENTION, RowOrigin, last_removed_lsns
 
 TABLE = "_changelog"
 
@@ -42,7 +42,7 @@ _SCHEMA = StructType(
 )
 
 
-def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -> DataFrame:
+def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[RowOrigin, int]) -> DataFrame:
     """Return the rows of `_changelog` that come from logs, with the columns `ORIGIN_COLUMNS`.
 
     Parameters
@@ -50,7 +50,7 @@ def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[Origin, int]) -
     rows : DataFrame
         Rows of `_changelog`.
     state : State
-    removed : mapping of Origin to int
+    removed : mapping of RowOrigin to int
         By origin: the lsn up to which maintenance has removed rows. Rows up to it that still exist are left out.
 
     """
