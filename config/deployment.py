@@ -26,12 +26,12 @@ from config.subscribe import Subscribe, seconds
 from config.values import (
     ByteCount,
     ConfigSection,
-    Decimal,
+    DecimalType,
     HostPort,
     Interval,
     Label,
     Location,
-    Name,
+    SqlName,
     Url,
     Uuid,
     mistake,
@@ -276,7 +276,7 @@ class Types(ConfigSection):
 
     unsigned: Literal["precise", "long"] = "precise"
     integer: Literal["long", "precise"] = "long"
-    decimal: Decimal = "string"
+    decimal: DecimalType = "string"
 
 
 class Config(ConfigSection):
@@ -346,7 +346,7 @@ class Config(ConfigSection):
     warehouse: Location
     checkpoint: Location
     sources: tuple[SourceConfig, ...]
-    database: Name = "aggregator"
+    database: SqlName = "aggregator"
     trigger: Interval = "5 seconds"
     cluster: GlobalIds = GlobalIds()
     start: Literal["snapshot", "logs"] = "snapshot"
@@ -373,7 +373,7 @@ class Config(ConfigSection):
     relay: RelayConfig | None = None
 
     @model_validator(mode="after")
-    def _check_distinct(self) -> Config:
+    def _check_sections(self) -> Config:
         if not self.sources:
             raise mistake("names no source; allowed: a list of one or more", "sources")
         names: dict[str, int] = {}

@@ -22,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from config.deployment import Config, DaemonConfig
 
 SCHEMA_FOLDER = Path(__file__).resolve().parents[1] / "conf"
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _PARAMETERS_HEADING = re.compile(r"\n\nParameters\n-+\n")
 _PARAMETER_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
@@ -48,7 +48,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
         for key, value in part["properties"].items():
             if key in described:
                 value["description"] = described[key]
-    return {"$schema": DIALECT, **whole}
+    return {"$schema": JSON_SCHEMA_DIALECT, **whole}
 
 
 def described_keys(docstring: str) -> tuple[str, dict[str, str]]:

@@ -16,8 +16,8 @@ from config.values import (
     Interval,
     Label,
     Location,
-    Name,
     ServerAddress,
+    SqlName,
     TlsFiles,
     mistake,
 )
@@ -121,7 +121,7 @@ class AggregatedRelay(ConfigSection):
     """
 
     warehouse: Location
-    database: Name = "aggregator"
+    database: SqlName = "aggregator"
     spool: Location
     listen: ServerAddress
     poll: Interval = "1 second"

@@ -17,8 +17,8 @@ from config.values import (
     Interval,
     Label,
     Location,
-    Name,
     ServerAddress,
+    SqlName,
     TlsFiles,
     Uuid,
     mistake,
@@ -170,7 +170,7 @@ class Subscribe(ConfigSection):
     replicasets: tuple[ReplicasetConfig, ...]
     status: HostPort | None = None
     warehouse: Location | None = None
-    database: Name = "aggregator"
+    database: SqlName = "aggregator"
     feed: Literal["leader", "own_peer"] = "leader"
     orphans: Literal["last", "round_robin"] = "last"
     rotate: ByteCount = 256 << 20
@@ -185,7 +185,7 @@ class Subscribe(ConfigSection):
     clock_skew: Interval = "500 milliseconds"
 
     @model_validator(mode="after")
-    def _check_distinct(self) -> Subscribe:
+    def _check_replicasets(self) -> Subscribe:
         if not self.replicasets:
             raise mistake("names no replicaset; allowed: a list of one or more", "replicasets")
         for key in ("name", "spool"):

@@ -133,7 +133,7 @@ _URL_PATTERN = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
 _LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FUNCTION_PATTERN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
-Name = Annotated[
+SqlName = Annotated[
     str,
     _check_of_pattern(_NAME_PATTERN, "a-z, 0-9 and _, a letter first, up to 63"),
     _schema_of_text(_NAME_PATTERN),
@@ -169,7 +169,9 @@ ByteCount = Annotated[int, BeforeValidator(_parsed_byte_count), _schema_of_numbe
 Days = Annotated[int, BeforeValidator(_parsed_days), _schema_of_number_or_text(_DAYS)]
 """A number of days."""
 
-Decimal = Annotated[str, AfterValidator(_normalized_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")]
+DecimalType = Annotated[
+    str, AfterValidator(_normalized_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")
+]
 """`string`, or a Spark decimal type with 38 digits."""
 
 FunctionName = Annotated[

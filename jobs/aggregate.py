@@ -47,8 +47,8 @@ BATCHES_TO_RETAIN = "spark.sql.streaming.minBatchesToRetain"
 """Spark's setting for the number of batches that it keeps in a checkpoint; it removes older ones as it runs."""
 
 
-def check_functions(config: Config) -> None:
-    """Check that the custom functions of all policies can be imported here, before anything starts.
+def check_custom_functions(config: Config) -> None:
+    """Check, before anything starts, that the functions of all `custom` policies can be imported.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
 
     Returns the state after the last epoch.
     """
-    check_functions(config)
+    check_custom_functions(config)
     if not is_cached(walk_rows):
         print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
     spark = spark_session(config, "aggregate")

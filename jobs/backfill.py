@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, configured_standbys, open_batch_writer
+from jobs.aggregate import check_custom_functions, configured_standbys, open_batch_writer
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
@@ -236,7 +236,7 @@ def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mappi
 
 def backfill(config: Config, options: BackfillOptions) -> int:
     """Request the work that the options describe, wait for it, and return the exit code: 0 if done, 1 if it failed."""
-    check_functions(config)
+    check_custom_functions(config)
     kind, arguments = requested_work(config, options)
     warehouse = Warehouse(None, config.warehouse, config.database)
     if options.rebuild is not None and options.dry_run:

@@ -22,7 +22,7 @@ from warehouse.newest_epoch import last_epoch, no_batch_error
 POLL_SECONDS = 1.0
 """Seconds between two checks for a new epoch while the feed is followed."""
 
-_OPERATIONS = {INSERT: "insert", DELETE: "delete"}
+_OPERATION_BY_CHANGE_TYPE = {INSERT: "insert", DELETE: "delete"}
 
 
 def show(
@@ -97,7 +97,7 @@ def change_lines(epoch_changes: EpochChanges) -> Iterator[str]:
         yield json.dumps(
             {
                 "epoch": epoch_changes.epoch,
-                "op": _OPERATIONS.get(kind, "update"),
+                "op": _OPERATION_BY_CHANGE_TYPE.get(kind, "update"),
                 "before": None if last is None else _space_columns(last),
                 "after": image,
                 "source": {

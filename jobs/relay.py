@@ -24,7 +24,7 @@ from config.relay import RelayConfig
 from config.subscribe import seconds
 from config.values import listen_address
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
+from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.status_page import status_page
 from pipeline.replication_out.service import ReplicationMetrics, ReplicationOptions, ReplicationService
 from pipeline.replication_out.service import status_of as replication_status
@@ -101,7 +101,7 @@ def _replication_options(section: RelayConfig, max_block_bytes: int) -> Replicat
 async def _run_until_stopped(relays: Sequence[Relay], services: Sequence[ReplicationService]) -> None:
     logging.getLogger(__name__).info("serving %s", ", ".join(str(each.options.listen) for each in relays))
     running = [*(each.run() for each in relays), *(each.run() for each in services)]
-    await until_stopped([asyncio.create_task(each) for each in running])
+    await wait_until_stopped([asyncio.create_task(each) for each in running])
 
 
 if __name__ == "__main__":

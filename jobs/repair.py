@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from config.deployment import Config
-from jobs.aggregate import check_functions
+from jobs.aggregate import check_custom_functions
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
 from jobs.runtime.session import log_reading_session
@@ -129,7 +129,7 @@ def replicaset_ids_by_source(log_stream: LogStream, id_by_uuid: Mapping[str, int
 
 def repair_warehouse(config: Config) -> int:
     """Close the gaps that can be closed, print the others, and return 1 if a gap is still open, else 0."""
-    check_functions(config)
+    check_custom_functions(config)
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     require_primary(warehouse)

@@ -23,7 +23,7 @@ from config.deployment import DaemonConfig
 from config.subscribe import Subscribe
 from config.values import listen_address
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
+from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.instance_ids import IdTables, vclock_in_source
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -112,7 +112,7 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
 
 
 async def _run_until_stopped(replicasets: list[ReplicasetSubscription], retention: SpoolRetention) -> None:
-    await until_stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, retention)])
+    await wait_until_stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, retention)])
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def _decision_as_json(row: Mapping[str, Any], history: KeyHistory, definition: L
 def decision_reason(decision: Mapping[str, Any]) -> str:
     """Return why the winner of a decision won, as text: the policy, the compared values, the note.
 
-    The keys of a decision are those that `_decision_as_json` returns.
+    A decision has the keys that `_decision_as_json` returns.
     """
     winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
     text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])

@@ -36,11 +36,11 @@ def show_cluster(config: str, as_json: bool) -> None:
 @click.argument("source", metavar="SOURCE")
 @config_option
 @json_option
-def vclock(config: str, source: str, as_json: bool) -> None:
+def show_vclock(config: str, source: str, as_json: bool) -> None:
     """Show the vclock after which a source is read next, in the source's own replica ids."""
-    from jobs.cluster import show_vclock
+    from jobs.cluster import show_vclock as work
 
-    show_vclock(load_deployment(config), source, as_json=as_json)
+    work(load_deployment(config), source, as_json=as_json)
 
 
 @cluster.add_command
@@ -48,14 +48,14 @@ def vclock(config: str, source: str, as_json: bool) -> None:
 @click.argument("replicaset", metavar="REPLICASET")
 @config_option
 @json_option
-def checksum(config: str, replicaset: str, as_json: bool) -> None:
+def show_checksum(config: str, replicaset: str, as_json: bool) -> None:
     """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another side's.
 
     REPLICASET is a uuid: the sum is of the aggregator's ids. Or it is the name of a source: the sum is of its own ids.
     """
-    from jobs.cluster import show_checksum
+    from jobs.cluster import show_checksum as work
 
-    show_checksum(load_deployment(config), replicaset, as_json=as_json)
+    work(load_deployment(config), replicaset, as_json=as_json)
 
 
 @click.group("rid", context_settings=CONTEXT_SETTINGS)
@@ -84,7 +84,7 @@ def warehouse_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @rid.add_command
 @command("show", "aggregator rid show /data/warehouse", "aggregator rid show --config d.yaml --json")
 @warehouse_options
-def show(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+def show_rid(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Show the RID of a warehouse, its meaning, and its generations."""
     from jobs.rid import location_from
     from jobs.rid import show as work
@@ -100,7 +100,7 @@ def show(warehouse: str | None, config: str | None, database: str, as_json: bool
     is_flag=True,
     help="Abandon an unfinished sync into the warehouse; the data copied so far become a generation of its own.",
 )
-def promote(
+def promote_warehouse(
     warehouse: str | None, config: str | None, database: str, as_json: bool, abandon_sync: bool
 ) -> None:
     """Make a warehouse the primary: jobs may write it."""
@@ -113,7 +113,7 @@ def promote(
 @rid.add_command
 @command("demote", "aggregator rid demote /data/warehouse")
 @warehouse_options
-def demote(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+def demote_warehouse(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Make a warehouse a secondary: no job writes it."""
     from jobs.rid import demote as work
     from jobs.rid import location_from
@@ -124,7 +124,7 @@ def demote(warehouse: str | None, config: str | None, database: str, as_json: bo
 @rid.add_command
 @command("disconnect", "aggregator rid disconnect /data/warehouse")
 @warehouse_options
-def disconnect(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+def disconnect_warehouse(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Record that a copy exists, or will exist, that no job keeps up to date.
 
     From then on the next epoch of a primary begins a new generation, which the copy does not have. A secondary is
@@ -142,7 +142,7 @@ def disconnect(warehouse: str | None, config: str | None, database: str, as_json
 @click.argument("warehouses", nargs=-1, required=True, metavar="WAREHOUSE WAREHOUSE…")
 @database_option
 @json_option
-def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
+def connect_warehouses(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
     """Record that these warehouses have equal content, and that no other copies exist.
 
     All are compared; if two differ, nothing is changed. The primary's next data stay in its generation if its job keeps
@@ -162,7 +162,7 @@ def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
 @click.argument("second", metavar="B")
 @database_option
 @json_option
-def compare(first: str, second: str, database: str, as_json: bool) -> int:
+def compare_warehouses(first: str, second: str, database: str, as_json: bool) -> int:
     """Compare two warehouses, or RIDs given as text.
 
     Exit codes: 0 same; 3 one is an older copy, which sync brings up to date; 4 split brain; 5 unrelated; 2 not a RID.
@@ -189,7 +189,7 @@ def compare(first: str, second: str, database: str, as_json: bool) -> int:
     help="Compare the content of all files, or only of the copied ones; of other files the size is compared.",
 )
 @database_option
-def sync(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:
+def sync_warehouse(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:
     """Copy a warehouse onto another location, or bring the copy there up to date."""
     from jobs.rid import copy
 

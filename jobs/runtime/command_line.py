@@ -258,7 +258,7 @@ def log_to_stderr(*, verbose: bool) -> None:
     )
 
 
-async def until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def wait_until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait until SIGTERM, SIGINT or the end of a task; then cancel the other tasks, and raise its error."""
     import asyncio  # most commands do without
 
