@@ -7,8 +7,8 @@
 
 The holder of the writer lock does the work: a running stream does it between two batches, and this command waits for
 the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. `--dry-run` shows what
-would change and writes nothing. The work is in `pipeline.requests`:
-`read_again` (logs), `take_again` and `heal` (snapshots), `rebuild`.
+would change and writes nothing. The work is in `pipeline.requests`: `read_again` (logs),
+`snapshots` (also heal), `rebuild`.
 """
 
 from __future__ import annotations

@@ -75,56 +75,56 @@ class Fence:
 
     writer: int
     check_lock: Callable[[], None]
-    _count: int = 0
-    _marks: dict[str, int | None] = field(default_factory=dict)
-    _versions: dict[str, int] = field(default_factory=dict)
-    _is_over: bool = False
+    _commit_count: int = 0
+    _mark_by_table: dict[str, int | None] = field(default_factory=dict)
+    _version_by_table: dict[str, int] = field(default_factory=dict)
+    _has_ended: bool = False
 
     def next_mark(self) -> int:
         """Return the mark for the next commit of this writer."""
-        self._count += 1
-        return (self.writer << _COUNT_BITS) | self._count
+        self._commit_count += 1
+        return (self.writer << _COUNT_BITS) | self._commit_count
 
     def remember_start(self, table: str, opened: DeltaTable) -> None:
         """Remember the mark and the version of a table before this writer's first commit to it."""
         if table not in SHARED_TABLES:
-            self._marks[table] = newest_mark(opened)
-            self._versions[table] = int(opened.version())
+            self._mark_by_table[table] = newest_mark(opened)
+            self._version_by_table[table] = int(opened.version())
 
     def remember_commit(self, table: str, mark: int, version: int, base_version: int) -> None:
         """Remember a commit of this writer on top of `base_version`, after which the table is at `version`.
 
         If `version` is not `base_version` + 1, somebody else has committed, too: the caller then calls `check`.
         """
-        self._marks[table] = mark
+        self._mark_by_table[table] = mark
         if version == base_version + 1:
-            self._versions[table] = version
+            self._version_by_table[table] = version
 
     def forget(self, table: str) -> None:
         """Forget the mark of a removed table, since a new table may get its name."""
-        self._marks.pop(table, None)
-        self._versions.pop(table, None)
+        self._mark_by_table.pop(table, None)
+        self._version_by_table.pop(table, None)
 
     def end(self) -> None:
         """Stop checking marks: the writer has released the lock, commits no more, and only reads."""
-        self._is_over = True
+        self._has_ended = True
 
     def check(self, table: str, opened: DeltaTable) -> None:
         """Raise LockError if another writer has committed to an open table since this one saw it."""
         version = int(opened.version())
         # A version never changes, and looking up a mark reads the log.
-        if self._is_over or table in SHARED_TABLES or self._versions.get(table) == version:
+        if self._has_ended or table in SHARED_TABLES or self._version_by_table.get(table) == version:
             return
         mark = newest_mark(opened)
-        if table not in self._marks:
+        if table not in self._mark_by_table:
             # Created since the start: by this writer, or by another one that has not written to it.
-            self._marks[table] = mark if writer_of(mark) == self.writer else None
-        if mark != self._marks[table]:
+            self._mark_by_table[table] = mark if writer_of(mark) == self.writer else None
+        if mark != self._mark_by_table[table]:
             raise LockError(
                 f"writer {writer_of(mark)} has committed to {table} while this one, writer {self.writer}, runs",
                 advice="start again: that rolls back what the other one left unfinished",
             )
-        self._versions[table] = version
+        self._version_by_table[table] = version
 
 
 def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> Fence:

@@ -131,13 +131,13 @@ class Lease:
         self._writes = 0
         self._tag: object = None
         self._held_until = -1.0
-        self._is_over = False
+        self._has_ended = False
         self._renewal_lock = threading.Lock()
 
     @property
     def is_held(self) -> bool:
         """Whether this writer has the lease, by this machine's clock and without a request."""
-        return not self._is_over and self._clock() < self._held_until
+        return not self._has_ended and self._clock() < self._held_until
 
     def take(self) -> None:
         """Take the lease.
@@ -184,8 +184,8 @@ class Lease:
         """
         with self._renewal_lock:
             began = self._clock()
-            if self._is_over or not self._put(StoredLease("", self._tag, 0.0)):
-                self._is_over, self._held_until = True, -1.0
+            if self._has_ended or not self._put(StoredLease("", self._tag, 0.0)):
+                self._has_ended, self._held_until = True, -1.0
                 raise LockError("the writer lock was lost: another writer took it over", advice="start again")
             self._held_until = began + TRUSTED_SECONDS
 
@@ -209,9 +209,9 @@ class Lease:
     def release(self) -> None:
         """Let others take the lease at once. If the request fails (OSError), they wait until it expires."""
         with self._renewal_lock:
-            if self._is_over:
+            if self._has_ended:
                 return
-            self._is_over, self._held_until = True, -1.0
+            self._has_ended, self._held_until = True, -1.0
             self._store.replace(self._text(is_free=True), self._tag)
 
     def _put(self, found: StoredLease | None) -> bool:

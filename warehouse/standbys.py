@@ -1,6 +1,6 @@
 """Keeps copies of a primary connected: each epoch is copied to them before the next one is committed.
 
-    start: refuse if a standby is newer → set the mark → join each standby → when all have joined, remove the mark
+    start: refuse if a standby is newer → set the mark → connect each standby → when all are connected, remove the mark
     epoch → copy it to each connected standby → if this fails: the standby is lost, set the mark → next epoch
 
 The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected.
@@ -46,7 +46,7 @@ NAME_SEPARATOR = ", "
 
 RETRY_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 2.0
-"""How long the first `ConnectedStandby.join` waits for the thread that copies ahead."""
+"""How long the first `ConnectedStandby.connect` waits for the thread that copies ahead."""
 
 STANDBY_FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, ValueError)
 """Errors that are raised if a standby cannot be reached, read or written; the standby is then lost."""
@@ -89,15 +89,15 @@ class ConnectedStandby:
         self.state = StandbyState(location.root, reason="not tried yet")
         self.retry_at = 0.0
         self._lock: WriterLock | None = None
-        self._ahead: _CopyAhead | None = None
+        self._copy_thread: _CopyAheadThread | None = None
         self._copied_versions: Mapping[str, int] = {}
 
     @property
     def is_copying(self) -> bool:
         """Whether a thread copies data files to the standby."""
-        return self._ahead is not None and self._ahead.is_alive()
+        return self._copy_thread is not None and self._copy_thread.is_alive()
 
-    def join(self) -> bool:
+    def connect(self) -> bool:
         """Copy what the standby lacks, and return whether it is connected now: False while a thread still copies.
 
         Raises one of `STANDBY_FAILURES` if the standby cannot be reached, read or written.
@@ -117,15 +117,15 @@ class ConnectedStandby:
             )
         is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY
         if not is_same_generation:
-            if self._ahead is None:
-                self._ahead = _CopyAhead(self.source, self.location, self.check_lock)
-                self._ahead.start()
-            if not self._ahead.ends_within(wait_seconds):
+            if self._copy_thread is None:
+                self._copy_thread = _CopyAheadThread(self.source, self.location, self.check_lock)
+                self._copy_thread.start()
+            if not self._copy_thread.ends_within(wait_seconds):
                 self.state = StandbyState(
                     self.location.root, epoch=theirs.epoch or 0, reason="it is being copied"
                 )
                 return False
-            self._ahead = None
+            self._copy_thread = None
             is_complete = rid.head != EMPTY and rid.incoming == EMPTY
             how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
             sync_locked(self.source, self.location, self.check_lock, how)
@@ -150,9 +150,9 @@ class ConnectedStandby:
         self.state = StandbyState(self.location.root, epoch=self.state.epoch, reason=reason)
         self._copied_versions = {}
         lock, self._lock = self._lock, None
-        if self._ahead is not None:
-            self._ahead.stop()
-            self._ahead = None
+        if self._copy_thread is not None:
+            self._copy_thread.stop()
+            self._copy_thread = None
         if lock is None:
             return
         try:
@@ -179,7 +179,7 @@ class ConnectedStandby:
         self._lock.check_held()
 
 
-class _CopyAhead(threading.Thread):
+class _CopyAheadThread(threading.Thread):
     """A thread that copies data files to a standby until little is left (`warehouse.copy.sync.copy_ahead`)."""
 
     def __init__(
@@ -274,7 +274,7 @@ class Standbys:
         if self._standbys:
             self._is_mark_removed = False
             if self._rid.last().node.next is None:
-                self._set_mark(self._roots())
+                self._set_mark(self._standby_roots())
             self.copy_and_reconnect()
 
     def before_epoch(self) -> None:
@@ -298,7 +298,7 @@ class Standbys:
             if standby.state.is_connected or (standby.retry_at > self._now() and not standby.is_copying):
                 continue
             try:
-                if standby.join():
+                if standby.connect():
                     log.info(
                         "standby %s is connected, at epoch %d", standby.location.root, standby.state.epoch
                     )
@@ -319,7 +319,7 @@ class Standbys:
             time.sleep(0.05)
             self.copy_and_reconnect()
         if self._is_mark_removed:
-            self._set_mark(self._roots())
+            self._set_mark(self._standby_roots())
         for standby in self._standbys:
             standby.release("its primary's job has ended")
 
@@ -336,7 +336,7 @@ class Standbys:
         standby.release(str(error))
         standby.retry_at = self._now() + self._retry_seconds
 
-    def _roots(self) -> list[str]:
+    def _standby_roots(self) -> list[str]:
         return [standby.location.root for standby in self._standbys]
 
     def _set_mark(self, lost_roots: Sequence[str]) -> None:
@@ -357,7 +357,7 @@ class Standbys:
                 standby.check_lock()
         except LockError:
             return  # the next epoch finds it
-        roots = self._roots()
+        roots = self._standby_roots()
         others = other_copies(self._rid.history(), roots)
         if others:
             log.debug("the next data begin a new generation: %s may have this one", ", ".join(others))

@@ -67,7 +67,7 @@ class StreamProgress:
     def log_first_batch(
         self, batch_context: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
-        """Return the same function, which makes the context of a batch, but logging when the first batch begins."""
+        """Return `batch_context`, which makes a batch's context, so that it also logs when the first batch begins."""
 
         @contextmanager
         def logged(name: BatchName) -> Iterator[None]:
@@ -117,7 +117,7 @@ def _lag_text(query: StreamingQuery) -> str:
 
 
 def lag_by_leader(read_offset: str | None, latest_offset: str | None) -> dict[str, str]:
-    """Return name of a leader to how far the stream is behind the end of its log, as text.
+    """Return the name of each leader to how far the stream is behind the end of its log, as text.
 
     The text is a number of bytes, `250 B`, if the end is in the file that is read; else it names the file with the end:
     `to 7.xlog`. Replicasets that were read to the end are left out.
