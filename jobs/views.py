@@ -20,7 +20,7 @@ from observe.sql_views import dbt_source, view_statements
 def views(
     config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = (), *, as_dbt: bool = False
 ) -> None:
-    """Print the SQL of views of epochs and labelled instants; with `as_dbt`, print dbt's `sources.yml` instead."""
+    """Print the SQL of views of epochs and labelled instants; with `as_dbt`, print dbt's file of sources instead."""
     if as_dbt:
         print(dbt_source(config), end="")
         return
