@@ -49,9 +49,9 @@ def show_vclock(config: str, source: str, as_json: bool) -> None:
 @config_option
 @json_option
 def show_checksum(config: str, replicaset: str, as_json: bool) -> None:
-    """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another side's.
+    """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another member's.
 
-    REPLICASET is a uuid: the sum is of the aggregator's ids. Or it is the name of a source: the sum is of its own ids.
+    REPLICASET is a uuid, for the replica ids that the aggregator has, or a source's name, for those in its logs.
     """
     from jobs.cluster import show_checksum as work
 
