@@ -1,4 +1,4 @@
-"""The configuration of a deployment: one YAML file, checked whole before anything starts.
+"""The configuration of a deployment: one YAML file, which is checked completely before anything starts.
 
 `load` returns a frozen `Config`, or raises one error that names every mistake by its line, its path in the
 YAML, its value and what is allowed. `conf/demo.yaml` is a complete example that describes each key.

@@ -59,7 +59,7 @@ class SpaceVersion:
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
-    """Convert the last of the given versions of each space to a row of the table."""
+    """Return a row of the table for each space: the last of its given versions."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 

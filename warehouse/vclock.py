@@ -43,7 +43,7 @@ class VclockComponent:
 
 
 def newest_components(rows: Iterable[Mapping[str, Any]]) -> list[VclockComponent]:
-    """Return the newest of the given rows of each component, which is a (replicaset, instance, replica id)."""
+    """Return the newest row of each component, a (replicaset, instance, replica id), among the given rows."""
     found: dict[tuple[Any, ...], VclockComponent] = {}
     for row in sorted(rows, key=lambda row: int(row["epoch"])):
         component = VclockComponent(**row)

@@ -86,7 +86,7 @@ for _section in COMMANDS_BY_SECTION.values():
 
 
 def main(name: str | None = None, argv: Sequence[str] | None = None) -> int:
-    """Call a command by its name, or the whole group, and return the exit code."""
+    """Run the command with a name, or `aggregator` itself if there is none, and return the exit code."""
     return run_command(
         commands if name is None else commands.commands[name], argv, PROGRAM if name is None else None
     )
