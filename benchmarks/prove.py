@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from config.deployment import Config, load
-from jobs.prove import peers_of
+from jobs.prove import servers_to_read
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
 from observe.proof.space_proof import ProofLimits, SpaceProof
@@ -96,7 +96,7 @@ def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
                 time.sleep(0.2)
         print(f"{rows} tuples, tables made in {time.monotonic() - begun:.0f} s", flush=True)
         config = load(str(file))
-        peers = peers_of(config, [f"unix/:{master.socket}"])[0]
+        peers = servers_to_read(config, [f"unix/:{master.socket}"])[0]
         with probing(master) as latencies:
             time.sleep(5)
         print(f"without a proof: SELECTs of another client {latency_text(latencies)}", flush=True)

@@ -1,4 +1,4 @@
-"""The configuration of a deployment: one YAML file, checked whole before anything starts.
+"""The configuration of a deployment: one YAML file, which is checked completely before anything starts.
 
 `load` returns a frozen `Config`, or raises one error that names every mistake by its line, its path in the
 YAML, its value and what is allowed. `conf/demo.yaml` is a complete example that describes each key.
@@ -25,23 +25,23 @@ from config.spaces import Spaces
 from config.subscribe import Subscribe, seconds
 from config.values import (
     ByteCount,
-    Decimal,
+    ConfigSection,
+    DecimalType,
+    HostPort,
     Interval,
     Label,
     Location,
-    Name,
-    Part,
-    Port,
+    SqlName,
     Url,
     Uuid,
-    later,
     mistake,
+    unsupported_values,
 )
 from config.yaml_document import configuration_error, mistakes_of, read_document
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
-class DaemonConfig(Part):
+class DaemonConfig(ConfigSection):
     """The part of the configuration that the daemons read: in the deployment's file, or in a file of its own.
 
     Keys of the aggregating job may be in the same file; the daemons do not check them.
@@ -53,8 +53,7 @@ class DaemonConfig(Part):
     relay : RelayConfig or None
         Settings of the daemon `jobs.relay`.
     max_block_bytes : int
-        The limit of the aggregating job. The daemons neither write nor acknowledge a larger transaction, because the
-        job would not read it.
+        The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger one.
 
     """
 
@@ -63,7 +62,7 @@ class DaemonConfig(Part):
     max_block_bytes: ByteCount = BLOCK_LIMIT
 
 
-class LineageConfig(Part):
+class LineageConfig(ConfigSection):
     """OpenLineage events of each batch: START, then COMPLETE or FAIL.
 
     Parameters
@@ -94,11 +93,11 @@ class LineageConfig(Part):
         return self
 
 
-RECOVERY_POINT = "_recovery_point"
-"""Tarantool's own marker space, since 3.8; the position of its labels is fixed."""
+RECOVERY_POINT_SPACE = "_recovery_point"
+"""Name of Tarantool's own marker space, since 3.8; the place of its labels is fixed."""
 
 
-class MarkerRows(Part):
+class MarkerRows(ConfigSection):
     """A space whose rows mark instants.
 
     Parameters
@@ -106,7 +105,8 @@ class MarkerRows(Part):
     space : str
         Name of the space in every replicaset.
     label : str, int or None
-        The field with the label, by its name or its 1-based number. None only for `_recovery_point`.
+        The field with the label, by its name or its 1-based number. None only for `_recovery_point`, Tarantool's own
+        marker space, where the labels have a fixed place.
 
     """
 
@@ -115,7 +115,7 @@ class MarkerRows(Part):
 
     @model_validator(mode="after")
     def _check_label(self) -> MarkerRows:
-        if (self.label is None) != (self.space == RECOVERY_POINT):
+        if (self.label is None) != (self.space == RECOVERY_POINT_SPACE):
             wanted = "a field's name, or its number from 1 on"
             what = (
                 f"needs a label; allowed: {wanted}"
@@ -126,7 +126,7 @@ class MarkerRows(Part):
         return self
 
 
-class Instants(Part):
+class Instants(ConfigSection):
     """Instants of a sharded cluster: points with the same label in the logs of all replicasets.
 
     Parameters
@@ -139,7 +139,7 @@ class Instants(Part):
 
     """
 
-    markers: tuple[MarkerRows, ...] = (MarkerRows(space=RECOVERY_POINT),)
+    markers: tuple[MarkerRows, ...] = (MarkerRows(space=RECOVERY_POINT_SPACE),)
     wait: Interval = "10 minutes"
 
     @model_validator(mode="after")
@@ -153,7 +153,7 @@ class Instants(Part):
         return self
 
 
-class Standby(Part):
+class Standby(ConfigSection):
     """Copies of the warehouse that get each epoch before the next one is committed (docs/rid.md).
 
     Parameters
@@ -177,7 +177,7 @@ class Standby(Part):
         return self
 
 
-class Validation(Part):
+class Validation(ConfigSection):
     """How the tables are validated.
 
     Parameters
@@ -196,11 +196,11 @@ class Validation(Part):
     ahead: Interval | None = "1 hour"
 
     def clock_tolerance(self) -> timedelta | None:
-        """Return how far timestamps may be in the future (`ahead`); None: this is not checked."""
+        """Return `ahead`: how far a row's timestamp may be in the future; None if this is not checked."""
         return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))
 
 
-class MetricsConfig(Part):
+class MetricsConfig(ConfigSection):
     """Where the stream's metrics are served and written.
 
     Parameters
@@ -214,7 +214,7 @@ class MetricsConfig(Part):
 
     """
 
-    status: Port | None = None
+    status: HostPort | None = None
     log: Literal["stderr"] | Location | None = None
     stale: Interval | None = "10 minutes"
 
@@ -222,7 +222,7 @@ class MetricsConfig(Part):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class SourceConfig(Part):
+class SourceConfig(ConfigSection):
     """One directory of `.snap` and `.xlog` files: an instance's own directory, a copy of it, or a spool.
 
     Parameters
@@ -244,7 +244,7 @@ class SourceConfig(Part):
     replicaset: Uuid | None = None
 
 
-class GlobalIds(Part):
+class GlobalIds(ConfigSection):
     """How global ids are assigned.
 
     Parameters
@@ -258,7 +258,7 @@ class GlobalIds(Part):
     allocation: Literal["counter", "preserve"] = "counter"
 
 
-class Types(Part):
+class Types(ConfigSection):
     """The column types for Tarantool's field types without an exact counterpart in Spark.
 
     A value that the chosen type cannot hold leaves its column null (`spaces.misfits`).
@@ -276,10 +276,10 @@ class Types(Part):
 
     unsigned: Literal["precise", "long"] = "precise"
     integer: Literal["long", "precise"] = "long"
-    decimal: Decimal = "string"
+    decimal: DecimalType = "string"
 
 
-class Config(Part):
+class Config(ConfigSection):
     """One deployment. `warehouse`, `checkpoint` and `sources` have no default.
 
     Parameters
@@ -333,7 +333,7 @@ class Config(Part):
     metrics : MetricsConfig or None
         Where the stream's metrics are served and written; None: only its progress is logged.
     lineage : LineageConfig or None
-        OpenLineage events of the stream's batches; None: none.
+        OpenLineage events of the stream's batches; None: no events.
     validation : Validation
         Settings of `jobs.validate`.
     subscribe : Subscribe or None
@@ -346,13 +346,13 @@ class Config(Part):
     warehouse: Location
     checkpoint: Location
     sources: tuple[SourceConfig, ...]
-    database: Name = "aggregator"
+    database: SqlName = "aggregator"
     trigger: Interval = "5 seconds"
     cluster: GlobalIds = GlobalIds()
     start: Literal["snapshot", "logs"] = "snapshot"
-    feed: Annotated[Literal["leader"], later("own_peer", why="is for live masters: see subscribe.feed")] = (
-        "leader"
-    )
+    feed: Annotated[
+        Literal["leader"], unsupported_values("own_peer", why="is for live masters: see subscribe.feed")
+    ] = "leader"
     on_gap: Literal["hold", "skip"] = "hold"
     on_source_error: Literal["fail", "skip"] = "fail"
     spaces: Spaces = Spaces()
@@ -373,7 +373,7 @@ class Config(Part):
     relay: RelayConfig | None = None
 
     @model_validator(mode="after")
-    def _check_distinct(self) -> Config:
+    def _check_sections(self) -> Config:
         if not self.sources:
             raise mistake("names no source; allowed: a list of one or more", "sources")
         names: dict[str, int] = {}
@@ -398,17 +398,17 @@ class Config(Part):
             self._check_priority(policy, "spaces", name)
         return self
 
-    def _check_priority(self, policy: Policy, *where: str) -> None:
+    def _check_priority(self, policy: Policy, *value_path: str) -> None:
         for number, name in enumerate(policy.priority):
             if uuid_or_none(name) is None and name not in self._replicaset_by_source():
                 what = f"{name!r} is neither a uuid nor a source whose replicaset is configured"
-                raise mistake(what, "policies", *where, "priority", number)
+                raise mistake(what, "policies", *value_path, "priority", number)
 
     def _replicaset_by_source(self) -> dict[str, str]:
         return {source.name: source.replicaset for source in self.sources if source.replicaset is not None}
 
-    def priority(self, policy: Policy) -> tuple[str, ...]:
-        """Return the uuids of the replicasets that a policy prefers, the most preferred first."""
+    def preferred_replicasets(self, policy: Policy) -> tuple[str, ...]:
+        """Return the uuids of the replicasets in a policy's `priority`, the most preferred first."""
         known = self._replicaset_by_source()
         return tuple(uuid_or_none(name) or known[name] for name in policy.priority)
 
@@ -431,16 +431,16 @@ def load(path: str | Path) -> Config:
     return _load(Path(path), Config, ())
 
 
-def load_live(path: str | Path) -> DaemonConfig:
-    """Read and check the sections of the daemons; other keys must exist in `Config`, but are not checked."""
+def load_daemon_config(path: str | Path) -> DaemonConfig:
+    """Read and check the sections of the daemons; of the other keys only the names are checked, by `Config`."""
     return _load(Path(path), DaemonConfig, Config.model_fields)
 
 
 def _load(path: Path, model: type[_Model], ignored_keys: Iterable[str]) -> _Model:
-    """Read and check a file by a model; keys that only other models have are ignored."""
+    """Read a file and check it by a model, without those of `ignored_keys` that the model lacks."""
     document = read_document(path)
     context = {"folder": path.resolve().parent}
-    mistakes = list(document.repeated)
+    mistakes = list(document.repeated_keys)
     data = document.data
     if isinstance(data, dict):
         own = model.model_fields

@@ -21,15 +21,15 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from config.deployment import Config, DaemonConfig
 
-FOLDER = Path(__file__).resolve().parents[1] / "conf"
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_FOLDER = Path(__file__).resolve().parents[1] / "conf"
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_PARAMETERS = re.compile(r"\n\nParameters\n-+\n")
-_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
+_PARAMETERS_HEADING = re.compile(r"\n\nParameters\n-+\n")
+_PARAMETER_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas by file name."""
+    """Return file name to schema, for both files."""
     live = schema_of(DaemonConfig)
     # The sections of the daemons may be in the file of the deployment, whose other keys the daemons ignore.
     live["properties"] |= {
@@ -48,16 +48,16 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
         for key, value in part["properties"].items():
             if key in described:
                 value["description"] = described[key]
-    return {"$schema": DIALECT, **whole}
+    return {"$schema": JSON_SCHEMA_DIALECT, **whole}
 
 
 def described_keys(docstring: str) -> tuple[str, dict[str, str]]:
-    """Return the summary of a docstring in NumPy's form, and the descriptions by parameter."""
-    summary, _, parameters = _PARAMETERS.sub("\0", docstring, count=1).partition("\0")
+    """Return the text before the parameters of a NumPy docstring, and parameter to description."""
+    summary, _, parameters = _PARAMETERS_HEADING.sub("\0", docstring, count=1).partition("\0")
     descriptions: dict[str, str] = {}
     names: list[str] = []
     for line in parameters.splitlines():
-        head = _NAMES.fullmatch(line)
+        head = _PARAMETER_NAMES.fullmatch(line)
         if head is not None:
             names = head[1].split(", ")
         elif line.startswith("    "):
@@ -66,8 +66,8 @@ def described_keys(docstring: str) -> tuple[str, dict[str, str]]:
     return " ".join(summary.split()), descriptions
 
 
-def text_of(schema: dict[str, Any]) -> str:
-    """Return a schema as JSON text, as its file has it."""
+def schema_text(schema: dict[str, Any]) -> str:
+    """Return the text of a schema's file: indented JSON."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -96,4 +96,4 @@ def _models_of_type(annotation: Any) -> Iterator[type[BaseModel]]:
 
 if __name__ == "__main__":
     for _name, _schema in schemas().items():
-        (FOLDER / _name).write_text(text_of(_schema), encoding="utf-8")
+        (SCHEMA_FOLDER / _name).write_text(schema_text(_schema), encoding="utf-8")

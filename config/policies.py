@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from config.values import FunctionName, Part, mistake
+from config.values import ConfigSection, FunctionName, mistake
 from schemas.policies import LAST_WRITE_WINS, POLICIES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def uuid_or_none(text: str) -> str | None:
         return None
 
 
-class Policy(Part):
+class Policy(ConfigSection):
     """How the conflict between several replicasets' versions of a key is resolved.
 
     Parameters
@@ -47,9 +47,9 @@ class Policy(Part):
     column : str or None
         For `max` and `min`: the field to compare.
     fields : dict of str to tuple of str
-        For `merge_fields`: a field, and the fields that say which version's value of it is the newest.
+        For `merge_fields`: a field to the fields that say which version has its newest value.
     columns : tuple of str
-        For `sum`: the fields to add up.
+        For `sum`: the numeric fields whose values in all replicasets' versions are added up.
     function : str or None
         For `custom`: `package.module:function`, called as `function(old, new, change)`.
 
@@ -66,35 +66,37 @@ class Policy(Part):
 
     @property
     def named_fields(self) -> tuple[str, ...]:
-        """All fields of the space that the policy names, each once."""
+        """The names of all fields of the space that keys of the policy name, each once."""
         merged = [name for field, sequence in self.fields.items() for name in (field, *sequence)]
         column = () if self.column is None else (self.column,)
         return tuple(dict.fromkeys((*column, *self.columns, *merged, *self.sequence)))
 
-    def check(self, *where: str | int) -> None:
-        """Raise a mistake, at `where`, if the policy lacks a key that it needs, or has one that it does not take."""
+    def check(self, *value_path: str | int) -> None:
+        """Raise a mistake if the policy at `value_path` lacks a key that it needs, or has one that it does not take."""
         entry = POLICIES[self.policy]
         for key in filter(None, dict.fromkeys(one.option for one in POLICIES.values())):
             if key != entry.option and getattr(self, key) and key in self.model_fields_set:
-                raise mistake(f"is not a key of {self.policy}", *where, key)
+                raise mistake(f"is not a key of {self.policy}", *value_path, key)
         if entry.option and not getattr(self, entry.option):
-            raise mistake(f"{self.policy} needs the key {entry.option}: {entry.option_help}", *where)
+            raise mistake(f"{self.policy} needs the key {entry.option}: {entry.option_help}", *value_path)
         if self.deletes == "all" and not entry.takes_deleted:
             allowed = ", ".join(one.name for one in POLICIES.values() if one.takes_deleted)
-            raise mistake(f"deletes: all has no meaning for {self.policy}; allowed with {allowed}", *where)
+            raise mistake(
+                f"deletes: all has no meaning for {self.policy}; allowed with {allowed}", *value_path
+            )
         for field, sequence in self.fields.items():
             if not sequence:
-                raise mistake("names no field that says how new it is", *where, "fields", field)
+                raise mistake("names no field that says how new it is", *value_path, "fields", field)
 
 
-class Policies(Part):
-    """The policy of every space: `default`, and the differences from it by Tarantool's name of the space."""
+class Policies(ConfigSection):
+    """The policy of every space: `default`, and, by the space's name in Tarantool, the keys that differ from it."""
 
     default: Policy = Policy()
     spaces: dict[str, Policy] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _check_whole(self) -> Policies:
+    def _check_policies(self) -> Policies:
         self.default.check("default")
         for name in self.spaces:
             self.of(name).check("spaces", name)

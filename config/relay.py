@@ -10,7 +10,17 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from config.values import Interval, Label, Location, Name, Part, Port, Server, TlsFiles, mistake
+from config.values import (
+    ConfigSection,
+    HostPort,
+    Interval,
+    Label,
+    Location,
+    ServerAddress,
+    SqlName,
+    TlsFiles,
+    mistake,
+)
 from sources.iproto.address import PasswordSource, parse_address
 from sources.relay.options import ClientLimits, RelayOptions
 from sources.xlog.format.block import BLOCK_LIMIT
@@ -22,8 +32,8 @@ def _is_local(listen: str) -> bool:
     return address.path is not None or address.host in ("localhost", "127.0.0.1", "::1")
 
 
-class User(Part):
-    """A user of a relay; an environment variable, or the first line of a file, has the password."""
+class User(ConfigSection):
+    """A user who may subscribe to a relay; its password is in an environment variable, or the first line of a file."""
 
     name: str
     password_env: str | None = None
@@ -36,7 +46,7 @@ class User(Part):
         return self
 
 
-class ServedSpool(Part):
+class ServedSpool(ConfigSection):
     """One spool that a relay serves, on a port of its own.
 
     Parameters
@@ -52,10 +62,10 @@ class ServedSpool(Part):
 
     name: Label
     spool: Location
-    listen: Server
+    listen: ServerAddress
 
 
-class SubscriberUser(Part):
+class SubscriberUser(ConfigSection):
     """A user that `relay --aggregated` creates on the Tarantool servers that follow it; these servers are read-only.
 
     Parameters
@@ -88,7 +98,7 @@ class SubscriberUser(Part):
         return None if self.name == "guest" else PasswordSource(self.password_env, self.password_file)
 
 
-class Aggregated(Part):
+class AggregatedRelay(ConfigSection):
     """Settings of `relay --aggregated`, which serves the decided tables as one replicaset.
 
     The decided tables are the tables of all spaces, whose rows are the versions that the policies chose.
@@ -106,20 +116,20 @@ class Aggregated(Part):
     forget : str
         How long files are kept for a subscriber that no longer acknowledges.
     readers : tuple of SubscriberUser
-        Users that the relay creates on the servers that follow it.
+        Users that the relay creates on the Tarantool servers that follow it.
 
     """
 
     warehouse: Location
-    database: Name = "aggregator"
+    database: SqlName = "aggregator"
     spool: Location
-    listen: Server
+    listen: ServerAddress
     poll: Interval = "1 second"
     forget: Interval = "1 day"
     readers: tuple[SubscriberUser, ...] = ()
 
 
-class RelayLimits(Part):
+class RelayLimits(ConfigSection):
     """Limits on the clients of a relay.
 
     Parameters
@@ -139,8 +149,8 @@ class RelayLimits(Part):
     strangers: int = Field(default=64, gt=0)
     subscribers: int = Field(default=64, gt=0)
 
-    def limits(self) -> ClientLimits:
-        """Return the limits as the relay takes them."""
+    def client_limits(self) -> ClientLimits:
+        """Return these limits as the relay's option `limits`."""
         return ClientLimits(
             max_connections=self.connections,
             max_connections_per_address=self.per_address,
@@ -149,13 +159,13 @@ class RelayLimits(Part):
         )
 
 
-class RelayConfig(Part):
+class RelayConfig(ConfigSection):
     """The relay, which serves spools and the tables of all spaces to subscribers.
 
     Parameters
     ----------
     spools : tuple of ServedSpool
-    aggregated : Aggregated or None
+    aggregated : AggregatedRelay or None
         Settings of `relay --aggregated`.
     users : tuple of User
     guest : bool
@@ -171,16 +181,16 @@ class RelayConfig(Part):
     """
 
     spools: tuple[ServedSpool, ...] = ()
-    aggregated: Aggregated | None = None
+    aggregated: AggregatedRelay | None = None
     users: tuple[User, ...] = ()
     guest: bool = False
     tls: TlsFiles | None = None
     without_tls: bool = False
     limits: RelayLimits = RelayLimits()
-    status: Port | None = None
+    status: HostPort | None = None
 
     @model_validator(mode="after")
-    def _check_whole(self) -> RelayConfig:
+    def _check_keys(self) -> RelayConfig:
         if not self.spools and self.aggregated is None:
             raise mistake("names no spool; allowed: a list of one or more, or aggregated", "spools")
         if not self.users and not self.guest:
@@ -197,28 +207,30 @@ class RelayConfig(Part):
                 raise mistake(f"{listen!r} {what}; {allowed}", *where, "listen")
         return self
 
-    def options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
-        """Return the options of each spool; the file sets `max_block_bytes` outside of this section."""
-        served = [(each.name, each.spool, each.listen) for each in self.spools]
-        return self._options_of(served, max_block_bytes)
+    def spool_options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
+        """Return the options for serving each spool; the YAML has `max_block_bytes` outside of this section."""
+        spools = [(each.name, each.spool, each.listen) for each in self.spools]
+        return self._relay_options(spools, max_block_bytes)
 
     def aggregated_options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
         """Return the options for serving the aggregated tables: a list of one, or empty without `aggregated`."""
-        own = self.aggregated
-        served = [] if own is None else [("aggregated", own.spool, own.listen)]
-        return self._options_of(served, max_block_bytes)
+        section = self.aggregated
+        spools = [] if section is None else [("aggregated", section.spool, section.listen)]
+        return self._relay_options(spools, max_block_bytes)
 
-    def _options_of(self, served: Sequence[tuple[str, str, str]], max_block_bytes: int) -> list[RelayOptions]:
-        """Return the options of spools, given by name, directory and address to listen on."""
+    def _relay_options(
+        self, spools: Sequence[tuple[str, str, str]], max_block_bytes: int
+    ) -> list[RelayOptions]:
+        """Return the options for serving spools, each given as (name, directory, address to listen on)."""
         users = {user.name: PasswordSource(user.password_env, user.password_file) for user in self.users}
-        tls = None if self.tls is None else self.tls.tls()
+        tls = None if self.tls is None else self.tls.tls_options()
         return [
             RelayOptions(
                 *(name, Path(directory), parse_address(listen)[1], users),
                 allows_guest=self.guest,
                 tls=tls,
-                limits=self.limits.limits(),
+                limits=self.limits.client_limits(),
                 max_block_bytes=max_block_bytes,
             )
-            for name, directory, listen in served
+            for name, directory, listen in spools
         ]

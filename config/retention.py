@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from config.values import Days, Part, Uuid, mistake
+from config.values import ConfigSection, Days, Uuid, mistake
 
 LIMITED_BY_EPOCHS = ("tombstones", "changelog", "conflicts")
-"""Keys that must not be longer than `epochs`, since the ages of their rows are measured by the times of epochs."""
+"""Keys that must not have more days than `epochs`, since the ages of rows are computed from the times of epochs."""
 
 
-class Retention(Part):
+class Retention(ConfigSection):
     """How long the aggregator's own tables keep old rows; null keeps them for ever.
 
     Parameters
@@ -27,13 +27,14 @@ class Retention(Part):
     conflicts : int or None
         Days after which decisions are removed from `_conflicts`.
     epochs : int or None
-        Days after which an epoch is removed from `_epochs`; not fewer than the others.
+        Days after which an epoch is removed from `_epochs`; at least as many as for the three tables above.
     pending : int
         Days after which maintenance reports rows that wait in `_pending`. They stay until they can be applied.
     batches : int
         Number of batches that the stream's checkpoint keeps; Spark itself removes older ones.
     retired : tuple of str
-        Uuids of replicasets whose logs have ended: the removal of tombstones does not wait for rows of them.
+        Uuids of replicasets that were shut down and have no sources any more. Maintenance does not wait for rows of
+        them before it removes tombstones.
 
     """
 
@@ -47,7 +48,7 @@ class Retention(Part):
 
     @property
     def depends_on_sources(self) -> bool:
-        """Whether the rows to remove depend on the rows that the sources may still send."""
+        """Whether it depends on the rows that the sources may still send, which old rows can be removed."""
         return self.tombstones is not None or self.changelog is not None
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """The section `spaces` of the configuration: which spaces become tables, their names, and what readers see of them.
 
-It never holds the key of masks, only the name of an environment variable or of a file.
+It never holds the key of `hash` masks, only the name of an environment variable or of a file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from config.values import Location, Part, later, mistake
+from config.values import ConfigSection, Location, mistake, unsupported_values
 from schemas.names import table_name
 from sources.iproto.address import PasswordSource
 
@@ -22,25 +22,25 @@ StringColumnType = Literal["binary"]
 """The type of a string field's column: binary, for strings that may not be UTF-8."""
 
 MisfitHandling = Literal["quarantine"]
-"""The only value is `quarantine`: a row with a value that its column cannot hold is in `_quarantine`, in no table."""
+"""The only value is `quarantine`: a row with a value that its column cannot hold is in `_quarantine` only."""
 
 
-def _for_all_fields(chosen: object) -> object:
-    """Return types by field pattern; a single type for a whole space gets the pattern of all fields, `*`."""
-    return {"*": chosen} if isinstance(chosen, str) else chosen
+def _types_by_field_pattern(setting: object) -> object:
+    """Convert a space's entry of `strings`: a single type, for all fields, to {`*`: type}; others are unchanged."""
+    return {"*": setting} if isinstance(setting, str) else setting
 
 
 StringFields = Annotated[
     dict[str, StringColumnType],
-    BeforeValidator(_for_all_fields),
+    BeforeValidator(_types_by_field_pattern),
     WithJsonSchema(
         {"anyOf": [{"const": "binary"}, {"type": "object", "additionalProperties": {"const": "binary"}}]}
     ),
 ]
-"""`binary` for all fields of a space, or per pattern of fields."""
+"""`binary` for all string fields of a space, or {pattern of fields: `binary`}."""
 
 
-class Spaces(Part):
+class Spaces(ConfigSection):
     """Which spaces become tables, under which names.
 
     Parameters
@@ -72,7 +72,7 @@ class Spaces(Part):
     per_replicaset: tuple[str, ...] = ()
     strings: dict[str, StringFields] = Field(default_factory=dict)
     misfits: dict[str, MisfitHandling] = Field(default_factory=dict)
-    local: Annotated[Literal[False], later(True)] = False
+    local: Annotated[Literal[False], unsupported_values(True)] = False
     masks: dict[str, dict[str, MaskKind]] = Field(default_factory=dict)
     mask_key_env: str | None = None
     mask_key_file: Location | None = None
@@ -97,7 +97,7 @@ class Spaces(Part):
         return self
 
     def masks_of(self, space_name: str) -> dict[str, MaskKind]:
-        """Return the mask of each masked field of a space; some names may not be fields of the space."""
+        """Return field name to mask, by all patterns that match a space; the space may lack some of the fields."""
         masks: dict[str, MaskKind] = {}
         for pattern, kinds in self.masks.items():
             if fnmatchcase(space_name, pattern):
@@ -105,37 +105,40 @@ class Spaces(Part):
         return masks
 
     def binary_fields(self, space_name: str, fields: Iterable[str]) -> frozenset[str]:
-        """Return the fields of a space whose columns are binary instead of string."""
-        chosen = [
-            field for space, own in self.strings.items() if fnmatchcase(space_name, space) for field in own
+        """Return those of a space's string fields whose columns are binary."""
+        patterns = [
+            pattern
+            for space, types in self.strings.items()
+            if fnmatchcase(space_name, space)
+            for pattern in types
         ]
-        return frozenset(name for name in fields if _matches(name, tuple(chosen)))
+        return frozenset(name for name in fields if _matches(name, tuple(patterns)))
 
     def quarantines_misfits(self, space_name: str) -> bool:
         """Whether rows with a value that its column cannot hold are left out of the space's table."""
         return _matches(space_name, tuple(self.misfits))
 
     def mask_key(self) -> PasswordSource:
-        """Return where the secret key is stored with which `hash` masks values: an environment variable or a file."""
+        """Return where the secret key of `hash` masks is stored: in an environment variable or in a file."""
         return PasswordSource(self.mask_key_env, self.mask_key_file)
 
-    def wants(self, space_name: str) -> bool:
+    def becomes_table(self, space_name: str) -> bool:
         """Whether a space becomes a table."""
         return _matches(space_name, self.include) and not _matches(space_name, self.exclude)
 
-    def table(self, space_name: str, local_instance: int | None = None, replicaset: int | None = None) -> str:
+    def table(self, space_name: str, instance_id: int | None = None, replicaset_id: int | None = None) -> str:
         """Return the name of a space's table: as renamed, or as `schemas.names` escapes it.
 
         Parameters
         ----------
-        local_instance : int, optional
-            Global id of the instance whose local space it is.
-        replicaset : int, optional
-            Id of the replicaset; used if the space is not merged.
+        instance_id : int, optional
+            Of a local space: the global id of its instance.
+        replicaset_id : int, optional
+            The replicaset of the space's rows; used only for spaces of `per_replicaset`.
 
         """
-        alone = replicaset if _matches(space_name, self.per_replicaset) else None
-        return table_name(self.rename.get(space_name, space_name), local_instance, alone)
+        unmerged = replicaset_id if _matches(space_name, self.per_replicaset) else None
+        return table_name(self.rename.get(space_name, space_name), instance_id, unmerged)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

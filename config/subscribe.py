@@ -12,13 +12,13 @@ from pydantic import model_validator
 
 from config.values import (
     ByteCount,
+    ConfigSection,
+    HostPort,
     Interval,
     Label,
     Location,
-    Name,
-    Part,
-    Port,
-    Server,
+    ServerAddress,
+    SqlName,
     TlsFiles,
     Uuid,
     mistake,
@@ -29,16 +29,16 @@ from sources.subscribe.options import FeedMode, OrphanPolicy, ReplicasetOptions,
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
 
-_UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_SECONDS_BY_UNIT = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 
 
 def seconds(interval: str) -> float:
     """Convert an interval to seconds."""
     number, unit = interval.split()
-    return int(number) * _UNITS[unit.rstrip("s")]
+    return int(number) * _SECONDS_BY_UNIT[unit.rstrip("s")]
 
 
-class ReplicasetConfig(Part):
+class ReplicasetConfig(ConfigSection):
     """One replicaset whose changes are written to a spool.
 
     Parameters
@@ -66,7 +66,7 @@ class ReplicasetConfig(Part):
 
     name: Label
     spool: Location
-    peers: tuple[Server, ...]
+    peers: tuple[ServerAddress, ...]
     user: str | None = None
     password_env: str | None = None
     password_file: Location | None = None
@@ -77,7 +77,7 @@ class ReplicasetConfig(Part):
     source: Label | None = None
 
     @model_validator(mode="after")
-    def _check_whole(self) -> ReplicasetConfig:
+    def _check_keys(self) -> ReplicasetConfig:
         if not self.peers:
             raise mistake("names no peer; allowed: a list of one or more", "peers")
         if len(set(self.peers)) < len(self.peers):
@@ -89,9 +89,9 @@ class ReplicasetConfig(Part):
         return self
 
     def peer(self, peer_address: str) -> Peer:
-        """Return the settings with which the client connects to the peer at an address."""
+        """Return the address, user, password and TLS with which the daemon connects to a peer of this replicaset."""
         user, address = parse_address(peer_address)
-        tls = None if self.tls is None else self.tls.tls()
+        tls = None if self.tls is None else self.tls.tls_options()
         return Peer(
             str(address),
             address,
@@ -101,7 +101,7 @@ class ReplicasetConfig(Part):
         )
 
 
-class KeepFiles(Part):
+class SpoolKeepConfig(ConfigSection):
     """Which files of a spool are kept.
 
     Parameters
@@ -109,7 +109,7 @@ class KeepFiles(Part):
     readers : tuple of str
         Readers that must acknowledge a file before it is removed, even if they have never connected.
     size, age
-        Files beyond this total size or age are removed if no reader is known.
+        If no reader is known: the total size and the age beyond which the oldest files are removed.
     forget : str
         A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for it.
     snapshot : bool
@@ -123,13 +123,13 @@ class KeepFiles(Part):
     forget: Interval = "1 day"
     snapshot: bool = False
 
-    def keep(self) -> SpoolRetention:
-        """Return the settings as the daemon takes them."""
+    def spool_retention(self) -> SpoolRetention:
+        """Return these settings as an option of the daemon."""
         age = None if self.age is None else seconds(self.age)
         return SpoolRetention(frozenset(self.readers), self.size, age, seconds(self.forget), self.snapshot)
 
 
-class Subscribe(Part):
+class Subscribe(ConfigSection):
     """The subscription daemon.
 
     Parameters
@@ -137,8 +137,11 @@ class Subscribe(Part):
     replicasets : tuple of ReplicasetConfig
     status : str or None
         Address on which `/metrics` and `/status` are served.
-    warehouse, database : str
-        The warehouse whose tables say where an empty spool begins; without one, it begins with a snapshot.
+    warehouse : str or None
+        The deployment's `warehouse`: its tables say up to where the rows of a lost spool were read, and the new spool
+        begins there. None: an empty spool begins with a snapshot.
+    database : str
+        The deployment's `database`: the name of the database in `warehouse`.
     feed : str
         `leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time.
     orphans : str
@@ -150,7 +153,7 @@ class Subscribe(Part):
         When to call fsync: `close`, `block`, `never`.
     room : int
         Bytes of the spool's file system to leave free when a snapshot is fetched.
-    keep : KeepFiles
+    keep : SpoolKeepConfig
     answer : str
         The longest time to wait for an answer of a server, a connection, or any byte of a stream.
     poll : str
@@ -165,15 +168,15 @@ class Subscribe(Part):
     """
 
     replicasets: tuple[ReplicasetConfig, ...]
-    status: Port | None = None
+    status: HostPort | None = None
     warehouse: Location | None = None
-    database: Name = "aggregator"
+    database: SqlName = "aggregator"
     feed: Literal["leader", "own_peer"] = "leader"
     orphans: Literal["last", "round_robin"] = "last"
     rotate: ByteCount = 256 << 20
     fsync: Literal["close", "block", "never"] = "close"
     room: ByteCount = 64 << 20
-    keep: KeepFiles = KeepFiles()
+    keep: SpoolKeepConfig = SpoolKeepConfig()
     answer: Interval = "4 seconds"
     poll: Interval = "200 milliseconds"
     reconnect: Interval = "1 second"
@@ -182,7 +185,7 @@ class Subscribe(Part):
     clock_skew: Interval = "500 milliseconds"
 
     @model_validator(mode="after")
-    def _check_distinct(self) -> Subscribe:
+    def _check_replicasets(self) -> Subscribe:
         if not self.replicasets:
             raise mistake("names no replicaset; allowed: a list of one or more", "replicasets")
         for key in ("name", "spool"):
@@ -192,7 +195,7 @@ class Subscribe(Part):
                     raise mistake(f"{value!r} is another replicaset's", "replicasets", number, key)
         return self
 
-    def options(
+    def replicaset_options(
         self, *, accept_rewind: bool = False, max_block_bytes: int = BLOCK_LIMIT
     ) -> list[ReplicasetOptions]:
         """Return the options of each replicaset.
@@ -202,7 +205,7 @@ class Subscribe(Part):
         accept_rewind : bool
             Whether a new spool begins if an instance has lost rows that were received.
         max_block_bytes : int
-            The limit, which the file sets outside of this section (`config.deployment.DaemonConfig`).
+            The largest transaction; the YAML has it outside of this section (`config.deployment.DaemonConfig`).
 
         """
         timing = Timing(

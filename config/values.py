@@ -20,27 +20,29 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _INTERVAL = re.compile(r"[1-9]\d* (?:millisecond|second|minute|hour|day)s?")
 _DAYS = re.compile(r"([1-9]\d*) days?")
 _BYTES = re.compile(r"([1-9]\d*) ?(|[KMGT]i?B|B)")
-_POWERS = {unit: power for power, unit in enumerate("KMGT", start=1)}
+_POWER_BY_PREFIX = {unit: power for power, unit in enumerate("KMGT", start=1)}
 _DECIMAL = re.compile(r"decimal\(38, ?(\d|[12]\d|3[0-8])\)")
 
 
-class Part(BaseModel):
-    """A part of the configuration: closed (an unknown key is a mistake) and frozen."""
+class ConfigSection(BaseModel):
+    """A mapping in the YAML, as a model: an unknown key is a mistake, and the model is frozen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def mistake(what: str, *where: str | int) -> PydanticCustomError:
-    """Return an error about a value; `where` is its location below the model that raises it."""
-    return PydanticCustomError("mistake", "{what}", {"what": what, "where": where})
+def mistake(problem: str, *value_path: str | int) -> PydanticCustomError:
+    """Return an error about a value; `value_path` has the keys to it from the model that raises the error."""
+    return PydanticCustomError("mistake", "{problem}", {"problem": problem, "value_path": value_path})
 
 
-def later(*values: str | bool, why: str = "is not there yet") -> BeforeValidator:
-    """Return a check that rejects some values with a reason: they are planned, or belong to another section."""
+def unsupported_values(*values: str | bool, why: str = "is not there yet") -> BeforeValidator:
+    """Return a check that rejects values that are planned, or that belong to another section; `why` is the message."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str | bool) and value in values:
-            raise PydanticCustomError("later", "{value} {why}", {"value": repr(value), "why": why})
+            raise PydanticCustomError(
+                "unsupported_value", "{value} {why}", {"value": repr(value), "why": why}
+            )
         return value
 
     return BeforeValidator(check)
@@ -108,7 +110,7 @@ def _parsed_byte_count(value: Any) -> int:
         raise mistake(f"{value!r} is not a size; allowed: bytes, or a number and a unit, like 256 MiB")
     unit = match[2]
     base: int = 1024 if "i" in unit else 1000
-    return int(match[1]) * int(base ** _POWERS.get(unit[:1], 0))
+    return int(match[1]) * int(base ** _POWER_BY_PREFIX.get(unit[:1], 0))
 
 
 def _parsed_days(value: Any) -> int:
@@ -131,7 +133,7 @@ _URL_PATTERN = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
 _LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FUNCTION_PATTERN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
-Name = Annotated[
+SqlName = Annotated[
     str,
     _check_of_pattern(_NAME_PATTERN, "a-z, 0-9 and _, a letter first, up to 63"),
     _schema_of_text(_NAME_PATTERN),
@@ -167,7 +169,9 @@ ByteCount = Annotated[int, BeforeValidator(_parsed_byte_count), _schema_of_numbe
 Days = Annotated[int, BeforeValidator(_parsed_days), _schema_of_number_or_text(_DAYS)]
 """A number of days."""
 
-Decimal = Annotated[str, AfterValidator(_normalized_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")]
+DecimalType = Annotated[
+    str, AfterValidator(_normalized_decimal), _schema_of_text(f"string|{_DECIMAL.pattern}")
+]
 """`string`, or a Spark decimal type with 38 digits."""
 
 FunctionName = Annotated[
@@ -191,14 +195,14 @@ def _checked_port(value: str) -> str:
     return value
 
 
-Server = Annotated[str, AfterValidator(_checked_address)]
+ServerAddress = Annotated[str, AfterValidator(_checked_address)]
 """The address of a server: `user@host:port`, `unix/:/path`."""
 
-Port = Annotated[str, AfterValidator(_checked_port)]
+HostPort = Annotated[str, AfterValidator(_checked_port)]
 """An address to listen on: `127.0.0.1:8071`."""
 
 
-class TlsFiles(Part):
+class TlsFiles(ConfigSection):
     """The files of a TLS connection, in PEM.
 
     Parameters
@@ -206,7 +210,7 @@ class TlsFiles(Part):
     ca_file : str or None
         Certificates of the authority that the other side's certificate must come from.
     cert_file, key_file : str or None
-        The own certificate and its private key.
+        The certificate of this side, and its private key.
     server_name : str or None
         The name in the server's certificate, if it differs from the host of the address.
 
@@ -217,11 +221,11 @@ class TlsFiles(Part):
     key_file: Location | None = None
     server_name: str | None = None
 
-    def tls(self) -> TlsOptions:
-        """Return the settings as the options of the client and of the relay."""
+    def tls_options(self) -> TlsOptions:
+        """Return the options with which the client or the relay uses these files."""
         return TlsOptions(**self.model_dump())
 
 
 def listen_address(text: str | None) -> Address | None:
-    """Parse an address to listen on; None for None."""
+    """Parse an address to listen on; return None if none is configured."""
     return None if text is None else parse_address(text)[1]

@@ -28,15 +28,15 @@ class Mistake:
 
     Parameters
     ----------
-    where : tuple of str and int
+    value_path : tuple of str and int
         The path of the value; empty for the document as a whole.
-    what : str
+    problem : str
         What is wrong, and what is allowed.
 
     """
 
-    where: ValuePath
-    what: str
+    value_path: ValuePath
+    problem: str
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,23 @@ class Document:
         The file that was parsed.
     data : object
         Dicts, lists and scalars.
-    lines : dict
-        1-based line of each location; for values of a mapping, the line of their key.
-    repeated : tuple of Mistake
+    line_by_path : dict
+        Path of a value to its 1-based line; for a value of a mapping, the line of its key.
+    repeated_keys : tuple of Mistake
         Repeated keys.
 
     """
 
     file: Path
     data: Any
-    lines: dict[ValuePath, int]
-    repeated: tuple[Mistake, ...]
+    line_by_path: dict[ValuePath, int]
+    repeated_keys: tuple[Mistake, ...]
 
-    def line(self, where: ValuePath) -> int:
+    def line(self, value_path: ValuePath) -> int:
         """Return the line of a value; if it is missing, that of the mapping or list around it."""
-        while where not in self.lines:
-            where = where[:-1]
-        return self.lines[where]
+        while value_path not in self.line_by_path:
+            value_path = value_path[:-1]
+        return self.line_by_path[value_path]
 
 
 def read_document(file: Path) -> Document:
@@ -77,12 +77,12 @@ def read_document(file: Path) -> Document:
         The file cannot be read, is not UTF-8, or is not one YAML document.
 
     """
-    lines: dict[ValuePath, int] = {(): 1}
+    line_by_path: dict[ValuePath, int] = {(): 1}
     try:
         text = file.read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
-        repeated = tuple(_collect_lines(node, (), lines)) if node is not None else ()
+        repeated_keys = tuple(_collect_lines(node, (), line_by_path)) if node is not None else ()
     except OSError as error:
         raise ConfigurationError(
             f"the configuration cannot be read: {error.strerror}", file=str(file), advice="check its path"
@@ -92,28 +92,33 @@ def read_document(file: Path) -> Document:
         raise ConfigurationError(f"the configuration is not YAML: {reason}", file=str(file)) from error
     except RecursionError as error:
         raise ConfigurationError("the configuration contains itself (an alias)", file=str(file)) from error
-    return Document(file, data, lines, repeated)
+    return Document(file, data, line_by_path, repeated_keys)
 
 
-def _collect_lines(node: yaml.Node, where: ValuePath, lines: dict[ValuePath, int]) -> Iterator[Mistake]:
-    """Add the line of each value below a node to `lines`, and yield a mistake for each repeated key."""
+def _collect_lines(
+    node: yaml.Node, value_path: ValuePath, line_by_path: dict[ValuePath, int]
+) -> Iterator[Mistake]:
+    """Add the line of each value below a node to `line_by_path`, and yield a mistake for each repeated key.
+
+    `value_path` is the path of the node itself.
+    """
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            inner = (*where, key.value)
+            inner = (*value_path, key.value)
             line = key.start_mark.line + 1
-            if inner in lines:
-                yield Mistake(inner, f"appears twice (also in line {lines[inner]})")
-            lines[inner] = line
-            yield from _collect_lines(value, inner, lines)
+            if inner in line_by_path:
+                yield Mistake(inner, f"appears twice (also in line {line_by_path[inner]})")
+            line_by_path[inner] = line
+            yield from _collect_lines(value, inner, line_by_path)
     elif isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            lines[(*where, number)] = item.start_mark.line + 1
-            yield from _collect_lines(item, (*where, number), lines)
+            line_by_path[(*value_path, number)] = item.start_mark.line + 1
+            yield from _collect_lines(item, (*value_path, number), line_by_path)
 
 
-def location_text(where: ValuePath) -> str:
-    """Return a location as text: `sources[1].path`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+def path_text(value_path: ValuePath) -> str:
+    """Return the path of a value as text: `sources[1].path`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in value_path)
     return text.removeprefix(".")
 
 
@@ -123,31 +128,31 @@ def configuration_error(document: Document, mistakes: list[Mistake]) -> Configur
     If there is only one, the error's fields are `file`, `line` and `path`.
     """
     ordered = sorted(
-        mistakes, key=lambda mistake: (document.line(mistake.where), location_text(mistake.where))
+        mistakes, key=lambda mistake: (document.line(mistake.value_path), path_text(mistake.value_path))
     )
     file = str(document.file)
     if len(ordered) == 1:
-        where = ordered[0].where
+        value_path = ordered[0].value_path
         return ConfigurationError(
-            ordered[0].what,
+            ordered[0].problem,
             file=file,
-            line=document.line(where),
-            path=location_text(where) or "the whole file",
+            line=document.line(value_path),
+            path=path_text(value_path) or "the whole file",
         )
-    texts = (f"line {document.line(m.where)}: {location_text(m.where)}: {m.what}" for m in ordered)
+    texts = (f"line {document.line(m.value_path)}: {path_text(m.value_path)}: {m.problem}" for m in ordered)
     return ConfigurationError(
         "\n  ".join([f"{len(ordered)} mistakes in the configuration", *texts]), file=file
     )
 
 
-_ALLOWED = {
+_ALLOWED_BY_ERROR_TYPE = {
     "model_type": "keys with values",
     "dict_type": "keys with values",
     "tuple_type": "a list",
     "string_type": "a text",
     "bool_type": "true, false",
 }
-"""What is allowed for each type of pydantic's errors, in terms of YAML."""
+"""Type of pydantic's error to what is allowed instead, in terms of YAML."""
 
 
 def mistakes_of(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
@@ -156,29 +161,31 @@ def mistakes_of(error: ValidationError, model: type[BaseModel]) -> list[Mistake]
 
 
 def _mistake(details: ErrorDetails, model: type[BaseModel]) -> Mistake:
-    where = tuple(details["loc"])
+    value_path = tuple(details["loc"])
     if details["type"] == "mistake":
         context = details["ctx"]
-        return Mistake((*where, *context["where"]), context["what"])
-    if where and where[-1] == "[key]":
-        return Mistake(where[:-1], f"the key {details['input']!r} is not a text: put it in quotes")
-    return Mistake(where, _explanation(details, where, model))
+        return Mistake((*value_path, *context["value_path"]), context["problem"])
+    if value_path and value_path[-1] == "[key]":
+        return Mistake(value_path[:-1], f"the key {details['input']!r} is not a text: put it in quotes")
+    return Mistake(value_path, _explanation(details, value_path, model))
 
 
-def _explanation(details: ErrorDetails, where: ValuePath, model: type[BaseModel]) -> str:
+def _explanation(details: ErrorDetails, value_path: ValuePath, model: type[BaseModel]) -> str:
     value = _shortened(details["input"])
     match details["type"]:
         case "missing":
-            what = "is missing"
+            problem = "is missing"
         case "extra_forbidden":
-            what = _unknown_key(str(where[-1]), sorted(_keys_at(model, where[:-1])))
-        case "later":
-            what = f"{value} {details['ctx']['why']}; allowed: {_allowed_values(model, where)}"
+            problem = _unknown_key(str(value_path[-1]), sorted(_keys_at(model, value_path[:-1])))
+        case "unsupported_value":
+            problem = f"{value} {details['ctx']['why']}; allowed: {_allowed_values(model, value_path)}"
         case "literal_error":
-            what = f"{value} is refused; allowed: {_allowed_values(model, where)}"
+            problem = f"{value} is refused; allowed: {_allowed_values(model, value_path)}"
         case _:
-            what = f"{value} is refused; allowed: {_ALLOWED.get(details['type'], details['msg'])}"
-    return what
+            problem = (
+                f"{value} is refused; allowed: {_ALLOWED_BY_ERROR_TYPE.get(details['type'], details['msg'])}"
+            )
+    return problem
 
 
 def _shortened(value: Any) -> str:
@@ -192,19 +199,19 @@ def _unknown_key(key: str, known: list[str]) -> str:
     return f"is not a key here{hint} (known: {', '.join(known)})"
 
 
-def _keys_at(model: type[BaseModel], where: ValuePath) -> set[str]:
-    kind = _type_at(model, where)
+def _keys_at(model: type[BaseModel], value_path: ValuePath) -> set[str]:
+    kind = _type_at(model, value_path)
     return set(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else set()
 
 
-def _allowed_values(model: type[BaseModel], where: ValuePath) -> str:
-    return ", ".join(str(value).lower() for value in get_args(_type_at(model, where)))
+def _allowed_values(model: type[BaseModel], value_path: ValuePath) -> str:
+    return ", ".join(str(value).lower() for value in get_args(_type_at(model, value_path)))
 
 
-def _type_at(model: type[BaseModel], where: ValuePath) -> Any:
-    """Return the type that the model has at a location: follow fields, items of tuples and values of dicts."""
+def _type_at(model: type[BaseModel], value_path: ValuePath) -> Any:
+    """Return the type of the value at a path: follow fields, items of tuples and values of dicts."""
     kind: Any = model
-    for part in where:
+    for part in value_path:
         kind = _without_none(kind)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = kind.model_fields[str(part)].annotation
@@ -214,7 +221,7 @@ def _type_at(model: type[BaseModel], where: ValuePath) -> Any:
 
 
 def _without_none(kind: Any) -> Any:
-    """Return a type without its annotations and without None."""
+    """Return a type without what `Annotated` adds to it, and `X` for `X | None`."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     rest = [inner for inner in get_args(kind) if inner is not type(None)]

@@ -47,8 +47,8 @@ BATCHES_TO_RETAIN = "spark.sql.streaming.minBatchesToRetain"
 """Spark's setting for the number of batches that it keeps in a checkpoint; it removes older ones as it runs."""
 
 
-def check_functions(config: Config) -> None:
-    """Check that the custom functions of all policies can be imported here, before anything starts.
+def check_custom_functions(config: Config) -> None:
+    """Check, before anything starts, that the functions of all `custom` policies can be imported.
 
     Raises
     ------
@@ -70,20 +70,20 @@ def open_batch_writer(
     Parameters
     ----------
     lock : WriterLock
-        Which this process has.
+        Must be held by this process.
 
     """
     tasks = spark.sparkContext.defaultParallelism
     return open_writer(config, warehouse, lock, partial(DistributedExecutor, spark), tasks)
 
 
-def standbys_of(config: Config, *, waits: bool) -> Standbys | None:
+def configured_standbys(config: Config, *, waits: bool) -> Standbys | None:
     """Return the standbys that the configuration names; None if it names none.
 
     Parameters
     ----------
     waits : bool
-        Whether the job, before it ends, waits for standbys that are being copied.
+        Whether the job, when it ends, waits for copies to standbys that are in progress.
 
     """
     if not config.standby.peers:
@@ -93,20 +93,22 @@ def standbys_of(config: Config, *, waits: bool) -> Standbys | None:
     return Standbys(source, locations, retry_seconds=seconds(config.standby.retry), waits=waits)
 
 
-def keep_connected(writer: BatchWriter, standbys: Standbys | None, *, has_epoch: bool) -> None:
-    """Copy an epoch that was committed between two batches to the standbys, and try to connect lost ones again.
+def keep_standbys_connected(
+    writer: BatchWriter, standbys: Standbys | None, *, may_have_new_epoch: bool
+) -> None:
+    """Copy an epoch that was committed between two batches to the standbys; try to connect lost standbys again.
 
     Parameters
     ----------
     writer : BatchWriter
     standbys : Standbys or None
-    has_epoch : bool
-        Whether there may be a new epoch.
+    may_have_new_epoch : bool
+        Whether an epoch may have been committed since the last batch.
 
     """
-    if standbys is not None and (has_epoch or standbys.has_work()):
+    if standbys is not None and (may_have_new_epoch or standbys.has_retry_due()):
         with writer.batch_lock:
-            standbys.follow()
+            standbys.copy_and_reconnect()
 
 
 def start_stream(
@@ -134,22 +136,25 @@ def start_stream(
 
 
 def aggregate(config: Config, *, once: bool = False) -> State:
-    """Run the job until it is stopped, or with `once` up to the current end of the logs; return the state."""
-    check_functions(config)
+    """Run the job until it is stopped, or with `once` up to the current end of the logs.
+
+    Returns the state after the last epoch.
+    """
+    check_custom_functions(config)
     if not is_cached(walk_rows):
         print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    standbys = standbys_of(config, waits=once)
+    standbys = configured_standbys(config, waits=once)
     with (
         PrimaryLock(warehouse, "jobs/aggregate.py", standbys) as lock,
         StreamProgress(config.sources) as progress,
         metrics_listener(spark, config, once=once, lock=lock, standbys=standbys) as listener,
     ):
-        watches: list[OnResult] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
+        watches: list[OnResult] = [progress.show_batch, *([] if listener is None else [listener.batch_done])]
         if standbys is not None:
-            watches.append(lambda _done: standbys.follow())
+            watches.append(lambda _done: standbys.copy_and_reconnect())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = open_batch_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
@@ -157,13 +162,16 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
-                progress.with_first_batch_logged(around),
+                progress.log_first_batch(around),
             )
             log_step("starting the stream")
             query = start_stream(spark, config, writer.state, batches, once=once)
             try:
-                progress.follow(
-                    query, lambda: keep_connected(writer, standbys, has_epoch=service.serve_if_due() > 0)
+                progress.wait_for_end(
+                    query,
+                    lambda: keep_standbys_connected(
+                        writer, standbys, may_have_new_epoch=service.serve_if_due() > 0
+                    ),
                 )
             finally:
                 try:

@@ -7,8 +7,8 @@
 
 The holder of the writer lock does the work: a running stream does it between two batches, and this command waits for
 the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. `--dry-run` shows what
-would change and writes nothing. The work is in `pipeline.requests`:
-`read_again` (logs), `take_again` and `heal` (snapshots), `rebuild`.
+would change and writes nothing. The work is in `pipeline.requests`: `read_again` (logs),
+`snapshots` (also heal), `rebuild`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, open_batch_writer, standbys_of
+from jobs.aggregate import check_custom_functions, configured_standbys, open_batch_writer
 from jobs.commands.main import main
 from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
@@ -46,26 +46,26 @@ from warehouse.warehouse import Warehouse
 POLL_SECONDS = 1.0
 
 
-def policy_of(config: Config, space: str, text: str | None) -> Policy:
-    """Return the policy that `text` names or describes by YAML keys; if it is None, the space's configured policy.
+def rebuild_policy(config: Config, space: str, policy_option: str | None) -> Policy:
+    """Return the policy of the option `--policy`: a name, or YAML keys; by default the space's configured policy.
 
     Raises
     ------
     ConfigurationError
-        The text is not a policy.
+        The option is not a policy.
 
     """
-    if text is None:
+    if policy_option is None:
         return config.policies.of(space)
     try:
-        document = yaml.safe_load(text)
+        document = yaml.safe_load(policy_option)
         keys = document if isinstance(document, dict) else {"policy": document}
         whole = {"default": config.policies.default, "spaces": {space: keys}}
         return Policies.model_validate(whole).of(space)
     except (ValidationError, yaml.YAMLError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ConfigurationError(
-            f"{text!r} is not a policy: {reason}",
+            f"{policy_option!r} is not a policy: {reason}",
             advice="give its name, or its keys: --policy '{policy: max, column: balance}'",
         ) from error
 
@@ -75,11 +75,11 @@ def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Polic
     rebuild = plan_rebuild(warehouse.open_tables, load_state(warehouse), config, space, policy)
     print(f"{rebuild.changed_keys} keys of {space} would change under {policy.policy}")
     for key, before, after in rebuild.examples:
-        print(f"  key {key.hex()}: {_tuple_or_no_row(before)} -> {_tuple_or_no_row(after)}")
+        print(f"  key {key.hex()}: {_tuple_text(before)} -> {_tuple_text(after)}")
 
 
-def _tuple_or_no_row(data: bytes | None) -> str:
-    return "no row" if data is None else tuple_text(data)
+def _tuple_text(tuple_bytes: bytes | None) -> str:
+    return "no row" if tuple_bytes is None else tuple_text(tuple_bytes)
 
 
 class ProgressBar:
@@ -107,9 +107,9 @@ def request_and_wait(
     warehouse: Warehouse,
     kind: str,
     arguments: Mapping[str, Any],
-    session: Callable[[], SparkSession],
+    get_session: Callable[[], SparkSession],
 ) -> Request:
-    """Write a request, and wait until it is answered: by the holder of the lock, or by this process with the lock.
+    """Write a request, and wait for its answer; if no process has the writer lock, take it and do the work here.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def request_and_wait(
         A `RequestKind`.
     arguments : mapping of str to Any
         The arguments of this kind (`pipeline.requests.arguments`).
-    session : callable
+    get_session : callable
         Starts Spark, or returns the session that runs; called only if this process must do the work.
 
     Returns
@@ -132,10 +132,10 @@ def request_and_wait(
     request = None
     while True:
         try:
-            with PrimaryLock(warehouse, "jobs/backfill.py", standbys_of(config, waits=True)) as lock:
+            with PrimaryLock(warehouse, "jobs/backfill.py", configured_standbys(config, waits=True)) as lock:
                 request = None if request is None else requests.with_newest_state(warehouse, request)
                 if request is None or request.state == RequestState.ASKED:
-                    spark = session()
+                    spark = get_session()
                     request = request or requests.ask(warehouse, kind, arguments)
                     _serve_requests(spark, config, warehouse.with_session(spark), lock)
                 return requests.with_newest_state(warehouse, request)
@@ -164,14 +164,14 @@ def _serve_requests(spark: SparkSession, config: Config, warehouse: Warehouse, l
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """The requested work: a backfill, unless `snapshot`, `heal` or `rebuild` is given.
+    """The options of `jobs/backfill.py`: logs are read again, unless `snapshot`, `heal` or `rebuild` is given.
 
     Parameters
     ----------
     source : str, optional
         Name of a source; default: all sources.
     since, until : datetime, optional
-        Files that end before `since`, or begin at or after `until`, are left out.
+        Log files that end before `since`, or begin at or after `until`, are not read.
     snapshot : sequence of str
         Spaces to read again from the newest snapshot.
     heal : str, optional
@@ -224,7 +224,7 @@ def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mappi
         return RequestKind.BACKFILL, {"source": options.source, **texts}
     if options.source is not None or options.since is not None or options.until is not None:
         raise ConfigurationError("--rebuild takes the whole space: no --source, --from, --to")
-    policy = policy_of(config, options.rebuild, options.policy)
+    policy = rebuild_policy(config, options.rebuild, options.policy)
     if not options.dry_run and policy != config.policies.of(options.rebuild):
         raise ConfigurationError(
             "the configuration names another policy for the space, by which the stream would continue",
@@ -235,13 +235,13 @@ def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mappi
 
 
 def backfill(config: Config, options: BackfillOptions) -> int:
-    """Have the requested work done, and return the exit code: 0 if it is done, 1 if it failed."""
-    check_functions(config)
+    """Request the work that the options describe, wait for it, and return the exit code: 0 if done, 1 if it failed."""
+    check_custom_functions(config)
     kind, arguments = requested_work(config, options)
     warehouse = Warehouse(None, config.warehouse, config.database)
     if options.rebuild is not None and options.dry_run:
         warehouse.require_tables()
-        policy = policy_of(config, options.rebuild, options.policy)
+        policy = rebuild_policy(config, options.rebuild, options.policy)
         show_rebuild(warehouse, config, options.rebuild, policy)
         return 0
     require_primary(warehouse)

@@ -15,20 +15,20 @@ from observe.log_rows.row_format import row_json, row_text
 
 def cat(
     path: Path,
-    wanted: RowFilter,
+    row_filter: RowFilter,
     *,
     as_json: bool = False,
     follow: bool = False,
     with_tuples: bool = False,
     with_origins: bool = False,
 ) -> int:
-    """Print the wanted rows of a file or a directory, and return their number.
+    """Print the rows of a file or a directory that match a filter, and return their number.
 
     Parameters
     ----------
     path : Path
         A .xlog or .snap file, or a directory, whose logs are read.
-    wanted : RowFilter
+    row_filter : RowFilter
     as_json : bool
         Print one JSON object per line instead of text.
     follow : bool
@@ -36,14 +36,14 @@ def cat(
     with_tuples : bool
         Show UPDATE and UPSERT with the resulting tuple if the old one is known.
     with_origins : bool
-        Name the instance of each row in text output too.
+        Name the instance of each row in text, too; JSON always has it.
 
     """
     catalog = LogCatalog(stores_all_tuples=with_tuples)
     count = 0
     for found in read_rows(path, catalog, follow=follow):
         for one in found:
-            if not wanted.matches(one, catalog):
+            if not row_filter.matches(one, catalog):
                 continue
             origin = catalog.uuid_by_replica_id.get(one.row.replica_id or 0)
             if as_json:

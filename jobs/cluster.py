@@ -5,7 +5,7 @@
     python -m jobs.cluster checksum REPLICASET --config FILE
 
 Reads the tables only, without Spark, also while a stream runs. `vclock` prints the vclock after which a source is
-read next, in the source's own replica ids: they are found by the inverse of the applier map (`warehouse.applier_map`).
+read next, in the source's own replica ids; the applier map (`warehouse.applier_map`) translates global ids to them.
 `checksum` prints the crc32 of a replicaset's instances (docs/formats.md). SOURCE is a source's name; REPLICASET is a
 uuid, or the name of a source: then the replica ids are those of the source.
 """
@@ -43,15 +43,15 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
         print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
 
 
-def show_checksum(config: Config, name: str, *, as_json: bool = False) -> None:
+def show_checksum(config: Config, replicaset_or_source: str, *, as_json: bool = False) -> None:
     """Print the checksum of a replicaset's (replica id, instance uuid) pairs, to compare with another member's.
 
-    `name` is the uuid of the replicaset, or one of its sources.
+    For a replicaset's uuid, the replica ids are the aggregator's; for a source's name, those in its logs.
     """
     tables = instance_id_reader(config)
-    is_uuid = name in tables.cluster.replicaset_ids
-    uuid = name if is_uuid else tables.replicaset_of(config, name)
-    found = f"{checksum(instances_in_source(tables, uuid, None if is_uuid else name)):08x}"
+    is_uuid = replicaset_or_source in tables.cluster.replicaset_ids
+    uuid = replicaset_or_source if is_uuid else tables.replicaset_of(config, replicaset_or_source)
+    found = f"{checksum(instances_in_source(tables, uuid, None if is_uuid else replicaset_or_source)):08x}"
     print(json.dumps({"replicaset": uuid, "checksum": found}) if as_json else found)
 
 

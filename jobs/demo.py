@@ -15,11 +15,11 @@ from importlib import import_module
 from config.deployment import Config
 from jobs.aggregate import aggregate
 from jobs.commands.main import main
-from jobs.report import PAGE, report
+from jobs.report import DEFAULT_PAGE, report
 from jobs.validate import validate
 
 
-def demo(config: Config, file: str, page: str = PAGE) -> int:
+def demo(config: Config, file: str, page: str = DEFAULT_PAGE) -> int:
     """Run the three commands, print their times, and return the exit code of the validation."""
     # Great Expectations takes seconds to import: done while Java starts.
     threading.Thread(target=import_module, args=("great_expectations.expectations",), daemon=True).start()

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import click
 
-from config.deployment import load, load_live
+from config.deployment import load, load_daemon_config
 from config.yaml_document import read_document
-from jobs.runtime.command_line import DONE, FAILED, finished
+from jobs.runtime.command_line import DONE, FAILED, print_result
 from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Level, as_json, count_by_level, format_findings
 
-COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+COLOUR_BY_LEVEL = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-def deployment_of(file: str) -> Deployment:
-    """Return the deployment that a file describes; its configuration is None if the file has only daemons."""
+def read_deployment(file: str) -> Deployment:
+    """Read a configuration file for the checks; `Deployment.config` is None if it is only for daemons."""
     data = read_document(Path(file)).data
     if isinstance(data, dict) and "sources" not in data and ("subscribe" in data or "relay" in data):
-        live = load_live(file)
+        live = load_daemon_config(file)
         return Deployment(None, live.subscribe, live.max_block_bytes)
     config = load(file)
     return Deployment(config, config.subscribe, config.max_block_bytes)
@@ -32,16 +32,16 @@ def deployment_of(file: str) -> Deployment:
 
 def show(file: str, *, is_json: bool) -> int:
     """Print the findings, and return 1 if one of them would stop a run."""
-    found = findings_of(deployment_of(file))
+    found = findings_of(read_deployment(file))
     if is_json:
         print(json.dumps(as_json(found)))
     else:
         for level, line in format_findings(found):
-            click.echo(click.style(level, fg=COLOURS[level]) + line[len(level) :])
+            click.echo(click.style(level, fg=COLOUR_BY_LEVEL[level]) + line[len(level) :])
     totals = count_by_level(found)
     said = f"{totals[Level.OK]} ok, {totals[Level.WARN]} warn, {totals[Level.FAIL]} fail"
     if totals[Level.FAIL]:
-        finished(said, f"mend what fails, then aggregator doctor --config {file}")
+        print_result(said, f"mend what fails, then aggregator doctor --config {file}")
         return FAILED
-    finished(said, f"aggregator plan --config {file}")
+    print_result(said, f"aggregator plan --config {file}")
     return DONE

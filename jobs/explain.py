@@ -1,11 +1,11 @@
-"""Prints what one batch did, from the tables and without Spark; `observe.batch_explanation` reads them."""
+"""Prints what one batch did; `observe.batch_explanation` reads that from the tables, without Spark."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-from jobs.runtime.command_line import finished
+from jobs.runtime.command_line import print_result
 from observe.batch_explanation import (
     BatchExplanation,
     ReadRange,
@@ -36,88 +36,91 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
     if as_json:
         print(json.dumps(explanation_as_json(found), default=str, ensure_ascii=False))
     else:
-        print("\n".join(lines(found)))
+        print("\n".join(explanation_lines(found)))
     rows = found.epoch["rows"]
     written = f", {len(found.written_files)} tables written" if found.has_epoch_before else ""
-    finished(f"epoch {found.epoch['epoch']}: {rows} rows read{written}")
+    print_result(f"epoch {found.epoch['epoch']}: {rows} rows read{written}")
     return 0
 
 
-def lines(found: BatchExplanation) -> Iterator[str]:
-    """Yield an explanation as lines of text."""
-    epoch = found.epoch
+def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:
+    """Yield the explanation of a batch as lines of text."""
+    epoch = explanation.epoch
     yield f"epoch {epoch['epoch']}, batch {epoch['batch_id']} of {epoch['query_id']}, {epoch['committed_at']}"
     if epoch["instant"] is not None:
         yield f"at the instant {epoch['instant']}"
-    yield f"read: {epoch['rows']} rows, {found.copied_rows} of them copies of rows that were read before"
-    yield from (f"  {_read_range_text(one)}" for one in found.read_ranges)
-    yield from _part(
+    yield f"read: {epoch['rows']} rows, {explanation.copied_rows} of them copies of rows that were read before"
+    yield from (f"  {_read_range_text(one)}" for one in explanation.read_ranges)
+    yield from _section_lines(
         "logged (_changelog)",
         (
             f"{row['source']}  {row['space'] or '-'}  {row['type']}  {row['state']}  {row['rows']}"
             f"  (lsn {row['first_lsn']} to {row['last_lsn']})"
-            for row in found.change_counts
+            for row in explanation.change_counts
         ),
     )
-    yield from _part(
+    yield from _section_lines(
         "spaces defined, changed or refused (_schema)",
         (
             f"replicaset {row['replicaset']}  {row['space']}  {row['table_name'] or '-'}  {row['state']}"
-            for row in found.definitions
+            for row in explanation.definitions
         ),
     )
-    yield from _part(
+    yield from _section_lines(
         "waiting (_pending)",
         (
             f"{row['source']}  {row['reason']}  {row['before']} → {row['after']}"
-            for row in found.pending_counts
+            for row in explanation.waiting
         ),
     )
-    yield from _part(
+    yield from _section_lines(
         "gaps (_gaps)",
         (
             f"{row['source']}  {row['kind']}  replica id {row['local_id']}"
             f"  lsn {row['first_lsn']} to {row['last_lsn']}  {row['state']}"
-            for row in found.gaps
+            for row in explanation.gaps
         ),
     )
-    yield from _part(
+    yield from _section_lines(
         "decided (_conflicts)",
         (
             f"{row['space']}  {row['kind']}  {row['policy']}  by {row['sequence']}  {row['rows']}"
-            for row in found.conflict_counts
+            for row in explanation.conflict_counts
         ),
     )
-    yield from _part(
+    yield from _section_lines(
         "set aside (_quarantine)",
         (
             f"{row['space']}  {row['reason']}  {row['rows']}{' (in the table)' if row['is_in_table'] else ''}"
-            for row in found.quarantine_counts
+            for row in explanation.quarantine_counts
         ),
     )
-    yield from _part("written", map(_written_text, found.written_files))
-    if not found.has_epoch_before:
+    yield from _section_lines("written", map(_written_text, explanation.written_files))
+    if not explanation.has_epoch_before:
         yield "maintenance has removed the epoch before: what was written, and what waited, is not known"
 
 
-def _part(title: str, texts: Iterator[str]) -> Iterator[str]:
-    found = list(texts)
-    if found:
+def _section_lines(title: str, entries: Iterator[str]) -> Iterator[str]:
+    texts = list(entries)
+    if texts:
         yield f"{title}:"
-        yield from (f"  {text}" for text in found)
+        yield from (f"  {text}" for text in texts)
 
 
-def _read_range_text(one: ReadRange) -> str:
-    first = "the beginning" if not one.start[0] else f"{one.start[0]} byte {one.start[1]}"
-    text = (
-        f"{replicaset_label(one.replicaset_uuid, one.source)}  from {first} to {one.end[0]} byte {one.end[1]}"
+def _read_range_text(read_range: ReadRange) -> str:
+    (first_file, first_byte), (last_file, last_byte) = read_range.first, read_range.last
+    first = "the beginning" if not first_file else f"{first_file} byte {first_byte}"
+    label = replicaset_label(read_range.replicaset_uuid, read_range.source)
+    text = f"{label}  from {first} to {last_file} byte {last_byte}"
     )
-    return text if one.instant_label is None else f"{text}, the instant {one.instant_label}"
+    return text if read_range.instant_label is None else f"{text}, the instant {read_range.instant_label}"
 
 
-def _written_text(one: WrittenFiles) -> str:
-    versions = f"{'new' if one.version_before is None else one.version_before} → {one.version_after}"
-    if one.added_rows is None:
-        return f"{one.table}  version {versions}  (its files are removed by maintenance)"
-    files = f"{one.added_files} files added with {one.added_rows} rows, {one.removed_files} removed"
+def _written_text(written: WrittenFiles) -> str:
+    text = (
+        f"{written.table}  version {'new' if written.version_before is None else written.version_before} → {written.version_after}"
+    )
+    if written.added_rows is None:
+        return f"{text}  (its files are removed by maintenance)"
+    files = f"{text}  {written.added} files added with {written.added_rows} rows, {written.removed_files} removed"
     return f"{one.table}  version {versions}  {files}"

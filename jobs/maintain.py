@@ -3,8 +3,8 @@
     spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--dry-run]
 
 The holder of the writer lock does the work, as for a backfill, since files must not be replaced while a batch rewrites
-them. Versions younger than `--keep-days` stay readable, as do those of the newest epoch. Rows of the aggregator's own
-tables are removed by the configuration's `retention`; `--dry-run` counts them and writes nothing.
+them. Table versions younger than `--keep-days` stay readable, and those of the newest epoch. Rows of the aggregator's
+own tables are removed by the configuration's `retention`; `--dry-run` counts them and writes nothing.
 `pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
 """
 
@@ -42,19 +42,19 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
     if dry_run:
         show_removable_rows(warehouse, config, keep_days)
         return 0
-    wanted = {
+    arguments = {
         "keep_days": keep_days,
         "retention": config.retention.model_dump(mode="json"),
         "sources": [source.name for source in config.sources],
     }
     session = partial(log_reading_session, config, "maintain")
-    request = request_and_wait(config, warehouse, RequestKind.MAINTENANCE, wanted, session)
+    request = request_and_wait(config, warehouse, RequestKind.MAINTENANCE, arguments, session)
     print(f"maintenance: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 
 
 def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) -> None:
-    """Print the rows that would be removed, and those that would stay although they are old enough."""
+    """Print how many rows would be removed, and why some rows would stay although they are old enough."""
     log_step(f"reading {len(warehouse.tables())} tables, and the newest snapshots of the sources")
     state = load_state(warehouse)
     sources = source_progress(LogStream(parse_options(stream_options(config, state, 1))), state)

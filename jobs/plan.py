@@ -1,7 +1,7 @@
 """Say what the next run of a configuration will do: `aggregator plan`.
 
 Reads the tables, the checkpoint and all new rows of the logs; writes nothing and starts no Spark. `pipeline.preview`
-plans, `observe.planned_changes` describes the plan.
+makes the plan, `observe.planned_changes` describes it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 import click
 
 from config.deployment import Config
-from jobs.runtime.command_line import DONE, FAILED, finished
+from jobs.runtime.command_line import DONE, FAILED, print_result
 from observe.planned_changes import ChangeSign, as_json, format_changes, planned_changes, replicaset_labels
 from pipeline.preview import preview_next_run
 
 EXPLAINED_BY_DOCTOR = {"not_primary", "source_not_followed"}
-"""Names of the refusals of sources and of the warehouse that `aggregator doctor` explains in more detail."""
+"""Names of refused changes that `aggregator doctor` explains in more detail."""
 
-COLOURS = {
+COLOUR_BY_SIGN = {
     ChangeSign.NEW: "green",
     ChangeSign.CHANGED: "yellow",
     ChangeSign.GONE: "magenta",
@@ -43,15 +43,15 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
         print(json.dumps(as_json(changes)))
     else:
         for sign, line in format_changes(changes, replicaset_labels(config, preview)):
-            click.echo(click.style(line, fg=COLOURS.get(sign)))
+            click.echo(click.style(line, fg=COLOUR_BY_SIGN.get(sign)))
     count = {sign: sum(one.sign is sign for one in changes) for sign in ChangeSign}
     done = f"{count[ChangeSign.NEW]} new, {count[ChangeSign.CHANGED]} changed, {count[ChangeSign.GONE]} gone"
     if not count[ChangeSign.REFUSED]:
-        finished(done, f"aggregator run --config {file}")
+        print_result(done, f"aggregator run --config {file}")
         return DONE
     refused = {one.name for one in changes if one.sign is ChangeSign.REFUSED}
     advice = "each line with ! says what to do; the run continues without it"
     if refused & EXPLAINED_BY_DOCTOR:
         advice = f"aggregator doctor --config {file}"
-    finished(f"{done}, {count[ChangeSign.REFUSED]} refused", advice)
+    print_result(f"{done}, {count[ChangeSign.REFUSED]} refused", advice)
     return FAILED

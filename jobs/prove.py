@@ -57,7 +57,7 @@ def prove(
     epoch = newest_tables(location).epoch
     state = load_state(Warehouse(None, config.warehouse, config.database))
     _require_known_spaces(state, spaces)
-    found, failures = asyncio.run(_proofs(location, state, peers, limits, spaces, as_json=as_json))
+    found, failures = asyncio.run(_prove_replicasets(location, state, peers, limits, spaces, as_json=as_json))
     if found and validations.may_write(location):
         validations.append(
             location, uuids.uuid4().hex, moment, epoch, [one.validation_row() for one in found]
@@ -67,7 +67,7 @@ def prove(
     return 0 if found and not failures and all(one.holds for one in found) else 1
 
 
-async def _proofs(
+async def _prove_replicasets(
     location: WarehouseLocation,
     state: State,
     peers: Sequence[Sequence[Peer]],
@@ -76,7 +76,7 @@ async def _proofs(
     *,
     as_json: bool,
 ) -> tuple[list[SpaceProof], list[str]]:
-    """Compare and print each space; return the results, and the errors of replicasets that could not be read."""
+    """Compare and print the spaces of each replicaset; return (results of spaces, errors of unreadable replicasets)."""
 
     def tables() -> EpochTables:
         return newest_tables(location)
@@ -92,10 +92,10 @@ async def _proofs(
     return found, failures
 
 
-def peers_of(
+def servers_to_read(
     config: Config, addresses: Sequence[str] = (), password_env: str | None = None
 ) -> list[list[Peer]]:
-    """Return the servers to read from: for each replicaset, its members.
+    """Return the servers to read from: one list for each replicaset, with its members.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def peers_of(
     addresses : sequence of str
         One server of each replicaset, `user@host:port`; empty: those of the section `subscribe`.
     password_env : str or None
-        Environment variable with the password of users of `addresses`.
+        Environment variable with the password of the users in `addresses`.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def peers_of(
 
     """
     if addresses:
-        return [[_peer(text, password_env)] for text in addresses]
+        return [[_peer_at(text, password_env)] for text in addresses]
     if config.subscribe is None:
         raise ConfigurationError(
             "no servers are named", path="subscribe", advice="add the section, or pass --peer user@host:port"
@@ -120,22 +120,31 @@ def peers_of(
     return [[one.peer(text) for text in one.peers] for one in config.subscribe.replicasets]
 
 
-def _peer(text: str, password_env: str | None) -> Peer:
+def _peer_at(address_text: str, password_env: str | None) -> Peer:
     try:
-        user, address = parse_address(text)
+        user, address = parse_address(address_text)
     except ValueError as error:
         raise ConfigurationError(str(error), path="--peer") from None
     return Peer(str(address), address, user, PasswordSource(password_env if user else None))
 
 
 def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
-    """Raise ConfigurationError if a name is neither a table nor a space that has one."""
+    """Raise ConfigurationError if one of the names is neither a table's nor that of a space with a table."""
     known = set(state.versions)
     for one in state.replicasets.values():
         known |= {rows.decoded().name for space_id, rows in one.spaces.items() if space_id in one.tables}
     missing = sorted(set(spaces) - known)
     if missing:
         raise ConfigurationError(f"there is no table of {', '.join(missing)}", path="SPACE")
+
+
+def _proof_as_json(proof: SpaceProof) -> dict[str, object]:
+    """Return the result of a space as a JSON object, with keys and tuples as text."""
+    differences = [
+        {"key": value_text(one.key), "server": value_text(one.server), "tables": value_text(one.tables)}
+        for one in proof.differences
+    ]
+    return {**asdict(proof), "differences": differences, "holds": proof.holds}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from config.relay import RelayConfig
 from config.subscribe import seconds
 from config.values import listen_address
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
+from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.status_page import status_page
 from pipeline.replication_out.service import ReplicationMetrics, ReplicationOptions, ReplicationService
 from pipeline.replication_out.service import status_of as replication_status
@@ -40,7 +40,7 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
         raise ConfigurationError("the file has no section relay", file=file)
     make_new_files_private()
     log_to_stderr(verbose=verbose)
-    options_of = section.aggregated_options if aggregated else section.options
+    options_of = section.aggregated_options if aggregated else section.spool_options
     served = options_of(config.max_block_bytes)
     if not served:
         missing = "aggregated" if aggregated else "spools"
@@ -103,7 +103,7 @@ async def _run_until_stopped(relays: Sequence[Relay], services: Sequence[Replica
         "serving %s", ", ".join(str(each.options.listen_address) for each in relays)
     )
     running = [*(each.run() for each in relays), *(each.run() for each in services)]
-    await until_stopped([asyncio.create_task(each) for each in running])
+    await wait_until_stopped([asyncio.create_task(each) for each in running])
 
 
 if __name__ == "__main__":

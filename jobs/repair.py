@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from config.deployment import Config
-from jobs.aggregate import check_functions
+from jobs.aggregate import check_custom_functions
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
 from jobs.runtime.session import log_reading_session
@@ -44,38 +44,40 @@ class RepairResult:
 
     Parameters
     ----------
-    closed, left : tuple of Gap
+    closed_gaps, left_gaps : tuple of Gap
         Gaps that are closed now, and gaps that are still open.
-    read : tuple of str
+    read_sources : tuple of str
         Names of the sources that were read again, in order.
 
     """
 
-    closed: tuple[Gap, ...] = ()
-    left: tuple[Gap, ...] = ()
-    read: tuple[str, ...] = ()
+    closed_gaps: tuple[Gap, ...] = ()
+    left_gaps: tuple[Gap, ...] = ()
+    read_sources: tuple[str, ...] = ()
 
 
-def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterator[str]:
+def sources_to_read(gaps: Iterable[Gap], id_by_source: Mapping[str, int | None]) -> Iterator[str]:
     """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members.
 
     Parameters
     ----------
     gaps : iterable of Gap
-    sources : mapping of str to int or None
-        Each configured source's replicaset id; None if unknown.
+    id_by_source : mapping of str to int or None
+        Name of each configured source to its replicaset id; None if unknown.
 
     """
     all_gaps = list(gaps)
-    own = dict.fromkeys(gap.source for gap in all_gaps if gap.source in sources)
+    own = dict.fromkeys(gap.source for gap in all_gaps if gap.source in id_by_source)
     ids = {gap.replicaset_id for gap in all_gaps}
-    others = (name for name, replicaset in sources.items() if replicaset in ids and name not in own)
+    others = (name for name, replicaset in id_by_source.items() if replicaset in ids and name not in own)
     yield from (name for name in own if name is not None)
     yield from others
 
 
 def repair(
-    find_gaps: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read_again: ReadSourceAgain
+    find_gaps: Callable[[], Sequence[Gap]],
+    id_by_source: Mapping[str, int | None],
+    read_again: ReadSourceAgain,
 ) -> RepairResult:
     """Read the sources of replicasets with gaps again, until no gap is open or no source is left.
 
@@ -83,16 +85,16 @@ def repair(
     ----------
     find_gaps : callable
         Returns the gaps that are open now.
-    sources : mapping of str to int or None
-        Each configured source's replicaset id; None if unknown.
+    id_by_source : mapping of str to int or None
+        Name of each configured source to its replicaset id; None if unknown.
     read_again : callable
-        Reads one source again.
+        Reads one source again (`ReadSourceAgain`).
 
     """
     before = left = tuple(find_gaps())
     done: list[str] = []
     for replicaset in dict.fromkeys(gap.replicaset_id for gap in before):
-        for name in candidates([gap for gap in before if gap.replicaset_id == replicaset], sources):
+        for name in sources_to_read([gap for gap in before if gap.replicaset_id == replicaset], id_by_source):
             if all(gap.replicaset_id != replicaset for gap in left):
                 break
             failed = read_again(name)
@@ -103,14 +105,14 @@ def repair(
     return RepairResult(tuple(gap for gap in before if gap.key not in keys), left, tuple(done))
 
 
-def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the replicaset id of each source, as the headers of its files show it; None if it is unknown.
+def replicaset_ids_by_source(log_stream: LogStream, id_by_uuid: Mapping[str, int]) -> dict[str, int | None]:
+    """Return source name to replicaset id, from the headers of the source's files; None if it is unknown.
 
     Parameters
     ----------
     log_stream : LogStream
         Reads the directories of all sources.
-    known : mapping of str to int
+    id_by_uuid : mapping of str to int
         Replicaset uuid to id.
 
     """
@@ -118,7 +120,7 @@ def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str,
     for source in log_stream.options.sources:
         directory = log_stream.directory(source.name)
         try:
-            found[source.name] = known.get(replicaset_uuid_of(directory, directory.listing(), None))
+            found[source.name] = id_by_uuid.get(replicaset_uuid_of(directory, directory.listing(), None))
         except (AggregatorError, OSError) as error:
             print(f"the replicaset of source {source.name} is unknown: {error}")
             found[source.name] = None
@@ -127,7 +129,7 @@ def replicasets_of(log_stream: LogStream, known: Mapping[str, int]) -> dict[str,
 
 def repair_warehouse(config: Config) -> int:
     """Close the gaps that can be closed, print the others, and return 1 if a gap is still open, else 0."""
-    check_functions(config)
+    check_custom_functions(config)
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     require_primary(warehouse)
@@ -145,16 +147,18 @@ def repair_warehouse(config: Config) -> int:
             print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, 1))
-    sources = replicasets_of(LogStream(options), {uuid: one.id for uuid, one in state.replicasets.items()})
-    done = repair(
-        lambda: [gap for gap in all_open_gaps() if gap.kind == GapKind.MISSING], sources, read_again
+    id_by_source = replicaset_ids_by_source(
+        LogStream(options), {uuid: one.id for uuid, one in state.replicasets.items()}
     )
-    for gap in done.closed:
+    done = repair(
+        lambda: [gap for gap in all_open_gaps() if gap.kind == GapKind.MISSING], id_by_source, read_again
+    )
+    for gap in done.closed_gaps:
         print(f"closed: {gap}")
-    for gap in done.left:
+    for gap in done.left_gaps:
         print(f"still open: {gap}: bring its log back, or name a member that has it under sources")
-    print(f"{len(done.closed)} gaps closed, {len(done.left)} still open")
-    return 1 if done.left else 0
+    print(f"{len(done.closed_gaps)} gaps closed, {len(done.left_gaps)} still open")
+    return 1 if done.left_gaps else 0
 
 
 def _failure_reason(request: Request) -> str | None:

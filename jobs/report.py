@@ -1,4 +1,4 @@
-"""Show a warehouse by SQL queries over its tables with their results, and write an HTML page.
+"""Print SQL queries over the tables of a warehouse with their results, and write an HTML page.
 
     spark-submit jobs/report.py --config FILE [--page FILE]
 
@@ -21,7 +21,7 @@ from observe.report.printed_queries import print_all_results
 from schemas.errors import ConfigurationError
 from warehouse.warehouse import Warehouse
 
-PAGE = "report.html"
+DEFAULT_PAGE = "report.html"
 
 
 def write_page(warehouse: Warehouse, file: Path) -> None:
@@ -44,7 +44,7 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
         ) from error
 
 
-def report(config: Config, file: str = PAGE) -> None:
+def report(config: Config, file: str = DEFAULT_PAGE) -> None:
     """Run the queries, write the page, and print its address."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)

@@ -30,9 +30,9 @@ from udfs.rid.operations import Node
 from udfs.rid.value import Rid, describe_flags, parse_rid
 from warehouse import switch
 from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
-from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
-from warehouse.location import DATABASE, WarehouseLocation, has_known_scheme, location_of
-from warehouse.newest_epoch import BEFORE_THE_FIRST
+from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, read_compared_rid
+from warehouse.location import DEFAULT_DATABASE, WarehouseLocation, has_known_scheme, location_of
+from warehouse.newest_epoch import NO_EPOCH
 
 
 class SyncProgress:
@@ -62,8 +62,10 @@ class SyncProgress:
             print(f"{self._copied_bytes} bytes copied in {seconds:.1f} s", file=sys.stderr)
 
     def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
-        """Return the options of a sync that reports its progress here."""
-        return SyncOptions(discard, check_all=check_all, planned=self._show_total, copied=self._show_copied)
+        """Return the options of a sync, with this object's callbacks for its progress."""
+        return SyncOptions(
+            discard, check_all=check_all, on_planned=self._show_total, on_copied=self._show_copied
+        )
 
     def _show_total(self, total_bytes: int) -> None:
         self._bar.reset(total_bytes)
@@ -75,30 +77,32 @@ class SyncProgress:
         self._bar.update(file_bytes)
 
 
-EXIT_CODES = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
+EXIT_CODE_BY_VERDICT = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
 
-_LIKE_A_RID = re.compile(r"[^/\\]*(?::[^/\\:]*){5,}\Z")
+_RID_PATTERN = re.compile(r"[^/\\]*(?::[^/\\:]*){5,}\Z")
 
 
-def read_side(text: str, database: str) -> ComparedRid:
-    """Return one side of a comparison: the RID that an argument spells, or that of the warehouse that it names."""
-    if _LIKE_A_RID.fullmatch(text):
-        return ComparedRid(text, Node(parse_rid(text)))
-    location = location_of(text, database) if has_known_scheme(text) else None
-    if location is None or not location.is_there():
+def rid_of_argument(argument: str, database: str) -> ComparedRid:
+    """Return one side of a comparison from an argument of `compare`: a RID as text, or the address of a warehouse."""
+    if _RID_PATTERN.fullmatch(argument):
+        return ComparedRid(argument, Node(parse_rid(argument)))
+    location = location_of(argument, database) if has_known_scheme(argument) else None
+    if location is None or not location.has_folder_or_parent():
         raise ConfigurationError(
-            f"{text!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
+            f"{argument!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
         )
-    return side_of(location)
+    return read_compared_rid(location)
 
 
-def location_from(warehouse: str | None, file: str | None, database: str = DATABASE) -> WarehouseLocation:
-    """Return the warehouse of a command line, by its address or by a configuration.
+def location_from(
+    warehouse: str | None, file: str | None, database: str = DEFAULT_DATABASE
+) -> WarehouseLocation:
+    """Return the location of the warehouse that a command names by its address or by `--config`.
 
     Raises
     ------
     ConfigurationError
-        None or two are named, or the named one does not exist.
+        Neither or both are given, or there is no such folder.
 
     """
     if (warehouse is None) == (file is None):
@@ -111,7 +115,7 @@ def location_from(warehouse: str | None, file: str | None, database: str = DATAB
 
 
 def _require_existing(location: WarehouseLocation) -> WarehouseLocation:
-    if not location.is_there():
+    if not location.has_folder_or_parent():
         raise ConfigurationError(
             f"there is no {location.root}, nor the folder for it", advice="check the address"
         )
@@ -119,7 +123,7 @@ def _require_existing(location: WarehouseLocation) -> WarehouseLocation:
 
 
 def configured_location(file: str) -> WarehouseLocation:
-    """Return the warehouse of a configuration."""
+    """Return the location of the warehouse that a configuration names."""
     from config.deployment import load  # imports readers of logs, which a RID does not need
 
     config = load(file)
@@ -128,82 +132,82 @@ def configured_location(file: str) -> WarehouseLocation:
 
 def show(location: WarehouseLocation, *, as_json: bool = False) -> None:
     """Print the RID of a warehouse, its meaning, and its generations."""
-    print_side(side_of(location), as_json=as_json)
+    print_rid(read_compared_rid(location), as_json=as_json)
 
 
 def promote(location: WarehouseLocation, *, abandon_sync: bool = False, as_json: bool = False) -> None:
     """Make a warehouse the primary."""
     switch.promote(location, abandon_sync=abandon_sync)
-    print_side(side_of(location), as_json=as_json)
+    print_rid(read_compared_rid(location), as_json=as_json)
 
 
 def demote(location: WarehouseLocation, *, as_json: bool = False) -> None:
     """Make a warehouse a secondary."""
     switch.demote(location)
-    print_side(side_of(location), as_json=as_json)
+    print_rid(read_compared_rid(location), as_json=as_json)
 
 
 def record_disconnected(location: WarehouseLocation, *, as_json: bool = False) -> None:
     """Record that copies of a warehouse exist, or will exist, that no job keeps up to date."""
     switch.record_disconnected(location)
-    print_side(side_of(location), as_json=as_json)
+    print_rid(read_compared_rid(location), as_json=as_json)
 
 
 def record_connected(locations: Sequence[WarehouseLocation], *, as_json: bool = False) -> None:
     """Record that these warehouses have the same content, and that no other copy exists."""
     switch.record_connected(locations)
     for location in locations:
-        print_side(side_of(location), as_json=as_json)
+        print_rid(read_compared_rid(location), as_json=as_json)
 
 
-def print_side(side: ComparedRid, *, as_json: bool) -> None:
+def print_rid(warehouse: ComparedRid, *, as_json: bool) -> None:
     """Print a warehouse's RID, its meaning and its generations; as JSON the RID, its mark and the newest epoch."""
-    rid, mark = side.node.rid, side.node.next_head
+    rid, mark = warehouse.node.rid, warehouse.node.next_head
     if as_json:
-        found: dict[str, Any] = {"rid": str(rid), "simplified": rid.simplified, "epoch": side.epoch}
+        found: dict[str, Any] = {"rid": str(rid), "simplified": rid.simplified, "epoch": warehouse.epoch}
         print(json.dumps({**found, "next": None if mark is None else str(mark)}))
         return
     print(rid)
     print(f"simplified: {rid.simplified}")
-    print(f"{side.name}: {describe_flags(rid)}; newest epoch: {side.epoch}")
+    print(f"{warehouse.name}: {describe_flags(rid)}; newest epoch: {warehouse.epoch}")
     if mark is not None:
         print("copies may exist that are not connected: the next data begin a new generation")
-    print(draw({"": side.generations()}))
+    print(draw({"": warehouse.printed_generations()}))
 
 
-def compare_two(first: str, second: str, database: str = DATABASE, *, as_json: bool = False) -> int:
+def compare_rids(first: str, second: str, database: str = DEFAULT_DATABASE, *, as_json: bool = False) -> int:
     """Compare two warehouses or RIDs, print the result, and return the exit code."""
-    a, b = (read_side(text, database) for text in (first, second))
+    a, b = (rid_of_argument(text, database) for text in (first, second))
     found = compare_warehouses(a, b)
     if as_json:
         print(json.dumps(found.as_json()))
-        return EXIT_CODES[found.verdict]
+        return EXIT_CODE_BY_VERDICT[found.verdict]
     for name, one in (("a", a), ("b", b)):
-        print(f"{name}: {one.name}" if one.held else f"{name}: {one.node.rid.simplified}")
+        print(f"{name}: {one.name}" if one.ranges else f"{name}: {one.node.rid.simplified}")
         print(f"   {describe_flags(one.node.rid)}")
-    print(draw({"a": a.generations(), "b": b.generations()}))
-    print(sentence(found))
-    return EXIT_CODES[found.verdict]
+    print(draw({"a": a.printed_generations(), "b": b.printed_generations()}))
+    print(verdict_sentence(found))
+    return EXIT_CODE_BY_VERDICT[found.verdict]
 
 
-def sentence(found: Comparison) -> str:
-    """Return a comparison in one sentence."""
-    if found.verdict is Verdict.SAME:
+def verdict_sentence(comparison: Comparison) -> str:
+    """Return the result of a comparison as one sentence."""
+    if comparison.verdict is Verdict.SAME:
         return "same: both hold the same data"
-    if found.verdict is Verdict.SYNC:
-        return f"sync {found.source} to {found.target}: {found.target} is behind"
-    if found.verdict is Verdict.UNRELATED:
+    if comparison.verdict is Verdict.SYNC:
+        return f"sync {comparison.source} to {comparison.target}: {comparison.target} is behind"
+    if comparison.verdict is Verdict.UNRELATED:
         return "unrelated: the two were never copies of each other"
-    if found.common is None:
+    if comparison.common is None:
         return "split brain: both were written, and what they had in common is not known"
-    younger = f"; the younger primary is {found.younger_node}" if found.younger_node else ""
-    return f"split brain: both were written after {found.common}{younger}"
+    younger = f"; the younger primary is {comparison.younger_node}" if comparison.younger_node else ""
+    return f"split brain: both were written after {comparison.common}{younger}"
 
 
 def copy(
     source_root: str,
     target_root: str,
-    database: str = DATABASE,
+    database: str = DEFAULT_DATABASE,
     *,
     discard_target: str | None = None,
     check_all: bool = True,
@@ -218,21 +222,23 @@ def copy(
     """
     source, target = _require_existing(location_of(source_root, database)), location_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)
-    print_losses(source, target)
+    print_lost_epochs(source, target)
     with SyncProgress() as progress:
         done = sync(source, target, progress.options(discard, check_all=check_all))
-    print(f"{target.root}: epoch {done.tables.epoch}, {len(done.tables.versions)} tables, {done.rows} rows")
+    print(
+        f"{target.root}: epoch {done.tables.epoch}, {len(done.tables.versions)} tables, {done.checked_rows} rows"
+    )
     print(done.node.rid)
 
 
-def print_losses(source: WarehouseLocation, target: WarehouseLocation) -> None:
-    """If both sides were written since they were equal, print the epochs that a sync would remove from the target."""
-    ours, theirs = side_of(source), side_of(target)
+def print_lost_epochs(source: WarehouseLocation, target: WarehouseLocation) -> None:
+    """After a split brain, print the epochs that a sync would remove from the target."""
+    ours, theirs = read_compared_rid(source), read_compared_rid(target)
     found = compare_warehouses(ours, theirs)
     if found.verdict is Verdict.SPLIT_BRAIN:
-        print(sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
+        print(verdict_sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
         known = common_epoch(ours, theirs, found.common)
-        print(lost_epochs_after(target, BEFORE_THE_FIRST if known is None else known))
+        print(lost_epochs_after(target, NO_EPOCH if known is None else known))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

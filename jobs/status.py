@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from config.deployment import Config
-from jobs.runtime.command_line import DONE, FAILED, finished
+from jobs.runtime.command_line import DONE, FAILED, print_result
 from observe.overview import Overview, overview_as_json, overview_of, standbys_overview
 from schemas.names import replicaset_label
 from sources.spool.state import stopped_spools
@@ -28,34 +28,34 @@ def show(config: Config, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(overview_as_json(found), default=str))
     else:
-        _print(found)
+        _print_overview(found)
     for text, advice in found.findings:
-        finished(text, advice)
+        print_result(text, advice)
     if not found.findings:
-        finished("nothing needs attention")
+        print_result("nothing needs attention")
     return FAILED if found.findings else DONE
 
 
-def _print(found: Overview) -> None:
+def _print_overview(overview: Overview) -> None:
     print(
-        f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.space_table_count} spaces"
+        f"{overview.warehouse}: epoch {overview.epoch}, {overview.age_seconds:.0f} s ago, {overview.space_table_count} spaces"
     )
-    for uuid, one in found.replicasets.items():
+    for uuid, one in overview.replicasets.items():
         reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         instant = one.get("instant")
         if instant is not None and instant["state"] == InstantState.WAITING:
             reached += f", waits for the others at the instant {instant['label']}"
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
         print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
-    for text in found.refused_spaces:
+    for text in overview.refused_spaces:
         print(f"refused: {text}")
     print(
-        f"{found.conflict_rows} decisions between replicasets, {found.misfit_rows} rows with a value left out"
+        f"{overview.conflict_rows} decisions between replicasets, {overview.misfit_rows} rows with a value left out"
     )
-    for spool in found.stopped_spools:
+    for spool in overview.stopped_spools:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
-    for standby in found.standbys:
+    for standby in overview.standbys:
         print(f"standby {standby.root}: {standby.state}")
-    for text in found.open_requests:
+    for text in overview.open_requests:
         print(f"request {text}")

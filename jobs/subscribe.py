@@ -3,8 +3,8 @@
     python -m jobs.subscribe --config FILE [--accept-rewind]
 
 Reads the configuration's section `subscribe`, serves the status page, runs until SIGTERM. The work is in
-`sources.subscribe`. With `--accept-rewind` a master may have been restored from an older state, so that its lsns went
-back: the daemon moves the old spool away and begins a new one.
+`sources.subscribe`. If a master was restored from an older state, its lsns have gone back; with
+`--accept-rewind` the daemon then moves the old spool away and begins a new one.
 
 If a spool is empty or lost, the daemon gets the rows that follow those in the tables. `_vclock` has global ids, and the
 vclock that is sent to a master has the replica ids of its replicaset: they are found by the inverse of the applier map
@@ -23,7 +23,7 @@ from config.deployment import DaemonConfig
 from config.subscribe import Subscribe
 from config.values import listen_address
 from jobs.commands.main import main
-from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, until_stopped
+from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.instance_ids import InstanceIdReader, vclock_in_source
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -38,7 +38,7 @@ from warehouse.newest_epoch import EPOCHS
 log = logging.getLogger(__name__)
 
 
-def is_empty(spool: Path) -> bool:
+def is_empty_spool(spool: Path) -> bool:
     """Whether a spool has no file yet.
 
     Raises
@@ -51,7 +51,7 @@ def is_empty(spool: Path) -> bool:
 
 
 def spool_start_of(ids: InstanceIdReader, source: str) -> SpoolStart | None:
-    """Return where an empty spool begins: at the vclock up to which the tables have the source's replicaset.
+    """Return where an empty spool begins: after the rows of the source's replicaset that the tables have.
 
     None if the tables have no rows of the source.
     """
@@ -60,7 +60,9 @@ def spool_start_of(ids: InstanceIdReader, source: str) -> SpoolStart | None:
 
 
 def spool_starts(section: Subscribe) -> list[SpoolStart | None]:
-    """Return where each replicaset's spool begins: None if it continues, or begins with a snapshot.
+    """Return where the spool of each configured replicaset begins, in the same order.
+
+    None if a spool is not empty, so that it continues, or if it begins with a snapshot.
 
     Raises
     ------
@@ -74,7 +76,7 @@ def spool_starts(section: Subscribe) -> list[SpoolStart | None]:
     tables = InstanceIdReader(location) if location.has(EPOCHS) else None
     found = []
     for replicaset in section.replicasets:
-        empty = tables is not None and is_empty(Path(replicaset.spool))
+        empty = tables is not None and is_empty_spool(Path(replicaset.spool))
         start = (
             spool_start_of(tables, replicaset.source or replicaset.name)
             if tables is not None and empty
@@ -95,7 +97,7 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
         raise ConfigurationError("the file has no section subscribe", file=file)
     make_new_files_private()
     log_to_stderr(verbose=verbose)
-    options = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
+    options = section.replicaset_options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
     replicasets = [ReplicasetSubscription(*each) for each in zip(options, spool_starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
@@ -105,12 +107,12 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
         return {"replicasets": [replicaset_status(replicaset) for replicaset in replicasets]}
 
     with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
-        asyncio.run(_run_until_stopped(replicasets, section.keep.keep()))
+        asyncio.run(_run_until_stopped(replicasets, section.keep.spool_retention()))
     raise Stopped
 
 
-async def _run_until_stopped(replicasets: list[ReplicasetSubscription], keep: SpoolRetention) -> None:
-    await until_stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, keep)])
+async def _run_until_stopped(replicasets: list[ReplicasetSubscription], retention: SpoolRetention) -> None:
+    await wait_until_stopped([asyncio.create_task(each) for each in daemon_tasks(replicasets, retention)])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sources.backup.unpack import BackupStorage, archive_directory, is_unpacked,
 
 
 def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, as_json: bool = False) -> int:
-    """Unpack new archives, print them and missing ones, and return 1 if any is missing.
+    """Unpack new archives, print them and the missing ones; return 1 if one is missing or damaged, else 0.
 
     Parameters
     ----------
@@ -33,22 +33,22 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     """
     storage = BackupStorage(location)
     manifests = storage.manifests()
-    is_whole = True
+    is_complete = True
     for chain in backup_chains(manifests):
         if not replicasets or chain.replicaset_uuid in replicasets:
-            is_whole = _unpack_chain(storage, chain, into, as_json=as_json) and is_whole
+            is_complete = _unpack_chain(storage, chain, into, as_json=as_json) and is_complete
     for manifest in manifests:
         for uuid, reason in manifest.errors_by_uuid.items():
             if not replicasets or uuid in replicasets:
                 print(
                     f"backup {manifest.backup_id} has nothing of replicaset {uuid}: {reason}", file=sys.stderr
                 )
-    return 0 if is_whole else 1
+    return 0 if is_complete else 1
 
 
 def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_json: bool) -> bool:
     """Unpack one replicaset's archives that were not unpacked yet; return False if one is missing or damaged."""
-    is_whole = not chain.gaps
+    is_complete = not chain.gaps
     for link in chain.gaps:
         _print_event(
             {"missing": str(link), "backup": link.backup_id, "replicaset": link.replicaset_uuid},
@@ -61,7 +61,7 @@ def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_
         try:
             names = unpack(storage, archive, into)
         except BackupError as error:
-            is_whole = False
+            is_complete = False
             print(f"not unpacked: {error}", file=sys.stderr)
             continue
         directory = str(archive_directory(into, archive))
@@ -75,11 +75,11 @@ def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_
             as_json,
             f"backup {archive.backup_id}: {len(names)} files into {directory}",
         )
-    return is_whole
+    return is_complete
 
 
-def _print_event(found: dict[str, object], as_json: bool, text: str) -> None:
-    print(json.dumps(found) if as_json else text)
+def _print_event(event: dict[str, object], as_json: bool, text: str) -> None:
+    print(json.dumps(event) if as_json else text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Validate the tables as of the last epoch, by suites of Great Expectations: ours, and your own files.
+"""Validate the tables as of the last epoch, by suites of Great Expectations: the aggregator's and the user's.
 
     spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
 
@@ -41,38 +41,38 @@ from warehouse.warehouse import Warehouse
 
 
 def request_conflict_rows(
-    spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts
+    spark: SparkSession, config: Config, warehouse: Warehouse, conflicts: IndexConflicts
 ) -> None:
-    """Have the holder of the writer lock add the found conflicts to `_conflicts`."""
-    if found.conflict_rows:
-        rows = [conflict_to_json(row) for row in found.conflict_rows]
+    """Request that the holder of the writer lock adds the rows to `_conflicts`, and wait for it."""
+    if conflicts.conflict_rows:
+        rows = [conflict_to_json(row) for row in conflicts.conflict_rows]
         request_and_wait(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
-    """Add the results to `_validations`; say so instead if the warehouse may not be written."""
+    """Add the results to `_validations`; if the warehouse may not be written, print that instead."""
     location = location_of(warehouse.root) if has_known_scheme(warehouse.root) else None
     if location is None or not validations.may_write(location):
         print("the results are not stored: no primary that delta-rs opens")
         return
-    validations.append(location, uuids.uuid4().hex, moment, epoch, list(map(row_of, results)))
+    validations.append(location, uuids.uuid4().hex, moment, epoch, list(map(result_row, results)))
 
 
-def row_of(one: CheckResult) -> dict[str, Any]:
+def result_row(result: CheckResult) -> dict[str, Any]:
     """Return a result as a row of `_validations`."""
     return {
-        "table": one.table,
-        "expectation": one.expectation,
-        "holds": one.holds,
-        "rows": one.checked_row_count,
-        "unexpected": one.failing_row_count,
-        "examples": json.dumps(one.examples) if one.examples else None,
-        "error": one.error,
-        "source": one.source,
+        "table": result.table,
+        "expectation": result.expectation,
+        "holds": result.holds,
+        "rows": result.checked_row_count,
+        "unexpected": result.failing_row_count,
+        "examples": json.dumps(result.examples) if result.examples else None,
+        "error": result.error,
+        "source": result.source,
     }
 
 
-def _to_stderr(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
@@ -106,7 +106,7 @@ def validate(
     file : str
         Path of the configuration; the user's suites are in its folder.
     spaces : sequence of str
-        Only these; default: all spaces.
+        Names of the spaces to validate; default: all.
     docs : str, optional
         Folder of Data Docs; default: the configured one.
     as_json : bool
@@ -140,9 +140,9 @@ def validate(
     results += validator.run_check(index_check(spark, found))
     failed = [one for one in results if not one.holds]
     if as_json:
-        for row in map(row_of, results):
+        for row in map(result_row, results):
             print(json.dumps(row))
-    say = _to_stderr if as_json else print
+    say = _print_to_stderr if as_json else print
     for one in failed:
         say(f"FAILED {one}")
     for index, reason in found.reason_by_unchecked_index.items():

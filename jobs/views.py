@@ -1,10 +1,10 @@
-"""Print SQL that registers the tables by name, with views: the writer of each row, and the tables of an epoch.
+"""Print SQL that registers the tables by name and creates views: who wrote each row, and the tables of an epoch.
 
     python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
     spark-sql -f views.sql
     python -m jobs.views --config FILE --dbt > models/sources.yml
 
-`observe.sql_views` makes it, without Spark.
+`observe.sql_views` makes the SQL, without Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from observe.sql_views import dbt_source, view_statements
 def views(
     config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = (), *, as_dbt: bool = False
 ) -> None:
-    """Print the `CREATE VIEW` statements of epochs and labelled instants; with `as_dbt`, the dbt source instead."""
+    """Print the SQL of views of epochs and labelled instants; with `as_dbt`, print dbt's file of sources instead."""
     if as_dbt:
         print(dbt_source(config), end="")
         return

@@ -1,7 +1,7 @@
 """Show everything about one key: who changed it, when, in which transaction, and why the winner won.
 
 Reads the tables as of the newest epoch (`observe.key_changes.reader`), without Spark, also while a stream runs.
-`described` makes a JSON object of the history, `lines` its text.
+`history_as_json` converts the history to a JSON object, and `history_lines` converts that to text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.runtime.command_line import finished
+from jobs.runtime.command_line import print_result
 from observe.key_changes.reader import KeyChange, KeyChangesReader, KeyHistory
 from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.row_format import to_json_value, with_field_names
@@ -22,7 +22,7 @@ from udfs.keys.key_patterns import Value
 from warehouse.location import WarehouseLocation
 
 
-def described(history: KeyHistory) -> dict[str, Any]:
+def history_as_json(history: KeyHistory) -> dict[str, Any]:
     """Return the history of a key as a JSON object."""
     newest = history.space.definitions[-1].definition
     winner = history.winning_row
@@ -100,11 +100,14 @@ def _decision_as_json(row: Mapping[str, Any], history: KeyHistory, definition: L
         },
         **{"winner": side("winner"), "loser": side("loser")},
     }
-    return {**found, "why": why(found)}
+    return {**found, "why": decision_reason(found)}
 
 
-def why(decision: Mapping[str, Any]) -> str:
-    """Return in words why the winner of a decision won: the policy, the compared values, the note."""
+def decision_reason(decision: Mapping[str, Any]) -> str:
+    """Return why the winner of a decision won, as text: the policy, the compared values, the note.
+
+    A decision has the keys that `_decision_as_json` returns.
+    """
     winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
     text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
     if sequence == "timestamp":
@@ -118,7 +121,7 @@ def why(decision: Mapping[str, Any]) -> str:
 
 
 def _fields_text(values: Any, names: Sequence[str]) -> str | None:
-    """Return some fields of a tuple as text; None if it does not have them by name."""
+    """Return the named fields of a tuple as text; None if it is no mapping, or lacks one of them."""
     if not isinstance(values, dict) or not all(name in values for name in names):
         return None
     return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
@@ -132,44 +135,48 @@ def _iso_time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """Return the history of a key, from `described`, as lines of text."""
+def history_lines(history_json: Mapping[str, Any]) -> list[str]:
+    """Return the history of a key as lines of text."""
     sources: dict[str, list[str]] = {}
-    for change in found["changes"]:
+    for change in history_json["changes"]:
         sources.setdefault(change["replicaset"], []).append(change["source"])
-    incomplete = [_label(one, sources) for one in found["incomplete"]]
+    incomplete = [_label_or_unknown(one, sources) for one in history_json["incomplete"]]
     result = [f"maintenance has removed older rows of replicaset {one}" for one in incomplete]
     replicaset = None
-    for change in found["changes"]:
+    for change in history_json["changes"]:
         if change["replicaset"] != replicaset:
             replicaset = change["replicaset"]
-            result.append(f"replicaset {_label(replicaset, sources)}")
+            result.append(f"replicaset {_label_or_unknown(replicaset, sources)}")
         after = _json_line(change["after"]) if "after" in change else "not known"
         state = "" if change["state"] == RowState.COMMITTED else f" ({change['state']})"
         when, who_ = change["timestamp"] or "from a snapshot", change["origin"] or "origin not known"
         result.append(f"  {when} {change['type']}{state} by {who_} lsn {change['lsn']} -> {after}")
         result += [f"    with {_transaction_line(one)}" for one in change["transaction"]]
-    for one in found["decisions"]:
+    for one in history_json["decisions"]:
         result.append(f"decision in epoch {one['epoch']}, {one['decided_at']}: {one['why']}")
         for name, verb in (("winner", "won"), ("loser", "lost")):
             side = one[name]
-            owner = _label(side["replicaset"], sources)
+            owner = _label_or_unknown(side["replicaset"], sources)
             result.append(f"  {verb}: {_json_line(side['tuple'])} of replicaset {owner} lsn {side['lsn']}")
-    current = found["current"]
+    current = history_json["current"]
     if current is None:
         result.append("now: no row in the table")
     else:
-        owner = _label(current["replicaset"], sources)
+        owner = _label_or_unknown(current["replicaset"], sources)
         result.append(f"now: {_json_line(current['tuple'])} of {owner} lsn {current['lsn']}")
     return result
 
 
-def _label(uuid: str | None, sources: Mapping[str, list[str]]) -> str:
-    return "unknown" if uuid is None else replicaset_label(uuid, *sources.get(uuid, ()))
+def _label_or_unknown(replicaset_uuid: str | None, sources: Mapping[str, list[str]]) -> str:
+    return (
+        "unknown"
+        if replicaset_uuid is None
+        else replicaset_label(replicaset_uuid, *sources.get(replicaset_uuid, ()))
+    )
 
 
-def _transaction_line(one: Mapping[str, Any]) -> str:
-    return f"{one['type']} {one['space']} lsn {one['lsn']} {_json_line(one['key'] or one['tuple'])}"
+def _transaction_line(row: Mapping[str, Any]) -> str:
+    return f"{row['type']} {row['space']} lsn {row['lsn']} {_json_line(row['key'] or row['tuple'])}"
 
 
 def _json_line(value: Any) -> str:
@@ -185,24 +192,24 @@ def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_
     space : str
         Name of the space or of its table.
     values : sequence
-        The values of the key.
+        The values of the key's parts.
     as_json : bool
 
     """
     history = KeyChangesReader(location).history(space, values)
-    found = described(history)
+    found = history_as_json(history)
     if as_json:
         print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))
     else:
-        print("\n".join(lines(found)))
+        print("\n".join(history_lines(found)))
     if not history.changes and history.winning_row is None:
-        finished(
+        print_result(
             f"no row of {space} has the key {json.dumps(to_json_value(list(values)))}",
             f"aggregator cat --space {space}",
         )
         return 1
     replicasets = len({change.row["replicaset_id"] for change in history.changes})
-    finished(
+    print_result(
         f"{len(history.changes)} changes in {replicasets} replicasets, {len(history.decisions)} decisions"
     )
     return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from jobs.runtime.command_line import Stopped, call, command
+from jobs.runtime.command_line import Stopped, command, run_command
 from live_demo.demonstration import Options, demonstrate
 
 
@@ -46,4 +46,4 @@ def live_demo(folder: Path, port: int, every: int, kill_after: int | None) -> in
 
 
 if __name__ == "__main__":
-    sys.exit(call(live_demo, prog="live-demo"))
+    sys.exit(run_command(live_demo, prog="live-demo"))

@@ -25,7 +25,7 @@ from observe.status_page import serve_in_thread
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
 from warehouse.location import location_of
-from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
+from warehouse.newest_epoch import NO_EPOCH, last_epoch
 from warehouse.warehouse import Warehouse
 
 PLACEHOLDER_PAGE = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"
@@ -163,7 +163,7 @@ class EpochDisplay:
 
     def __init__(self, config: Config, report_file: Path) -> None:
         self._config, self._report_file = config, report_file
-        self._shown_epoch = BEFORE_THE_FIRST
+        self._shown_epoch = NO_EPOCH
         self._location = location_of(config.warehouse, config.database)
         self._session: SparkSession | None = None
         self.first_rows_at: float | None = None

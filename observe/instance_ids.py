@@ -62,7 +62,7 @@ class InstanceIdReader:
         """All instances and replicasets, with their ids, from the table `_cluster`."""
         rows = self._rows_of_table(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
         properties = self._open_table(cluster.TABLE).metadata().configuration
-        allocation = cluster.allocation_of(properties.get(cluster.ALLOCATION))
+        allocation = cluster.checked_allocation(properties.get(cluster.ALLOCATION_PROPERTY))
         members = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
         return cluster.cluster_of(
             ({name: row[name] for name in (*cluster.COLUMNS, "expelled")} for row in members),
@@ -73,7 +73,7 @@ class InstanceIdReader:
     def applier_maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """By replicaset id, the rows of the replicaset's applier map."""
         rows = self._rows_of_table(applier_map.TABLE, ())
-        return applier_map.by_replicaset(rows, self.cluster)
+        return applier_map.rows_by_replicaset(rows, self.cluster)
 
     @cached_property
     def newest_epoch(self) -> Mapping[str, object]:
@@ -82,11 +82,11 @@ class InstanceIdReader:
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property
-    def vclock_components(self) -> list[vclock.Component]:
+    def vclock_components(self) -> list[vclock.VclockComponent]:
         """The components (replicaset, replica id, lsn) of all settled vclocks at the newest epoch."""
         last = int(str(self.newest_epoch.get("epoch", -1)))
         rows = self._rows_of_table(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
-        return vclock.newest(row for row in rows if row["epoch"] <= last)
+        return vclock.newest_components(row for row in rows if row["epoch"] <= last)
 
     @property
     def leaders(self) -> dict[str, str]:
@@ -135,7 +135,7 @@ def vclock_in_source(reader: InstanceIdReader, replicaset_uuid: str, source: str
     So the component of an id is the highest lsn of all its owners. Component 0 is left out: it counts an instance's
     changes of local spaces, and is never sent to a master.
     """
-    ids = applier_map.ids_of(reader.applier_map_rows(replicaset_uuid)).get(source, {})
+    ids = applier_map.id_translations_by_source(reader.applier_map_rows(replicaset_uuid)).get(source, {})
     number = reader.cluster.replicaset_ids.get(replicaset_uuid)
     found: dict[int, int] = {}
     for one in reader.vclock_components:
@@ -152,8 +152,8 @@ def instances_in_source(reader: InstanceIdReader, replicaset_uuid: str, source: 
     If `source` is None, the ids are those that the tables use: they are from the `_cluster` that was read first.
     """
     applier_map_rows = reader.applier_map_rows(replicaset_uuid)
-    ids = applier_map.ids_of(applier_map_rows).get(source or "", {})
-    known = applier_map.instances_of(applier_map_rows, reader.cluster, replicaset_uuid)
+    ids = applier_map.id_translations_by_source(applier_map_rows).get(source or "", {})
+    known = applier_map.instance_by_replica_id(applier_map_rows, reader.cluster, replicaset_uuid)
     own_ids = {meant: replica_id_in_source(ids, meant) for meant in sorted(known)}
     return {own: known[meant] for meant, own in own_ids.items() if own is not None}
 

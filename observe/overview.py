@@ -20,11 +20,11 @@ from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse.gaps import open_gaps
-from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation, location_of
 from warehouse.newest_epoch import newest_epoch_row
 from warehouse.read import newest_of_each, query_rows, rows_of
-from warehouse.standbys import FAILURES
+from warehouse.standbys import STANDBY_FAILURES
 
 _OPEN_REQUESTS_QUERY = f"""
     SELECT request, kind, asked_at FROM
@@ -56,8 +56,8 @@ class StandbyOverview:
 def standby_overview(primary: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
     """Return the state of a standby copy, compared with the RID and the epoch of the primary."""
     try:
-        standby_rid = side_of(standby)
-    except FAILURES as error:
+        standby_rid = read_compared_rid(standby)
+    except STANDBY_FAILURES as error:
         return StandbyOverview(standby.root, False, f"cannot be read: {error}")
     if standby_rid.node.rid == Rid():
         return StandbyOverview(standby.root, False, "is empty")
@@ -83,7 +83,7 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
     """Return the states of all standby copies of a deployment, compared with its warehouse."""
     if not config.standby.peers:
         return ()
-    primary = side_of(location_of(config.warehouse, config.database))
+    primary = read_compared_rid(location_of(config.warehouse, config.database))
     return tuple(
         standby_overview(primary, location_of(standby, config.database)) for standby in config.standby.peers
     )

@@ -18,7 +18,7 @@ from warehouse.location import WarehouseLocation, location_of
 from warehouse.maintenance import retention_horizon
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
 from warehouse.read import rows_of
-from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
+from warehouse.views import VERSION_AGE_CHECK, epoch_statements, table_statements, who_wrote_statements
 
 
 def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
@@ -113,7 +113,7 @@ def view_statements(config: Config, extra_epochs: list[int], labels: Sequence[st
         location.root, config.database, [n for n in tables if not is_space_table(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
-    yield f"SET {OLD_VERSIONS}=false"
+    yield f"SET {VERSION_AGE_CHECK}=false"
     for epoch in sorted({*extra_epochs, max(epochs)}):
         yield from epoch_statements(location.root, config.database, f"epoch_{epoch}", epochs[epoch])
     for label in dict.fromkeys(labels):

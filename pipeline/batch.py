@@ -54,7 +54,7 @@ from warehouse.write import arrow_rows
 log = logging.getLogger(__name__)
 
 
-def note_step(step: str) -> None:
+def log_step_done(step: str) -> None:
     """Log that a step is done; tests replace this function to kill the process at a step."""
     log.debug("step %s is done", step)
 
@@ -149,7 +149,7 @@ class BatchWriter:
 
         """
         self._began, self.steps = time.monotonic(), {}
-        with self.tables.renewed_once():
+        with self.tables.refreshed_once_per_table():
             spaced = with_spaced_numbers(segments, self.state)
             return self._process(spaced, name, healing, log_stream or self.log_stream)
 
@@ -279,4 +279,4 @@ class BatchWriter:
     def _step_done(self, step: str) -> None:
         """Record the time at which a step is done."""
         self.steps[step] = time.monotonic() - self._began
-        note_step(step)
+        log_step_done(step)

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
-from jobs.runtime.session import CLASS_PATH, JAVA_ARCHIVE, spark_session
+from jobs.runtime.session import ARCHIVED_CLASS_PATH, JAVA_ARCHIVE, spark_session
 
 
 def load_classes(folder: Path) -> SparkSession:
@@ -49,7 +49,7 @@ def is_whole(archive: Path) -> bool:
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else "java"
     options = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"]
-    command = [java, *options, "-cp", CLASS_PATH, "-version"]
+    command = [java, *options, "-cp", ARCHIVED_CLASS_PATH, "-version"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = (
         f'"-XX:ArchiveClassesAtExit={made}" -Xlog:disable -XX:TieredStopAtLevel=1'
     )
-    settings = f'--conf spark.ui.enabled=false --conf "spark.driver.extraClassPath={CLASS_PATH}"'
+    settings = f'--conf spark.ui.enabled=false --conf "spark.driver.extraClassPath={ARCHIVED_CLASS_PATH}"'
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--master local[2] {settings} pyspark-shell"
     with tempfile.TemporaryDirectory() as folder:
         spark = load_classes(Path(folder))

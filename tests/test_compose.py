@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from config.deployment import load, load_live
+from config.deployment import load, load_daemon_config
 from jobs.commands.main import commands
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +42,7 @@ def test_each_command_takes_its_options(name: str) -> None:
     inside = Path(context.params["config"])
     file = ROOT / "conf" / "compose" / inside.relative_to("/etc/aggregator")
     assert load(file).sources
-    section = load_live(file).subscribe
+    section = load_daemon_config(file).subscribe
     assert section is not None
     spools = {replicaset.spool for replicaset in section.replicasets}
     assert spools == {source.path for source in load(file).sources}

@@ -4,8 +4,8 @@ Rows are appended and never changed: Tarantool's vclock never loses an id, and a
 from the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
 
 `_cluster` has one row for each instance, and records an expulsion only by the replicaset that named the instance first.
-If another replicaset expels it, or registers it again, its row here is appended again with a new
-`expelled`; of rows that are otherwise equal, the one of the highest epoch is valid.
+If another replicaset expels an instance, or registers it again, the instance's row is appended here again with a new
+`expelled`; of rows that differ only in that, the one of the highest epoch is valid.
 
 If `_cluster` differs between two members of a replicaset, the replicaset's ids are those of the member that was read
 first; rows with a source apply only to the logs of that source. An instance without an id in the
@@ -27,7 +27,10 @@ TABLE = "_applier_map"
 
 @dataclass(frozen=True)
 class MapRow:
-    """One row of the table; if the source is None, it applies to all logs of the replicaset."""
+    """One row of the table: from `since_lsn` on, replica id `local_id` means the instance `global_id`.
+
+    With a source, the row applies only to the logs of that source; without one, to all logs of the replicaset.
+    """
 
     replicaset_id: int
     local_id: int
@@ -39,16 +42,16 @@ class MapRow:
 
 
 COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source", "expelled", "epoch")
-"""The last two are missing in tables of earlier releases, and null in rows of these."""
+"""Tables of earlier releases lack the last two columns, which are null in rows of these releases."""
 
 
-def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int, tuple[MapRow, ...]]:
-    """Return, by replicaset id, its rows in order of (replica id, since_lsn), without duplicates.
+def rows_by_replicaset(rows: Iterable[Mapping[str, Any]], cluster: Cluster) -> dict[int, tuple[MapRow, ...]]:
+    """Return replicaset id to its rows, in order of (replica id, since_lsn) and without duplicates.
 
     If an instance wrote no row, the next owner of its replica id has the same `since_lsn`. Of rows with one `since_lsn`
     the last one is the current owner's or, if the id has no owner, that of the instance that lost it last.
     """
-    members = {member.global_id: member for member in table.members.values()}
+    members = {member.global_id: member for member in cluster.members.values()}
     newest: dict[MapRow, MapRow] = {}
     for row in rows:
         entry = MapRow(**{name: row[name] for name in COLUMNS if row.get(name) is not None})
@@ -60,15 +63,19 @@ def by_replicaset(rows: Iterable[Mapping[str, Any]], table: Cluster) -> dict[int
     return {
         key: tuple(
             sorted(
-                map_rows, key=lambda e: (e.local_id, e.since_lsn, *_owner_order(e, members.get(e.global_id)))
+                map_rows,
+                key=lambda e: (e.local_id, e.since_lsn, *_owner_sort_key(e, members.get(e.global_id))),
             )
         )
         for key, map_rows in found.items()
     }
 
 
-def _owner_order(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
-    """Return a sort key for the owners of one replica id: the current owner comes after those that had it before."""
+def _owner_sort_key(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
+    """Return a key that sorts the current owner of a replica id after the earlier owners.
+
+    `member` is the row of `_cluster` of the instance that `entry` names; None if there is none.
+    """
     if member is None:
         return False, False, 0
     if member.replicaset_id != entry.replicaset_id:
@@ -77,8 +84,8 @@ def _owner_order(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]
     return names_id and not member.expelled, names_id, member.lsn
 
 
-def ids_of(map_rows: Iterable[MapRow]) -> dict[str, dict[int, int]]:
-    """Return, by the name of a source, its replica id → the replicaset's; ids that are equal are left out.
+def id_translations_by_source(map_rows: Iterable[MapRow]) -> dict[str, dict[int, int]]:
+    """Return name of a source to {its replica id: the replicaset's id of the same instance}; equal ids are left out.
 
     Parameters
     ----------
@@ -96,20 +103,20 @@ def ids_of(map_rows: Iterable[MapRow]) -> dict[str, dict[int, int]]:
     return ids
 
 
-def instances_of(map_rows: Iterable[MapRow], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
-    """Return the instance uuid of each current replica id of a replicaset, as in Tarantool's `_cluster`.
-
-    Ids that were deleted are left out, and ids whose instance has another id now.
+def instance_by_replica_id(
+    map_rows: Iterable[MapRow], cluster: Cluster, replicaset_uuid: str
+) -> dict[int, str]:
+    """Return replica id to instance uuid, for the ids that a replicaset's `_cluster` has now.
 
     Parameters
     ----------
     map_rows : iterable of MapRow
         Rows of the replicaset; those of one replica id are in order of `since_lsn`.
-    table : Cluster
+    cluster : Cluster
     replicaset_uuid : str
 
     """
-    members = {m.global_id: m for m in table.members.values() if m.uuid is not None}
+    members = {m.global_id: m for m in cluster.members.values() if m.uuid is not None}
     last = {e.local_id: e for e in map_rows if e.source is None}
     holders = {replica_id: members[e.global_id] for replica_id, e in last.items()}
     found = {}
@@ -124,6 +131,6 @@ def instances_of(map_rows: Iterable[MapRow], table: Cluster, replicaset_uuid: st
     return found
 
 
-def load(warehouse: Warehouse, table: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
-    """Return, by replicaset id, its rows in order of (replica id, since_lsn)."""
-    return by_replicaset(rows_of(warehouse.opened(TABLE)), table)
+def load(warehouse: Warehouse, cluster: Cluster) -> Mapping[int, tuple[MapRow, ...]]:
+    """Read the table; return replicaset id to its rows, in order of (replica id, since_lsn)."""
+    return rows_by_replicaset(rows_of(warehouse.opened(TABLE)), cluster)

@@ -1,9 +1,9 @@
 """`_cluster`: the stored mapping of instance uuids to global ids, and its changes.
 
 `udfs.remap.cluster_replace` decides what a change does to the rows, in this process. A change is a compare-and-set: the
-table is read at one version and written as the next; if another writer has committed in between, both are repeated. So
-ids stay dense and unique even if somebody bypasses the writer lock. The table is small, and always written whole. It is
-not rolled back with an unfinished batch: an id, once assigned, stays assigned.
+table is read at one version and written as the next; if another writer has committed in between, both steps are
+repeated. So ids stay dense and unique even if somebody bypasses the writer lock. The table is small, and always written
+whole. It is not rolled back with an unfinished batch: an id, once assigned, stays assigned.
 
 The table's property `aggregator.allocation` records how ids are assigned; a start with another setting is refused.
 Not here: replica ids over time (`warehouse.applier_map`).
@@ -36,11 +36,11 @@ from warehouse.warehouse import Warehouse
 from warehouse.write import USER_METADATA
 
 TABLE = "_cluster"
-ALLOCATION = "aggregator.allocation"
-"""The table property that records the allocation."""
+ALLOCATION_PROPERTY = "aggregator.allocation"
+"""The table's property that records the rule by which global ids are assigned."""
 
-ATTEMPTS = 100
-PAUSE_SECONDS = 1.0
+COMMIT_ATTEMPTS = 100
+LONGEST_PAUSE_SECONDS = 1.0
 """The longest random wait before a refused commit is repeated, so that two writers do not collide again."""
 
 COLUMNS = ("global_id", "uuid", "local_id", "replicaset_id", "replicaset_uuid", "lsn")
@@ -64,7 +64,7 @@ _NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": USER_METADATA}, 
 
 
 def load(warehouse: Warehouse) -> Cluster:
-    """Return the instances and their global ids that the table has now."""
+    """Read the instances and their global ids from the table."""
     return _cluster_in(warehouse.opened(TABLE))
 
 
@@ -76,25 +76,32 @@ def _cluster_in(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None)
 
 
 def _allocation_in(table: DeltaTable) -> Allocation | None:
-    return allocation_of(table.metadata().configuration.get(ALLOCATION))
+    return checked_allocation(table.metadata().configuration.get(ALLOCATION_PROPERTY))
 
 
 def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluster:
-    """Return the mapping from the table's rows: dicts of `COLUMNS` and `expelled`."""
+    """Return the mapping that rows of the table describe: dicts with the keys `COLUMNS` and `expelled`."""
     members = sorted((Member(**row) for row in rows), key=lambda member: member.lsn)
     return Cluster(allocation, {member.key: member for member in members})
 
 
 def recorded_allocation(warehouse: Warehouse) -> Allocation | None:
-    """Return the rule of assigning global ids that the property `ALLOCATION` records; None before the first start."""
+    """Return the rule for assigning global ids that the table's property records; None before the first start."""
     return _allocation_in(warehouse.opened(TABLE))
 
 
-def allocation_of(value: str | None) -> Allocation | None:
-    """Return a value of the property `ALLOCATION`, None if it is not set; raise WarehouseError if it is invalid."""
+def checked_allocation(value: str | None) -> Allocation | None:
+    """Check a value of the property `ALLOCATION_PROPERTY`, None if it is not set, and return it.
+
+    Raises
+    ------
+    WarehouseError
+        The value is invalid.
+
+    """
     if value is not None and value not in get_args(Allocation):
         raise WarehouseError(
-            f"the property {ALLOCATION} is {value!r}",
+            f"the property {ALLOCATION_PROPERTY} is {value!r}",
             table=TABLE,
             advice=f"set it to the one of {', '.join(get_args(Allocation))} by which the ids were assigned",
         )
@@ -121,7 +128,7 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
         If the table records another allocation.
 
     """
-    for attempt in range(ATTEMPTS):
+    for attempt in range(COMMIT_ATTEMPTS):
         table = warehouse.opened(TABLE)
         found = _allocation_in(table)
         # Early releases had no such property, and only the counter.
@@ -137,11 +144,13 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
             return allocate(warehouse, (), now) if allocation == "counter" else _cluster_in(table)
         try:
             table.alter.set_table_properties(
-                {ALLOCATION: allocation}, raise_if_not_exists=False, commit_properties=_NO_RETRIES
+                {ALLOCATION_PROPERTY: allocation}, raise_if_not_exists=False, commit_properties=_NO_RETRIES
             )
         except CommitFailedError:
-            _pause(attempt)
-    raise WarehouseError(f"the allocation could not be recorded in {ATTEMPTS} attempts", advice="start again")
+            _pause_before_retry(attempt)
+    raise WarehouseError(
+        f"the allocation could not be recorded in {COMMIT_ATTEMPTS} attempts", advice="start again"
+    )
 
 
 def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime) -> Cluster:
@@ -150,18 +159,19 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
     Parameters
     ----------
     warehouse : Warehouse
-    rows : sequence of IncomingMember
+    rows : sequence of Incoming
+        New rows of the replicasets' own `_cluster`, as the logs have them.
     now : datetime
-        Becomes `first_seen` and `expelled_at`.
+        Becomes `first_seen` of a new instance, and `expelled_at` of an expelled one.
 
     Raises
     ------
     WarehouseError
-        If other writers committed first `ATTEMPTS` times in a row.
+        If other writers committed first, `COMMIT_ATTEMPTS` times in a row.
 
     """
     own_uuid = str(uuids.uuid4())
-    for attempt in range(ATTEMPTS):
+    for attempt in range(COMMIT_ATTEMPTS):
         table = warehouse.opened(TABLE)
         stored = rows_of(table)
         before = _cluster_in(table, stored)
@@ -170,12 +180,14 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
             return before
         if _commit_changes(table, stored, changes, now):
             return after
-        _pause(attempt)
-    raise WarehouseError(f"no global id could be assigned in {ATTEMPTS} attempts", advice="start again")
+        _pause_before_retry(attempt)
+    raise WarehouseError(
+        f"no global id could be assigned in {COMMIT_ATTEMPTS} attempts", advice="start again"
+    )
 
 
-def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(PAUSE_SECONDS, 0.05 * 2**attempt)))
+def _pause_before_retry(attempt: int) -> None:
+    time.sleep(random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.05 * 2**attempt)))
 
 
 def _commit_changes(

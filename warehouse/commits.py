@@ -21,21 +21,32 @@ from pyspark.sql.types import StructField, StructType, VariantType
 
 from schemas.errors import UnsupportedError, WarehouseError
 from warehouse.data_files import DataFile, now_millis
-from warehouse.fence import SHARED, Fence, marked, newest_mark
+from warehouse.fence import SHARED_TABLES, Fence, marked_commit, newest_mark
 from warehouse.location import WarehouseLocation
 from warehouse.read import size_of
-from warehouse.write import OWN_COMMIT, OWN_FEATURES
+from warehouse.write import AGGREGATOR_COMMIT, SUPPORTED_FEATURES
 
-LEGACY_MAPPING = 2
-"""The `minReaderVersion` of column mapping in a table without named features."""
+COLUMN_MAPPING_READER_VERSION = 2
+"""The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
 
-CLEAN_EVERY = 100
-"""Expired commits are removed once per this many commits of a table, since delta-rs lists all commits for it."""
+COMMITS_PER_LOG_CLEANUP = 100
+"""Expired log files are removed once per this many commits of a table: delta-rs lists all commits each time."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a table: path in the table's folder, size in bytes, number of rows (None if unknown)."""
+    """A data file of a table.
+
+    Parameters
+    ----------
+    path : str
+        Relative to the table's folder.
+    size : int
+        In bytes.
+    rows : int or None
+        The number of rows; None if the log does not have it.
+
+    """
 
     path: str
     size: int
@@ -50,7 +61,7 @@ class OpenTables:
     ----------
     location : WarehouseLocation
     fence : Fence, optional
-        The writer's fence; None for reading (and for tests, which commit without marks).
+        The writer's fence; None for reading, and in tests, which commit without marks.
     before_epoch : callable
         Called before each commit of an epoch.
 
@@ -61,7 +72,7 @@ class OpenTables:
     before_epoch: Callable[[], None] = lambda: None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _checked_tables: set[str] = field(default_factory=set)
-    _renewed_tables: set[str] | None = None
+    _refreshed_tables: set[str] | None = None
 
     def read(self, table: str) -> DeltaTable | None:
         """Open a table at its newest version, for reading; return None if there is no table.
@@ -72,7 +83,7 @@ class OpenTables:
             Another writer has committed to it.
 
         """
-        return self._read(table, is_renewed=True)
+        return self._read(table, must_refresh=True)
 
     def open(self, table: str) -> DeltaTable:
         """Open a table at its newest version, to be written.
@@ -87,24 +98,26 @@ class OpenTables:
             Another writer has committed to it.
 
         """
-        return self._open(table, is_renewed=self._renewed_tables is None or table not in self._renewed_tables)
+        return self._open(
+            table, must_refresh=self._refreshed_tables is None or table not in self._refreshed_tables
+        )
 
     @contextmanager
-    def renewed_once(self) -> Iterator[None]:
-        """Inside, look for other processes' commits to a table only at its first use and before each commit.
+    def refreshed_once_per_table(self) -> Iterator[None]:
+        """Inside, read new commits of a table's log only at its first use and before each commit to it.
 
-        Each look lists a folder of the store. For `SHARED` tables, each use still looks.
+        Each reading lists a folder of the store. `SHARED_TABLES` are still read at each use.
         """
-        before, self._renewed_tables = self._renewed_tables, set()
+        before, self._refreshed_tables = self._refreshed_tables, set()
         try:
             yield
         finally:
-            self._renewed_tables = before
+            self._refreshed_tables = before
 
-    def _open(self, table: str, *, is_renewed: bool) -> DeltaTable:
-        if self._renewed_tables is not None and table not in SHARED:
-            self._renewed_tables.add(table)
-        found = self._read(table, is_renewed=is_renewed)
+    def _open(self, table: str, *, must_refresh: bool) -> DeltaTable:
+        if self._refreshed_tables is not None and table not in SHARED_TABLES:
+            self._refreshed_tables.add(table)
+        found = self._read(table, must_refresh=must_refresh)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.location.root)
         if table not in self._checked_tables:
@@ -112,13 +125,13 @@ class OpenTables:
             self._checked_tables.add(table)
         return found
 
-    def _read(self, table: str, *, is_renewed: bool) -> DeltaTable | None:
+    def _read(self, table: str, *, must_refresh: bool) -> DeltaTable | None:
         found = self._tables.get(table)
         if found is None:
             found = self.location.open(table)
             if found is None:
                 return None
-        elif is_renewed and self.location.may_have(table, int(found.version()) + 1):
+        elif must_refresh and self.location.may_have(table, int(found.version()) + 1):
             found.update_incremental()
         if self.fence is not None:
             self.fence.check(table, found)
@@ -142,13 +155,13 @@ class OpenTables:
             The lock is lost.
 
         """
-        opened, fence = self._open(table, is_renewed=True), self.fence
-        if fence is None or table in SHARED:
-            mark, properties = None, OWN_COMMIT
+        opened, fence = self._open(table, must_refresh=True), self.fence
+        if fence is None or table in SHARED_TABLES:
+            mark, properties = None, AGGREGATOR_COMMIT
         else:
             fence.check_lock()
             mark = fence.next_mark()
-            properties = marked(mark)
+            properties = marked_commit(mark)
         base = int(opened.version())
         try:
             make(opened, properties)
@@ -157,20 +170,27 @@ class OpenTables:
                 version = int(opened.version())
             else:  # nobody else has committed; the new version is read at its first use
                 version = base + 1
-                if self._renewed_tables is not None:
-                    self._renewed_tables.discard(table)
+                if self._refreshed_tables is not None:
+                    self._refreshed_tables.discard(table)
         except (DeltaError, OSError) as error:
             self.forget(table)
             opened = self._open_if_committed(table, mark, error)
             version = int(opened.version())
         if fence is not None and mark is not None:
-            fence.committed(table, mark, version, base)
+            fence.remember_commit(table, mark, version, base)
             if version != base + 1:
                 fence.check(table, opened)
         return version
 
     def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
-        """Open the table if the commit was made and only the store's answer was lost; else raise WarehouseError."""
+        """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost.
+
+        Raises
+        ------
+        WarehouseError
+            The commit was not made.
+
+        """
         refused = WarehouseError(f"the table cannot be written: {error}", table=table)
         if mark is None or self.fence is None:
             raise refused from error
@@ -185,12 +205,12 @@ class OpenTables:
             raise refused from error
         return found
 
-    def keep(self, table: str, opened: DeltaTable) -> None:
-        """Take over a table that the caller has opened at its newest version, and keep it open."""
+    def keep_open(self, table: str, opened: DeltaTable) -> None:
+        """Keep a table open that the caller has opened at its newest version."""
         self._tables[table] = opened
 
     def forget(self, table: str | None = None) -> None:
-        """Close a table, by default all tables: the next use reads the log again."""
+        """Close a table, by default all tables: its next use reads the log again."""
         if table is None:
             self._tables.clear()
             self._checked_tables.clear()
@@ -207,7 +227,7 @@ class OpenTables:
         return _files(pa.table(self.open(table).get_add_actions(flatten=True)))
 
     def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
-        """Return the files that may have rows with a column's value from `first` to `last`, by their statistics."""
+        """Return the files that may have rows with a value from `first` to `last` in a column, by statistics."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         low, high = f"min.{column}", f"max.{column}"
         if low in actions.column_names and high in actions.column_names:
@@ -215,8 +235,8 @@ class OpenTables:
             actions = actions.filter(pc.invert(pc.fill_null(beyond, False)))
         return _files(actions)
 
-    def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
-        """Return (file, least value, greatest value) of a column for each file; a value may be None (unknown)."""
+    def column_bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
+        """Return (file, least value of a column, greatest value) for each file; an unknown value is None."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         unknown = [None] * actions.num_rows
         low, high = (
@@ -239,7 +259,7 @@ class OpenTables:
         table : str
         added : iterable of DataFile
         removed : iterable of (TableFile, bool)
-            Each file to remove, with Delta's `dataChange`: False if all its rows are in added files.
+            Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
 
         Raises
         ------
@@ -271,7 +291,7 @@ class OpenTables:
         return columns_of(self.open(table))
 
     def add_columns(self, table: str, wanted: StructType) -> bool:
-        """Add the columns that a table lacks, and return whether it lacked any."""
+        """Add those of the wanted columns that a table lacks, and return whether it lacked any."""
         known = set(self.columns(table).names)
         new = StructType([field for field in wanted if field.name not in known])
         if not new.fields:
@@ -325,8 +345,8 @@ class OpenTables:
 
 
 def _after_commit(opened: DeltaTable) -> PostCommitHookProperties:
-    """Have delta-rs write checkpoints as the table's properties say, and remove expired commits now and then."""
-    is_due = (int(opened.version()) + 1) % CLEAN_EVERY == 0
+    """Return what delta-rs does after a commit: it writes checkpoints as due, and sometimes removes old commits."""
+    is_due = (int(opened.version()) + 1) % COMMITS_PER_LOG_CLEANUP == 0
     return PostCommitHookProperties(cleanup_expired_logs=None if is_due else False)
 
 
@@ -360,8 +380,8 @@ def _files(actions: pa.Table) -> list[TableFile]:
 def _check_features(table: DeltaTable, name: str) -> None:
     protocol = table.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    unsupported = sorted(features - OWN_FEATURES)
-    if protocol.min_reader_version == LEGACY_MAPPING:
+    unsupported = sorted(features - SUPPORTED_FEATURES)
+    if protocol.min_reader_version == COLUMN_MAPPING_READER_VERSION:
         unsupported.append("columnMapping")
     unsupported += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
     if unsupported:

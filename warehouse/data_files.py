@@ -1,8 +1,8 @@
 """Parquet files of a Delta table: tasks write them, the driver commits them (`warehouse.commits`).
 
-A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`, and
-the Parquet footer has the least and the greatest key of each row group (Delta's log has no statistics of binary
-columns): by these a lookup finds the row groups that can have a key. Not here: the log of a table.
+A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`.
+Delta's log has no statistics of binary columns, so a lookup of a key uses the Parquet footer: it has the least and the
+greatest key of each row group. Not here: the log of a table.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class DataFile:
     rows : int
         The number of rows.
     stats : str
-        JSON, as in Delta's log.
+        The file's statistics as JSON, as in Delta's log.
     is_new_data : bool
-        False if the file only has rows that other files had before (Delta's `dataChange`).
+        Delta's `dataChange`: False if the file only has rows that other files had before.
 
     """
 
@@ -75,7 +75,7 @@ class FileKeys:
     rows : tuple of int
         The number of rows of each row group.
     least, greatest : tuple of bytes or None
-        The least and the greatest key of each row group; None if the footer lacks them.
+        The least and the greatest key of each row group; None for a row group without them in the footer.
 
     """
 
@@ -215,7 +215,7 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
 
 
 def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
-    """Return the least and the greatest text of each column with a text that is too long for a bound in the footer."""
+    """Return column to (least text, greatest text), for columns with a text that is too long for the footer."""
     found = {}
     for name in rows.column_names:
         column = rows[name]
@@ -229,7 +229,7 @@ def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
 
 
 def _columns_with_statistics(schema: pa.Schema, without_nan: Collection[str]) -> list[str]:
-    """Return the columns that get statistics: all but the float and double columns that are not in `without_nan`.
+    """Return the columns that get statistics in the footer: of the float and double columns only those `without_nan`.
 
     Fields of structs are named by their path.
     """
@@ -245,15 +245,15 @@ def _columns_with_statistics(schema: pa.Schema, without_nan: Collection[str]) ->
 def _floating_columns_without_nan(rows: pa.Table) -> set[str]:
     """Return the float and double columns without a NaN.
 
-    Arrow leaves NaN out of the least and the greatest value; for Spark NaN is the greatest number, so by such
-    statistics it would skip a row group with NaN that it needs.
+    Statistics of the others would be wrong: Arrow leaves NaN out of the greatest value, but for Spark NaN is the
+    greatest number, so Spark would skip a row group with NaN that it needs.
     """
     floating = [field.name for field in rows.schema if pa.types.is_floating(field.type)]
     return {name for name in floating if not pc.any(pc.is_nan(rows[name])).as_py()}
 
 
 def _bound(value: Any, column: pq.ColumnSchema, *, is_least: bool) -> int | float | str | None:
-    """Return a least or greatest value in the format of Delta's log; None if the log has no bounds for such a value."""
+    """Return a bound (least or greatest value) in the format of Delta's log; None if the log has no such bounds."""
     if isinstance(value, int | float):
         # JSON has no infinity; Spark writes this text, too.
         return value if math.isfinite(value) else str(value).replace("inf", "Infinity")
@@ -269,9 +269,9 @@ def _bound(value: Any, column: pq.ColumnSchema, *, is_least: bool) -> int | floa
 
 
 def _text_bound(value: str, *, is_least: bool) -> str:
-    """Return a text cut to the maximum length of a bound.
+    """Return a text truncated to the maximum length of a bound.
 
-    To a cut upper bound the character that sorts last is appended, so that the bound is not less than the text.
+    A truncated upper bound ends with the character that sorts last, so that the bound is not less than the text.
     """
     end = LONGEST_TEXT_CHARACTERS
     while not is_least and value[end : end + 1] == _LAST_CHARACTER:
@@ -280,7 +280,7 @@ def _text_bound(value: str, *, is_least: bool) -> str:
 
 
 def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with a table's columns and types; columns that a file of an earlier release lacks are null."""
+    """Return rows with the columns and types of a schema; missing columns are null, and others are left out."""
     columns = [
         rows[field.name].cast(field.type)
         if field.name in rows.schema.names
@@ -296,7 +296,7 @@ def now_millis() -> int:
 
 
 class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file that is read with Arrow's plain binary and string types; delta-rs declares view types."""
+    """A Parquet file that is read with Arrow's plain binary and string types, where delta-rs wrote view types."""
 
     def read(self, *arguments: Any, **named: Any) -> pa.Table:
         return _with_plain_types(super().read(*arguments, **named))
@@ -323,12 +323,12 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def opened(location: WarehouseLocation, table: str, path: str) -> pq.ParquetFile:
-    """Open a file of a table; the caller closes it."""
+    """Open a Parquet file of a table, for reading; the caller closes it."""
     return _PlainFile(location.fs.open_input_file(location.at(table, path)), pre_buffer=False)
 
 
 def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
-    """Return the range of keys of each row group, from a file's footer; `column` has the keys."""
+    """Return the least and the greatest value of a key column in each row group, from the file's footer."""
     metadata = file.metadata
     index = metadata.schema.names.index(column)
     rows, least, greatest = [], [], []
@@ -345,5 +345,5 @@ def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
 def read_groups(
     file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Read columns, by default all, of some row groups."""
+    """Read columns, by default all, of the row groups with these numbers."""
     return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))

@@ -1,4 +1,4 @@
-"""`_epochs`: one row per batch, appended last: *the* commit of the batch, and a consistent snapshot of all tables.
+"""`_epochs`: one row per batch. It is appended last, commits the batch, and names the version of every table.
 
 The batch's other tables are written before it, each by commits of its own. What a killed writer has committed after its
 last epoch is rolled back when the next writer starts (`roll_back`): each table is restored to the version that the
@@ -30,10 +30,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Epoch:
-    """One committed batch. The fields are the table's columns, with JSON decoded.
+    """One committed batch. The fields are the table's columns, with JSON decoded (`schemas.tables` explains them).
 
-    `vclock` is by replicaset uuid and replica id, `versions` and `writers` are by table (`schemas.tables` explains
-    them).
+    `vclock` has replicaset uuid to {replica id: lsn}; `versions` and `writers` have the table as their key.
     """
 
     epoch: int
@@ -47,7 +46,7 @@ class Epoch:
 
 
 def last(warehouse: Warehouse) -> Epoch | None:
-    """Return the newest epoch, None before the first."""
+    """Return the newest epoch; None if no batch is committed yet."""
     row = newest(warehouse.opened(TABLE), "epoch")
     if row is None:
         return None
@@ -65,7 +64,7 @@ def last(warehouse: Warehouse) -> Epoch | None:
 
 
 def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
-    """Return, by batch id, the end offset of each committed batch of a streaming query; None if it has none."""
+    """Return batch id to end offset (None if it has none) of the committed batches of a streaming query."""
     rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id", "end_offset"))
     return {row["batch_id"]: row["end_offset"] for row in rows if row["query_id"] == query_id}
 
@@ -93,7 +92,7 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
 
 
 def _is_restoration(commit: Mapping[str, Any], epoch_version: int) -> bool:
-    """Whether a commit is an earlier start's restoration of version `epoch_version`."""
+    """Whether a commit was made by an earlier start, and restored version `epoch_version`."""
     restored = commit.get("operationParameters", {}).get("version")
     return (
         commit.get("operation") == "RESTORE"
@@ -103,13 +102,13 @@ def _is_restoration(commit: Mapping[str, Any], epoch_version: int) -> bool:
 
 
 def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
-    """Open a table, and have the writer's fence remember its mark; return None if there is no table."""
+    """Open a table, and pass its mark to the writer's fence; return None if there is no table."""
     opened = tables.location.open(name)
     if opened is not None:
         if tables.fence is not None:
-            tables.fence.starts_from(name, opened)
+            tables.fence.remember_start(name, opened)
         if name in SYSTEM_TABLES:  # each batch opens most of these, and few of the others
-            tables.keep(name, opened)
+            tables.keep_open(name, opened)
     return opened
 
 
@@ -140,7 +139,14 @@ def _roll_back_table(tables: OpenTables, table: str, epoch_version: int) -> bool
 
 
 def _has_unfinished_batch(opened: DeltaTable, table: str, epoch_version: int) -> bool:
-    """Whether the aggregator has committed after version `epoch_version`; raise WarehouseError if others have, too."""
+    """Whether the aggregator has committed to a table after the version that the last epoch names.
+
+    Raises
+    ------
+    WarehouseError
+        Both the aggregator and somebody else have.
+
+    """
     now = int(opened.version())
     if now <= epoch_version:
         return False

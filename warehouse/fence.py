@@ -7,8 +7,8 @@ Identifiers"). Two rules give one history of epochs, even if a writer sleeps at 
 1. A commit with a mark succeeds only if the table's last mark is the one that the writer has seen: delta-rs refuses it
    after any other commit with the same application id. Users' commits have no mark, and do not matter here.
 2. A writer takes its number by a commit to `_epochs`, before it reads the last epoch. So no earlier writer commits an
-   epoch after that. It remembers each table's mark at the roll back of its start, and stops if a table has another
-   mark: what a woken writer has left there is not read, and is rolled back at the next start.
+   epoch after that. It remembers each table's mark when it rolls tables back at its start, and stops if a table has
+   another mark: what a woken writer has committed there is not read, and is rolled back at the next start.
 
 Not here: the lock, which lets others wait instead of failing (`warehouse.lock`), and rolling back (`warehouse.epochs`).
 """
@@ -32,12 +32,14 @@ log = logging.getLogger(__name__)
 
 APP_ID = "tarantool-aggregator-writer"
 
-SHARED = frozenset({"_cluster", "_requests", "_validations", RID})
+SHARED_TABLES = frozenset({"_cluster", "_requests", "_validations", RID})
 """Tables to which processes without the lock commit, too: their commits do not depend on an epoch."""
 
-ATTEMPTS = 10
+NUMBER_ATTEMPTS = 10
+"""How often a writer tries to take a number before other writers do."""
 
 _COUNT_BITS = 32
+"""The low bits of a mark, which have the count of the writer's commits; the bits above have its number."""
 
 
 def newest_mark(table: DeltaTable) -> int | None:
@@ -51,8 +53,8 @@ def writer_of(mark: int | None) -> int:
     return 0 if mark is None else mark >> _COUNT_BITS
 
 
-def marked(mark: int) -> CommitProperties:
-    """Return the properties of a commit that has a mark."""
+def marked_commit(mark: int) -> CommitProperties:
+    """Return the properties with which a commit gets a mark."""
     return CommitProperties(
         custom_metadata={"userMetadata": USER_METADATA}, app_transactions=[Transaction(APP_ID, mark, None)]
     )
@@ -60,7 +62,7 @@ def marked(mark: int) -> CommitProperties:
 
 @dataclass
 class Fence:
-    """What one writer knows of the marks of the tables.
+    """The marks that one writer has seen in the tables, to notice commits of another writer.
 
     Parameters
     ----------
@@ -73,60 +75,60 @@ class Fence:
 
     writer: int
     check_lock: Callable[[], None]
-    _count: int = 0
-    _marks: dict[str, int | None] = field(default_factory=dict)
-    _versions: dict[str, int] = field(default_factory=dict)
-    _is_over: bool = False
+    _commit_count: int = 0
+    _mark_by_table: dict[str, int | None] = field(default_factory=dict)
+    _version_by_table: dict[str, int] = field(default_factory=dict)
+    _has_ended: bool = False
 
     def next_mark(self) -> int:
-        """Return a mark that no other commit has."""
-        self._count += 1
-        return (self.writer << _COUNT_BITS) | self._count
+        """Return the mark for the next commit of this writer."""
+        self._commit_count += 1
+        return (self.writer << _COUNT_BITS) | self._commit_count
 
-    def starts_from(self, table: str, opened: DeltaTable) -> None:
+    def remember_start(self, table: str, opened: DeltaTable) -> None:
         """Remember the mark and the version of a table before this writer's first commit to it."""
-        if table not in SHARED:
-            self._marks[table] = newest_mark(opened)
-            self._versions[table] = int(opened.version())
+        if table not in SHARED_TABLES:
+            self._mark_by_table[table] = newest_mark(opened)
+            self._version_by_table[table] = int(opened.version())
 
-    def committed(self, table: str, mark: int, version: int, base: int) -> None:
-        """Remember a commit of this writer on top of version `base`, after which the table is at `version`.
+    def remember_commit(self, table: str, mark: int, version: int, base_version: int) -> None:
+        """Remember a commit of this writer on top of `base_version`, after which the table is at `version`.
 
-        If `version` is not `base` + 1, somebody else has committed, too: the caller then calls `check`.
+        If `version` is not `base_version` + 1, somebody else has committed, too: the caller then calls `check`.
         """
-        self._marks[table] = mark
-        if version == base + 1:
-            self._versions[table] = version
+        self._mark_by_table[table] = mark
+        if version == base_version + 1:
+            self._version_by_table[table] = version
 
     def forget(self, table: str) -> None:
-        """Forget a table that was removed: a new one may get its name."""
-        self._marks.pop(table, None)
-        self._versions.pop(table, None)
+        """Forget the mark of a removed table, since a new table may get its name."""
+        self._mark_by_table.pop(table, None)
+        self._version_by_table.pop(table, None)
 
     def end(self) -> None:
         """Stop checking marks: the writer has released the lock, commits no more, and only reads."""
-        self._is_over = True
+        self._has_ended = True
 
     def check(self, table: str, opened: DeltaTable) -> None:
         """Raise LockError if another writer has committed to an open table since this one saw it."""
         version = int(opened.version())
         # A version never changes, and looking up a mark reads the log.
-        if self._is_over or table in SHARED or self._versions.get(table) == version:
+        if self._has_ended or table in SHARED_TABLES or self._version_by_table.get(table) == version:
             return
         mark = newest_mark(opened)
-        if table not in self._marks:
+        if table not in self._mark_by_table:
             # Created since the start: by this writer, or by another one that has not written to it.
-            self._marks[table] = mark if writer_of(mark) == self.writer else None
-        if mark != self._marks[table]:
+            self._mark_by_table[table] = mark if writer_of(mark) == self.writer else None
+        if mark != self._mark_by_table[table]:
             raise LockError(
                 f"writer {writer_of(mark)} has committed to {table} while this one, writer {self.writer}, runs",
                 advice="start again: that rolls back what the other one left unfinished",
             )
-        self._versions[table] = version
+        self._version_by_table[table] = version
 
 
-def take_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> Fence:
-    """Take the next writer's number, and return its fence: earlier writers commit no epoch after that.
+def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> Fence:
+    """Take the next number of a writer, and return the fence with it: earlier writers commit no epoch after that.
 
     Parameters
     ----------
@@ -137,11 +139,11 @@ def take_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> 
     Raises
     ------
     LockError
-        Other writers took the number first, `ATTEMPTS` times.
+        Other writers took the number first, `NUMBER_ATTEMPTS` times.
 
     """
     create(location, EPOCHS, SYSTEM_TABLES[EPOCHS])
-    for _ in range(ATTEMPTS):
+    for _ in range(NUMBER_ATTEMPTS):
         table = location.open(EPOCHS)
         if table is None:
             break
@@ -149,13 +151,17 @@ def take_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> 
         check_lock()
         mark = fence.next_mark()
         try:
-            table.create_write_transaction([], "append", table.schema(), commit_properties=marked(mark))
+            table.create_write_transaction(
+                [], "append", table.schema(), commit_properties=marked_commit(mark)
+            )
         except (DeltaError, OSError) as error:
             log.debug("writer number %d is taken, or the store's answer was lost: %s", fence.writer, error)
         else:
             base = int(table.version())
             table.update_incremental()
-            fence.committed(EPOCHS, mark, int(table.version()), base)
+            fence.remember_commit(EPOCHS, mark, int(table.version()), base)
             fence.check(EPOCHS, table)
             return fence
-    raise LockError(f"other writers took each number first, in {ATTEMPTS} attempts", advice="start again")
+    raise LockError(
+        f"other writers took each number first, in {NUMBER_ATTEMPTS} attempts", advice="start again"
+    )

@@ -1,4 +1,4 @@
-"""The open gaps of a warehouse, from the rows of `_gaps`: the newest row of each gap is its state. Pure."""
+"""The gaps of a warehouse that are open, from the rows of `_gaps`; the newest row of a gap has its state. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Gap:
 
 
 def gap_of(row: Mapping[str, Any]) -> Gap:
-    """Return a gap from a row of the table."""
+    """Convert a row of the table."""
     return Gap(**{name: row[name] for name in Gap.__dataclass_fields__})
 
 

@@ -2,8 +2,8 @@
 
 Every change of the object is a compare-and-set: it is created only if there is none, and replaced only if it has not
 changed since it was read (If-None-Match and If-Match of HTTP, RFC 9110, 13.1). So only one of two processes gets it.
-The holder counts its time from before the request that renewed it, by a clock that also counts while the machine
-sleeps. A process that takes over an expired lease compares two times of the store, never its own clock.
+The holder counts the lease's time from before the request that renewed the lease, by a clock that also counts while
+the machine sleeps. A process that takes over an expired lease compares two times of the store, never its own clock.
 
 A lease keeps running writers apart. It cannot stop a writer that sleeps between its last check and a commit: the fence
 does (`warehouse.fence`). Not here: the requests to a store (`warehouse.lease_store`), the thread that renews the lease
@@ -25,13 +25,13 @@ from schemas.errors import LockError
 LEASE_SECONDS = 60.0
 """A lease that was not renewed for this long is free."""
 
-HELD_SECONDS = 45.0
-"""For this long from the start of a renewal, the holder commits without a request; later it renews the lease first."""
+TRUSTED_SECONDS = 45.0
+"""How long after the start of a renewal the holder commits without a request; later, it renews the lease first."""
 
 RENEW_SECONDS = 10.0
 """The time between two renewals by the holder's thread."""
 
-ADVICE = "stop the other writer, or wait for it to end; nothing was written"
+LOCKED_ADVICE = "stop the other writer, or wait for it to end; nothing was written"
 
 _ATTEMPTS = 3
 
@@ -44,7 +44,7 @@ class StoredLease:
     ----------
     text : str
     tag : object
-        The store's tag of this content (ETag), on which a replacement is conditional.
+        The store's tag of this content (ETag): the object is replaced only if it still has this tag.
     modified : float
         When it was written, in seconds by the store's clock.
 
@@ -72,7 +72,7 @@ class LeaseStore(Protocol):
         """
 
     def read(self) -> StoredLease | None:
-        """Return the lease, None if there is none."""
+        """Return the stored lease, None if there is none."""
 
     def create(self, text: str) -> object | None:
         """Write the lease if there is none, and return its tag; return None if there is one."""
@@ -87,7 +87,7 @@ def seconds_since_boot() -> float:
 
 
 def holder_of(text: str) -> str:
-    """Return the holder that the text of a lease or a lock file names, for a message."""
+    """Return the writer that the text of a lease or of a lock file names, for a message."""
     try:
         owner = json.loads(text)
         return f"{owner['purpose']} (pid {owner['pid']} on {owner['host']})"
@@ -112,7 +112,7 @@ class Lease:
     owner : mapping
         The writer: `purpose`, `pid` and `host` are shown to others.
     warehouse : str
-        Its folder, for messages.
+        The warehouse's folder, for messages.
     clock : callable
         Returns seconds that never go back.
 
@@ -131,13 +131,13 @@ class Lease:
         self._writes = 0
         self._tag: object = None
         self._held_until = -1.0
-        self._is_over = False
+        self._has_ended = False
         self._renewal_lock = threading.Lock()
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease is ours by this machine's clock; makes no request."""
-        return not self._is_over and self._clock() < self._held_until
+        """Whether this writer has the lease, by this machine's clock and without a request."""
+        return not self._has_ended and self._clock() < self._held_until
 
     def take(self) -> None:
         """Take the lease.
@@ -156,18 +156,20 @@ class Lease:
                 raise LockError(
                     f"the warehouse is being written by {holder_of(found.text)}",
                     warehouse=self._warehouse,
-                    advice=f"{ADVICE}; the lock of a killed writer is free after {LEASE_SECONDS:.0f} s",
+                    advice=f"{LOCKED_ADVICE}; the lock of a killed writer is free after {LEASE_SECONDS:.0f} s",
                 )
             began = self._clock()
             if not self._put(found):
                 raise LockError(
-                    "another process took the writer lock first", warehouse=self._warehouse, advice=ADVICE
+                    "another process took the writer lock first",
+                    warehouse=self._warehouse,
+                    advice=LOCKED_ADVICE,
                 )
         except OSError as error:
             raise LockError(
                 f"the writer lock cannot be taken: {error}", warehouse=self._warehouse, advice="try again"
             ) from error
-        self._held_until = began + HELD_SECONDS
+        self._held_until = began + TRUSTED_SECONDS
 
     def renew(self) -> None:
         """Write the lease again.
@@ -182,18 +184,18 @@ class Lease:
         """
         with self._renewal_lock:
             began = self._clock()
-            if self._is_over or not self._put(StoredLease("", self._tag, 0.0)):
-                self._is_over, self._held_until = True, -1.0
+            if self._has_ended or not self._put(StoredLease("", self._tag, 0.0)):
+                self._has_ended, self._held_until = True, -1.0
                 raise LockError("the writer lock was lost: another writer took it over", advice="start again")
-            self._held_until = began + HELD_SECONDS
+            self._held_until = began + TRUSTED_SECONDS
 
     def check(self) -> None:
-        """Raise unless the lease is ours; renew it first if the last renewal is more than `HELD_SECONDS` ago.
+        """Raise unless this writer has the lease; renew it if the last renewal began more than `TRUSTED_SECONDS` ago.
 
         Raises
         ------
         LockError
-            The lease is not ours any more, or the store does not answer.
+            Another writer has taken the lease, or the store does not answer.
 
         """
         if self._clock() < self._held_until:
@@ -207,13 +209,13 @@ class Lease:
     def release(self) -> None:
         """Let others take the lease at once. If the request fails (OSError), they wait until it expires."""
         with self._renewal_lock:
-            if self._is_over:
+            if self._has_ended:
                 return
-            self._is_over, self._held_until = True, -1.0
+            self._has_ended, self._held_until = True, -1.0
             self._store.replace(self._text(is_free=True), self._tag)
 
     def _put(self, found: StoredLease | None) -> bool:
-        """Replace the lease that was read, or create it, and return whether it is ours now."""
+        """Replace the lease that was found, or create it if none was; return whether this writer has it now."""
         for _ in range(_ATTEMPTS):
             text = self._text(is_free=False)
             tag = self._store.create(text) if found is None else self._store.replace(text, found.tag)

@@ -1,7 +1,7 @@
 """The lease as an object of S3, Google Cloud Storage, Azure, or a store with one of their protocols.
 
 `obstore` sends conditions as If-None-Match and If-Match to S3 and Azure, as generations to Google Cloud Storage. Before
-the lease is taken, requests that the store must refuse show whether it honours them.
+the lease is taken, requests that the store must refuse show whether it honours conditions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ObjectLease:
         Raises
         ------
         UnsupportedError
-            The store does not honour them.
+            The store does not honour conditions.
 
         """
         name = f"{self._name}.{uuids.uuid4()}"
@@ -65,7 +65,7 @@ class ObjectLease:
         return moment
 
     def read(self) -> StoredLease | None:
-        """Return the lease, None if there is none."""
+        """Return the stored lease, None if there is none."""
         with _as_os_error():
             try:
                 found = obstore.get(self._store, self._name)
@@ -86,7 +86,10 @@ class ObjectLease:
             return self._put(self._name, text, tag)
 
     def _put(self, name: str, text: str, mode: Any) -> object | None:
-        """Write an object, with `mode` "create" or the tag to replace; return its tag, None if the store refuses."""
+        """Write an object: a new one (`mode` "create"), or in place of the one with the tag `mode`.
+
+        Returns the new tag; None if the store refuses, since there is an object, or it has another tag.
+        """
         try:
             return _tag(obstore.put(self._store, name, text.encode(), mode=mode))
         except _REFUSALS:
@@ -101,12 +104,12 @@ class ObjectLease:
 
 
 def _tag(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return what identifies the written content of an object, from the store's answer."""
+    """Return the ETag and the version of an object, those that the store's answer has: they identify its content."""
     return {name: metadata[name] for name in ("e_tag", "version") if metadata[name] is not None}
 
 
 def object_lease(root: str, name: str) -> ObjectLease:
-    """Return the object of a warehouse's lease.
+    """Return the lease of a warehouse, as an object of its store.
 
     Parameters
     ----------

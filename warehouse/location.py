@@ -18,7 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from schemas.errors import WarehouseError
 
-DATABASE = "aggregator"
+DEFAULT_DATABASE = "aggregator"
 
 SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 """Schemes of URIs that both libraries open."""
@@ -40,7 +40,7 @@ class WarehouseLocation:
     fs : pyarrow.fs.FileSystem
         The file system that has it.
     path : str
-        The same folder, as a path of `fs`.
+        The same folder as `root`, as a path of `fs`.
 
     """
 
@@ -53,11 +53,11 @@ class WarehouseLocation:
         return f"{self.root}/{table}"
 
     def at(self, *names: str) -> str:
-        """Return the path of a file or folder in this location, for `fs`: `at("_epochs", "_delta_log")`."""
+        """Return the path of a file or folder of the warehouse, as a path of `fs`: `at("_epochs", "_delta_log")`."""
         return "/".join((self.path, *names))
 
-    def is_there(self) -> bool:
-        """Whether the folder exists, or its parent, in which it can be created."""
+    def has_folder_or_parent(self) -> bool:
+        """Whether the folder exists or can be created: its parent exists."""
         paths = [self.path, self.path.rpartition("/")[0]]
         return any(info.type == pafs.FileType.Directory for info in self.fs.get_file_info(paths))
 
@@ -69,10 +69,10 @@ class WarehouseLocation:
             return None
 
     def may_have(self, table: str, version: int) -> bool:
-        """Whether a table may have this version or a later one; False is certain.
+        """Whether a table may have this version or a later one; if False, it has neither.
 
-        On a local disk one file is looked for, since delta-rs would list all commits of the table. On an object store
-        the answer is always True: a store lists only the newer commits, so reading them costs no more than asking.
+        On a local disk this looks for one file, since delta-rs would list all commits of the table. On an object store
+        it returns True: a store lists only the newer commits, so opening the table costs no more than this check.
         """
         if not isinstance(self.fs, pafs.LocalFileSystem):
             return True
@@ -99,7 +99,7 @@ class WarehouseLocation:
         return sorted(n for n, log in zip(folders, logs, strict=True) if log.type == pafs.FileType.Directory)
 
 
-def location_of(address: str, database: str = DATABASE) -> WarehouseLocation:
+def location_of(address: str, database: str = DEFAULT_DATABASE) -> WarehouseLocation:
     """Return the location of a warehouse.
 
     Parameters

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from schemas.errors import LockError
-from warehouse.lease import ADVICE, RENEW_SECONDS, Lease, holder_of
+from warehouse.lease import LOCKED_ADVICE, RENEW_SECONDS, Lease, holder_of
 from warehouse.lease_store import object_lease
 from warehouse.location import WarehouseLocation
 
@@ -34,7 +34,7 @@ LOCK_NAME = "_writer.lock"
 
 
 def _owner(purpose: str) -> dict[str, Any]:
-    """Return what the lock says of this process to others."""
+    """Return the description of this process that the lock shows to others."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
 
 
@@ -90,11 +90,11 @@ class WriterLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has the lock, by what it knows without a request to the store."""
+        """Whether this process has the lock, as far as it knows without a request to the store."""
         return not self._stop.is_set() and (self._lease is None or self._lease.is_held)
 
     def check(self) -> None:
-        """Check before a commit, as `check_held`; the lock of a primary may also renew the mark of its RID here."""
+        """Do what is due before a commit: `check_held`. The lock of a primary may also renew the mark of its RID."""
         self.check_held()
 
     def check_held(self) -> None:
@@ -114,7 +114,7 @@ class WriterLock:
             holder = holder_of(handle.read())
             handle.close()
             raise LockError(
-                f"the warehouse is being written by {holder}", warehouse=str(folder), advice=ADVICE
+                f"the warehouse is being written by {holder}", warehouse=str(folder), advice=LOCKED_ADVICE
             ) from None
         handle.truncate(0)
         handle.write(json.dumps(self._owner))

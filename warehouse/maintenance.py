@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 
 REQUESTS, RETENTION, CHANGELOG = "_requests", "_retention", "_changelog"
-NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+NO_HORIZON = datetime(1970, 1, 1, tzinfo=UTC)
 """The horizon of a warehouse without maintenance (`horizon_of`)."""
 
-FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+FILES_PROPERTY, LOG_PROPERTY = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 """The properties of a table by which Delta keeps removed files, and log entries."""
 
-DEFAULT_DAYS: Mapping[str, int] = {FILES: 7, LOG: 30}
+DEFAULT_DAYS: Mapping[str, int] = {FILES_PROPERTY: 7, LOG_PROPERTY: 30}
 """Delta's defaults of these properties, in days."""
 
-_DAYS = {"day": 1.0, "days": 1.0, "week": 7.0, "weeks": 7.0}
+_DAYS_BY_UNIT = {"day": 1.0, "days": 1.0, "week": 7.0, "weeks": 7.0}
 
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _DEFAULT_LISTING_TASKS = "10000"
 
 
 def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
-    """Have Delta keep a table's removed files for a number of days, and its log as long, but at least 30 days.
+    """Make Delta keep a table's removed files for some days, and its log for as many days, but at least 30.
 
-    Retentions in other units than days and weeks were set by somebody else, and stay. A table of an older version of
+    A retention in another unit than days and weeks was set by a user, and stays. A table of an older version of
     the aggregator also gets the interval between checkpoints that new tables have.
 
     Returns
@@ -57,7 +57,7 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
 
     """
     current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULT_DAYS}
-    wanted = {FILES: days, LOG: max(days, DEFAULT_DAYS[LOG])}
+    wanted = {FILES_PROPERTY: days, LOG_PROPERTY: max(days, DEFAULT_DAYS[LOG_PROPERTY])}
     changed = [name for name, kept in current.items() if kept is not None and kept != wanted[name]]
     values = {name: f"interval {wanted[name]} days" for name in changed}
     if warehouse.property(table, CHECKPOINT_INTERVAL) is None:
@@ -69,7 +69,7 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
 
 
 def retention_days(name: str, text: str | None) -> float | None:
-    """Return the days of a retention property; None if it is in other units than days and weeks.
+    """Return the number of days in a retention property; None if its unit is not days or weeks.
 
     Parameters
     ----------
@@ -82,15 +82,15 @@ def retention_days(name: str, text: str | None) -> float | None:
     if text is None:
         return DEFAULT_DAYS[name]
     words = text.lower().removeprefix("interval").split()
-    if len(words) == 2 and words[1] in _DAYS and words[0].isdigit():
-        return int(words[0]) * _DAYS[words[1]]
+    if len(words) == 2 and words[1] in _DAYS_BY_UNIT and words[0].isdigit():
+        return int(words[0]) * _DAYS_BY_UNIT[words[1]]
     return None
 
 
 def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
-    """Remove files that no version of the last `hours` needs.
+    """Remove files that no table version of the last `hours` needs.
 
-    Delta lists a table's files in as many tasks as a setting of Spark says. Its default of 10,000 is lowered here.
+    Delta lists a table's files in as many tasks as a setting of Spark says. Here its default of 10,000 is lowered.
     """
     settings = warehouse.session.conf
     before = settings.get(_LISTING_TASKS) or ""
@@ -117,16 +117,16 @@ def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
         for row in requests
         if row["kind"] == RequestKind.MAINTENANCE and row["state"] != RequestState.ASKED
     ]
-    return max(map(_horizon_of_request, done), default=NEVER)
+    return max(map(_horizon_of_request, done), default=NO_HORIZON)
 
 
 def _horizon_of_request(request: Mapping[str, Any]) -> datetime:
-    """Return the horizon that a request of maintenance has set; `NEVER` if it was refused for invalid arguments."""
+    """Return the horizon after a request for maintenance; `NO_HORIZON` if it was refused for invalid arguments."""
     try:
         days = int(json.loads(request["arguments"])["keep_days"])
-        return max(request["changed_at"] - timedelta(days=days), NEVER) if days > 0 else NEVER
+        return max(request["changed_at"] - timedelta(days=days), NO_HORIZON) if days > 0 else NO_HORIZON
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        return NEVER
+        return NO_HORIZON
 
 
 def first_readable_epoch(epochs: Mapping[int, datetime], horizon: datetime) -> int:
@@ -144,7 +144,7 @@ def first_readable_epoch(epochs: Mapping[int, datetime], horizon: datetime) -> i
 
 
 def retention_horizon(location: WarehouseLocation) -> tuple[datetime, int]:
-    """Return the horizon of a warehouse (`horizon_of`), and its first epoch that can still be read."""
+    """Return (the horizon of a warehouse (`horizon_of`), the first epoch that can still be read)."""
     table, requests = location.open(EPOCHS), location.open(REQUESTS)
     rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
     horizon = horizon_of(
@@ -153,12 +153,12 @@ def retention_horizon(location: WarehouseLocation) -> tuple[datetime, int]:
     return horizon, first_readable_epoch({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)
 
 
-Origin = tuple[int, int, int | None]
-"""(replicaset id, global id, replica id) of rows; the last is None in what an earlier release has recorded."""
+RowOrigin = tuple[int, int, int | None]
+"""(replicaset id, global id, replica id) of rows; the replica id is None in records of earlier releases."""
 
 
-def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
-    """Return, by the origin of rows, the lsn up to which they were removed from `_changelog`.
+def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[RowOrigin, int]:
+    """Return origin to the lsn up to which the rows of that origin were removed from `_changelog`.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
         Rows of `_retention`.
 
     """
-    found: dict[Origin, int] = {}
+    found: dict[RowOrigin, int] = {}
     for row in rows:
         if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:
             origin = (int(row["replicaset_id"]), int(row["global_id"]), row.get("local_id"))
@@ -175,13 +175,13 @@ def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
 
 
 def cleaned_replicasets(location: WarehouseLocation) -> set[int]:
-    """Return the ids of replicasets with rows removed from `_changelog`, whether they came from logs or snapshots."""
+    """Return the ids of the replicasets of which rows were removed from `_changelog`, rows of logs or of snapshots."""
     table = location.open(RETENTION)
     rows = [] if table is None else rows_of(table)
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
 
 
-def read_last_removed_lsns(location: WarehouseLocation) -> dict[Origin, int]:
+def read_last_removed_lsns(location: WarehouseLocation) -> dict[RowOrigin, int]:
     """Return `last_removed_lsns` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
     table = location.open(RETENTION)
     return {} if table is None else last_removed_lsns(rows_of(table))

@@ -19,37 +19,37 @@ EPOCHS = "_epochs"
 RID = "_rid"
 
 NEVER_ROLLED_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests", "_validations"})
-"""Tables whose versions no epoch names: assigned ids never change, a repeated batch writes the same rows, or no batch
-writes them."""
+"""Tables whose versions no epoch names. They need no rollback: assigned ids never change, a repeated batch writes the
+same rows again, or no batch writes them."""
 
-BEFORE_THE_FIRST = -1
+NO_EPOCH = -1
 """Stands for the newest epoch of a warehouse that has no epoch yet."""
 
 
 @dataclass(frozen=True)
 class TableVersions:
-    """One version of each table.
+    """The version of each table in one epoch.
 
     Parameters
     ----------
     epoch : int
-        The newest one, `BEFORE_THE_FIRST` if there is none.
+        The number of the newest epoch, `NO_EPOCH` if there is none.
     versions : mapping of str to int
-        Table to Delta version, `_epochs` included, `_rid` not.
+        Table to Delta version, with `_epochs` and without `_rid`.
 
     """
 
-    epoch: int = BEFORE_THE_FIRST
+    epoch: int = NO_EPOCH
     versions: Mapping[str, int] = field(default_factory=dict)
 
 
 def no_batch_error(root: str) -> WarehouseError:
-    """Return the error for a warehouse, at `root`, in which no batch has been committed yet."""
+    """Return the error that the warehouse in the folder `root` has no committed batch yet."""
     return WarehouseError("no batch is done yet", warehouse=root, advice="start `aggregator run` first")
 
 
 def no_tables_error(root: str) -> WarehouseError:
-    """Return the error for a warehouse, at `root`, that does not exist yet."""
+    """Return the error that the folder `root` has no tables yet."""
     return WarehouseError("there are no tables yet", warehouse=root, advice="start `aggregator run` first")
 
 
@@ -74,9 +74,9 @@ def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
 
 
 def last_epoch(location: WarehouseLocation) -> int:
-    """Return the number of the newest epoch, `BEFORE_THE_FIRST` if there is none."""
+    """Return the number of the newest epoch, `NO_EPOCH` if there is none."""
     row = _newest_row(location)
-    return BEFORE_THE_FIRST if row is None else int(row["epoch"])
+    return NO_EPOCH if row is None else int(row["epoch"])
 
 
 def newest_versions(location: WarehouseLocation) -> TableVersions:
@@ -89,7 +89,7 @@ def newest_versions(location: WarehouseLocation) -> TableVersions:
     epochs = location.open(EPOCHS)
     if epochs is None:
         return TableVersions()
-    row = newest(epochs, "epoch") or {"epoch": BEFORE_THE_FIRST, "versions": []}
+    row = newest(epochs, "epoch") or {"epoch": NO_EPOCH, "versions": []}
     named = {str(table): int(version) for table, version in row["versions"]}
     versions = {EPOCHS: epochs.version()}
     for name in location.tables():
@@ -104,6 +104,6 @@ def newest_versions(location: WarehouseLocation) -> TableVersions:
 
 
 def named_tables(location: WarehouseLocation) -> set[str]:
-    """Return the tables that the newest epoch names, whether they exist or not."""
+    """Return the tables that the newest epoch names; some may not exist."""
     row = _newest_row(location)
     return set() if row is None else {str(table) for table, _ in row["versions"]}

@@ -1,7 +1,7 @@
 """The writer lock of a primary: the lock, the writer's number, and the check that the RID allows writing.
 
 The first writer makes a warehouse without a RID a primary: so RIDs need no set-up, and a later copy has a generation to
-start from. A warehouse with a RID is written only if it is a primary. The lock of a killed writer becomes free by
+begin with. A warehouse with a RID is written only if it is a primary. The lock of a killed writer becomes free by
 itself (`warehouse.lock`); the RID still says locked, which shows that the writer crashed.
 Not here: the RID's rules (`udfs.rid`), and copying (`warehouse.copy`).
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from schemas.errors import LockError, RidStateError
 from udfs.rid import operations
 from udfs.rid.operations import Node
-from warehouse.fence import take_number
+from warehouse.fence import take_writer_number
 from warehouse.location import WarehouseLocation, has_known_scheme, location_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
@@ -71,7 +71,7 @@ class PrimaryLock(WriterLock):
             require_primary(self._warehouse)
             if self._standbys is not None:
                 self._standbys.refuse_newer()
-            self._warehouse.open_tables.fence = take_number(self._warehouse.location, self.check_held)
+            self._warehouse.open_tables.fence = take_writer_number(self._warehouse.location, self.check_held)
             self._warehouse.open_tables.before_epoch = self.before_epoch
             self._lock_as_primary()
         except BaseException:
@@ -132,7 +132,7 @@ class PrimaryLock(WriterLock):
         return True
 
     def _lock_as_primary(self) -> None:
-        """Record in the RID that a primary's writer runs, and connect the standbys."""
+        """Record in the primary's RID that its writer runs, and connect the standbys."""
         if self._rid is None:
             return
         # Checked again after the number was taken: a demotion takes one, too, so it comes before or is refused.
@@ -145,7 +145,7 @@ class PrimaryLock(WriterLock):
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.location.root)
         set_missing_mark(self._rid)
         if self._standbys is not None:
-            self._standbys.open()
+            self._standbys.connect_all()
 
 
 def require_primary(warehouse: Warehouse | WarehouseLocation) -> None:
@@ -163,7 +163,7 @@ def require_primary(warehouse: Warehouse | WarehouseLocation) -> None:
 
 
 def _promote_and_lock(node: Node, before: RidChange) -> Node:
-    """Return the locked node; if there was no RID before, it becomes a primary's."""
+    """Return the node with the RID locked; a node without a RID (`before`) also becomes a primary."""
     if not before.number:
         node = operations.promote(node, new_ulid(), unconnected=False)
     return operations.lock(node)

@@ -1,7 +1,7 @@
 """Reads rows of small Delta tables, above all system tables, in this process by delta-rs' own engine.
 
-Not by a PyArrow dataset: its background threads may still use Python's buffers when the interpreter ends, which aborts
-the process (seen in one of six runs of a short command).
+A PyArrow dataset is not used: its background threads may still use Python's buffers when the interpreter ends, which
+aborts the process (seen in one of six runs of a short command).
 Not here: opening the table (`warehouse.location`), and large tables, which Spark reads.
 """
 
@@ -27,7 +27,7 @@ def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, An
     Returns
     -------
     list of dict
-        By column; the value of a map column is a list of pairs.
+        Each row as column to value; the value of a map column is a list of pairs.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
 
 
 def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the row with the highest `epoch` for each combination of the key columns; any one if several have it."""
+    """Return the row with the highest `epoch` for each value of the key columns; any of them if there are several."""
     within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
     columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
     numbered = f"SELECT *, row_number() OVER ({within}) AS row_index FROM opened"
@@ -62,7 +62,7 @@ def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
 
 
 def query_rows(table: DeltaTable, query: str) -> list[dict[str, Any]]:
-    """Return the result of an SQL query, in which the table is called `opened`."""
+    """Return the rows of an SQL query's result, by column; the table's name in the query is `opened`."""
     rows: list[dict[str, Any]] = _query(table, query).to_pylist()
     return rows
 

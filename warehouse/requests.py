@@ -1,4 +1,4 @@
-"""`_requests`: work that other processes ask of the writer, and the writer's answers.
+"""`_requests`: work that other processes request from the writer, and the writer's answers.
 
 Rows are only appended; the newest row of a request is its state. Asking needs no lock: the table is never rolled back,
 and appends of several processes do not conflict. Not here: what a kind of request does (`pipeline.requests.service`).
@@ -22,17 +22,17 @@ TABLE = "_requests"
 
 @dataclass(frozen=True)
 class Request:
-    """Work asked of the writer, and its state.
+    """A request to the writer, and its state.
 
     Parameters
     ----------
     id : str
     kind : str
-        backfill, snapshot, heal, rebuild, maintenance or conflicts.
+        backfill, snapshot, heal, rebuild, maintenance or conflicts (`RequestKind`).
     arguments : mapping
         The arguments of this kind.
     state : str
-        asked, done or failed.
+        asked, done or failed (`RequestState`).
     asked_at : datetime
     message : str or None
         The writer's answer: what was done, or why it failed.
@@ -90,7 +90,7 @@ def load(warehouse: Warehouse) -> tuple[Request, ...]:
 
 
 def _decode_arguments(text: str | None) -> Mapping[str, Any]:
-    """Decode arguments; return {} if they are not a JSON object, so that the writer refuses the request."""
+    """Decode the column `arguments`; return {} if it is not a JSON object: the writer then refuses the request."""
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError):

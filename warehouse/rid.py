@@ -1,16 +1,17 @@
 """`_rid`: the RID of this warehouse (docs/rid.md), with its history: one row per change, the newest one is in effect.
 
-Written with delta-rs, so without Spark, and by compare-and-set: when two processes change the RID at once, one of them
-reads it again and repeats its change. So a copy may set the mark while the stream writes.
+It is written with delta-rs, without Spark, and by compare-and-set: when two processes change the RID at once, one of
+them reads the table again and repeats its change. So a copy may set the mark while the stream writes.
 
 A *generation* is a range of epochs that one primary has written between two moments at which copies may have separated;
 its id is a ULID. The *head* is the newest generation of a warehouse. A *branch* is a generation that only one of two
 copies has. A *node* is one location with a copy of the data, and as a class (`udfs.rid.operations.Node`) its RID and
 mark.
 
-The *mark* (column `next`) is the id of the generation that begins with the first epoch after the row's own. It is set
-while copies may exist that no job keeps connected. The RID follows from the newest row and the number of the newest
-epoch (`RidChange.at`), so an epoch itself writes nothing here. Commits have marks of another kind (`warehouse.fence`).
+The *mark* (column `next`) is the id of the generation that begins with the first epoch after that of the row. It is
+set while copies may exist that no job keeps connected; without a mark, later epochs belong to the head. The RID follows
+from the newest row and the number of the newest epoch (`RidChange.at`), so an epoch itself writes nothing here. Commits
+have marks of another kind (`warehouse.fence`).
 Not here: the rules (`udfs.rid`), and who may write (`warehouse.primary`).
 """
 
@@ -32,10 +33,10 @@ from schemas.errors import RidStateError
 from udfs.rid.operations import Node, begin_generation
 from udfs.rid.value import parse_rid
 from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import BEFORE_THE_FIRST, RID
+from warehouse.newest_epoch import NO_EPOCH, RID
 from warehouse.read import newest, rows_of
 
-ATTEMPTS = 30
+COMMIT_ATTEMPTS = 30
 
 SYNC_START, SYNC_END = "sync_start", "sync_end"
 
@@ -69,7 +70,7 @@ class RidChange:
     epoch : int
         The warehouse's newest epoch at the time of the change.
     peer : str or None
-        The other warehouse of a copy, or the standbys of a connection (`warehouse.standbys.SEPARATOR` is between them).
+        The other warehouse of a copy, or the standbys of a connection, separated by `NAME_SEPARATOR` of `standbys`.
     changed_at : datetime or None
     writer : str or None
         The process that made the change: `host:pid`.
@@ -79,13 +80,13 @@ class RidChange:
     number: int = 0
     event: str = "none"
     node: Node = field(default_factory=Node)
-    epoch: int = BEFORE_THE_FIRST
+    epoch: int = NO_EPOCH
     peer: str | None = None
     changed_at: datetime | None = None
     writer: str | None = None
 
     def at(self, epoch: int) -> RidChange:
-        """Return the RID when `epoch` is the newest one: after a later epoch the marked generation has begun."""
+        """Return the change as of a newest epoch: after a later epoch than the row's, a marked generation has begun."""
         if epoch <= self.epoch:
             return self
         return replace(self, node=begin_generation(self.node), epoch=epoch)
@@ -126,10 +127,10 @@ class RidTable:
         change: Callable[[Node], Node],
         *,
         peer: str | None = None,
-        moves_epoch: bool = False,
+        may_lower_epoch: bool = False,
         is_always_written: bool = False,
     ) -> RidChange:
-        """Change the RID, and return it after the change; no row is written if nothing changes.
+        """Change the RID, and return the row that is in effect then; if nothing changes, no row is written.
 
         Parameters
         ----------
@@ -139,18 +140,18 @@ class RidTable:
         change : callable
             Called with the node at that epoch, and returns the new one. Called again if another process wrote first.
         peer : str, optional
-        moves_epoch : bool
-            Whether to record `epoch` even if it is lower than the recorded one, because a branch was discarded.
+        may_lower_epoch : bool
+            Whether `epoch` may be lower than the recorded epoch, because a branch was discarded.
         is_always_written : bool
             Whether to write a row for the event even if nothing changes.
 
         Raises
         ------
         RidStateError
-            If other processes wrote first `ATTEMPTS` times.
+            If other processes wrote first `COMMIT_ATTEMPTS` times.
 
         """
-        for _ in range(ATTEMPTS):
+        for _ in range(COMMIT_ATTEMPTS):
             last = self.last()
             now = last.at(epoch)
             node = change(now.node)
@@ -160,7 +161,7 @@ class RidTable:
                 last.number + 1,
                 event,
                 node,
-                epoch if moves_epoch else now.epoch,
+                epoch if may_lower_epoch else now.epoch,
                 peer,
                 datetime.now(UTC),
                 f"{socket.gethostname()}:{os.getpid()}",
@@ -168,7 +169,7 @@ class RidTable:
             if self._append(made):
                 return made
         raise RidStateError(
-            f"other processes changed the RID {ATTEMPTS} times in a row",
+            f"other processes changed the RID {COMMIT_ATTEMPTS} times in a row",
             warehouse=self.location.root,
             advice="find out who writes it, and try again",
         )
@@ -194,7 +195,7 @@ class RidTable:
 
 
 def new_ulid() -> ULID:
-    """Return a new ULID: greater than those that this process made before, also within one millisecond."""
+    """Return a new ULID, greater than all that this process has made before, also within one millisecond."""
     return ULID()
 
 

@@ -32,9 +32,9 @@ class SpaceVersion:
     table_name : str or None
         The space's table; None if it has none.
     state : str
-        present, dropped, or `refused: <reason>`: its rows are in `_changelog` only.
+        present, dropped, or `refused: <reason>`: new rows of a refused space are in `_changelog` only.
     since_replica_id, since_lsn : int or None
-        The row of the log that made this version.
+        Replica id and lsn of the row of the log that made this version; None if no row made it.
     space_tuple : bytes
         The tuple of `_space`.
     index_tuples : mapping of int to bytes
@@ -42,7 +42,7 @@ class SpaceVersion:
     keys : frozenset of KeyParts
         The primary keys that the space has had since it was created, or since it last had none.
     applied_definition : Space or None
-        Of a refused space: the definition by which the rows in its table were written.
+        Only of a refused space with a table: the definition by which the rows in the table were written.
 
     """
 
@@ -59,7 +59,7 @@ class SpaceVersion:
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
-    """Return rows of the table for the last version of each space."""
+    """Return a row of the table for each space: the last of its given versions."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 
@@ -103,7 +103,7 @@ def _space_from_json(text: str) -> Space | None:
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """The newest definition of a space in the table; `applied_definition` as in `SpaceVersion`."""
+    """The newest definition of a space in the table; the fields are those of `SpaceVersion`."""
 
     replicaset_id: int
     space_id: int
@@ -115,9 +115,9 @@ class StoredSpace:
 
 
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
-    """Return the primary keys that each space has had since it was created, by (replicaset id, space id).
+    """Return (replicaset id, space id) to the primary keys that the space has had since it was created.
 
-    A row of an earlier release has only its own key, so the keys of all such rows of a space are combined.
+    A row of an earlier release has only its current key, so the keys of all such rows of a space are combined.
     """
     opened = warehouse.opened(TABLE, version)
     keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
@@ -162,9 +162,10 @@ def _is_refused_with_table(row: Mapping[str, Any]) -> bool:
 def _applied_definition(
     row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[str, Any]]
 ) -> Space | None:
-    """Return the definition of the rows of a refused space, also if the row is of a release that did not store it.
+    """Return the definition by which the rows in the table of a refused space were written; None if it is not known.
 
-    `earlier` has each space's last row by which rows were applied, by (replicaset id, space id).
+    Earlier releases did not store it. For their rows, `earlier` has (replicaset id, space id) to the last row of
+    `_schema` by which rows were applied.
     """
     if row.get("followed") is not None:
         return _space_from_json(row["followed"])
@@ -175,7 +176,7 @@ def _applied_definition(
 
 
 def _last_applied_rows(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return each space's last row since its drop by which rows were applied, by (replicaset id, space id)."""
+    """Return (replicaset id, space id) to the last row by which rows were applied; dropped spaces are left out."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for row in query_rows(opened, "SELECT * FROM opened ORDER BY epoch"):
         name = (row["replicaset_id"], row["space_id"])

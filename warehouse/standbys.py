@@ -1,13 +1,13 @@
 """Keeps copies of a primary connected: each epoch is copied to them before the next one is committed.
 
-    start: refuse if a standby is newer → set the mark → join each standby → when all have joined, remove the mark
+    start: refuse if a standby is newer → set the mark → connect each standby → when all are connected, remove the mark
     epoch → copy it to each connected standby → if this fails: the standby is lost, set the mark → next epoch
 
 The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected.
 The primary's writer has the writer lock of each connected standby, so a standby can be promoted only after that writer
-has ended, or has lost the standby's lock. A standby that is lost never stops the writer: it is tried again later. For a
-standby that is far behind, a thread copies data files first; only the last step, which also updates the standby's RID,
-is done between two epochs.
+has ended, or has lost the standby's lock. A standby that fails never stops the writer: it is called lost, and is tried
+again later. For a standby that is far behind, a thread copies data files first; only the last step, which also updates
+the standby's RID, is done between two epochs.
 `warehouse.copy` copies a warehouse, `udfs.rid` has the rules.
 """
 
@@ -28,10 +28,10 @@ from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY_ULID, Rid
 from warehouse.copy.sync import SyncOptions, copy_ahead, copy_new_epochs, require_syncable, sync_locked
-from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock, local_folder
-from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
+from warehouse.newest_epoch import NO_EPOCH, last_epoch
 from warehouse.rid import SYNC_END, RidChange, RidTable, new_ulid
 
 log = logging.getLogger(__name__)
@@ -41,15 +41,15 @@ CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
 COPY_EVENTS = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
 """Events after which another location may have data of the head (the newest generation, see `warehouse.rid`)."""
 
-SEPARATOR = ", "
+NAME_SEPARATOR = ", "
 """Separates the names of several standbys in one row of `_rid`."""
 
 RETRY_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 2.0
-"""How long the first `ConnectedStandby.join` waits for the thread that copies ahead."""
+"""How long the first `ConnectedStandby.connect` waits for the thread that copies ahead."""
 
-FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, ValueError)
-"""Errors that are raised if a standby cannot be reached, read or written: the standby is lost then."""
+STANDBY_FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, ValueError)
+"""Errors that are raised if a standby cannot be reached, read or written; the standby is then lost."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class StandbyState:
     is_connected : bool
         Whether the standby has every epoch up to `epoch`, and gets each new one before the next is committed.
     epoch : int
-        The last epoch copied to it; `BEFORE_THE_FIRST` if none is known.
+        The last epoch copied to it; `NO_EPOCH` if none is known.
     reason : str or None
         Why it is not connected.
 
@@ -70,7 +70,7 @@ class StandbyState:
 
     root: str
     is_connected: bool = False
-    epoch: int = BEFORE_THE_FIRST
+    epoch: int = NO_EPOCH
     reason: str | None = None
 
 
@@ -80,7 +80,7 @@ class ConnectedStandby:
     Parameters
     ----------
     source, location : WarehouseLocation
-        The primary's, and the standby's.
+        The locations of the primary and of the standby.
 
     """
 
@@ -89,24 +89,24 @@ class ConnectedStandby:
         self.state = StandbyState(location.root, reason="not tried yet")
         self.retry_at = 0.0
         self._lock: WriterLock | None = None
-        self._ahead: _CopyAhead | None = None
+        self._copy_thread: _CopyAheadThread | None = None
         self._copied_versions: Mapping[str, int] = {}
 
     @property
     def is_copying(self) -> bool:
         """Whether a thread copies data files to the standby."""
-        return self._ahead is not None and self._ahead.is_alive()
+        return self._copy_thread is not None and self._copy_thread.is_alive()
 
-    def join(self) -> bool:
+    def connect(self) -> bool:
         """Copy what the standby lacks, and return whether it is connected now: False while a thread still copies.
 
-        Raises one of `FAILURES` if the standby is lost.
+        Raises one of `STANDBY_FAILURES` if the standby cannot be reached, read or written.
         """
-        waits = 0.0
+        wait_seconds = 0.0
         if self._lock is None:
             self._take_lock()
-            waits = FIRST_WAIT_SECONDS
-        ours, theirs = side_of(self.source), side_of(self.location)
+            wait_seconds = FIRST_WAIT_SECONDS
+        ours, theirs = read_compared_rid(self.source), read_compared_rid(self.location)
         require_syncable(compare_warehouses(ours, theirs), ours, theirs, None)
         rid = theirs.node.rid
         if rid == Rid() and self._was_connected():
@@ -117,15 +117,15 @@ class ConnectedStandby:
             )
         is_same_generation = rid.head == ours.node.rid.head and rid.incoming == EMPTY_ULID
         if not is_same_generation:
-            if self._ahead is None:
-                self._ahead = _CopyAhead(self.source, self.location, self.check_lock)
-                self._ahead.start()
-            if not self._ahead.ends_within(waits):
+            if self._copy_thread is None:
+                self._copy_thread = _CopyAheadThread(self.source, self.location, self.check_lock)
+                self._copy_thread.start()
+            if not self._copy_thread.ends_within(wait_seconds):
                 self.state = StandbyState(
                     self.location.root, epoch=theirs.epoch or 0, reason="it is being copied"
                 )
                 return False
-            self._ahead = None
+            self._copy_thread = None
             is_complete = rid.head != EMPTY_ULID and rid.incoming == EMPTY_ULID
             how = SyncOptions(check_all=False, known_versions={} if is_complete else None)
             sync_locked(self.source, self.location, self.check_lock, how)
@@ -140,7 +140,7 @@ class ConnectedStandby:
         return any(c.event == CONNECT and self.location.root in _standby_names(c) for c in history)
 
     def copy_new_epochs(self) -> None:
-        """Copy new epochs to the connected standby; raises one of `FAILURES` if it is lost."""
+        """Copy new epochs to the connected standby; raise one of `STANDBY_FAILURES` if that fails."""
         done = copy_new_epochs(self.source, self.location, self.check_lock, self._copied_versions)
         self._copied_versions = done.tables.versions
         self.state = StandbyState(self.location.root, True, done.tables.epoch)
@@ -150,9 +150,9 @@ class ConnectedStandby:
         self.state = StandbyState(self.location.root, epoch=self.state.epoch, reason=reason)
         self._copied_versions = {}
         lock, self._lock = self._lock, None
-        if self._ahead is not None:
-            self._ahead.stop()
-            self._ahead = None
+        if self._copy_thread is not None:
+            self._copy_thread.stop()
+            self._copy_thread = None
         if lock is None:
             return
         try:
@@ -160,13 +160,13 @@ class ConnectedStandby:
             table = RidTable(self.location)
             if table.last().number:
                 table.update("unlock", last_epoch(self.location), _unlock)
-        except FAILURES as error:
+        except STANDBY_FAILURES as error:
             log.debug("the RID of %s still says locked: %s", self.location.root, error)
         finally:
             lock.__exit__(None, None, None)
 
     def _take_lock(self) -> None:
-        if local_folder(self.location.root) is not None and not self.location.is_there():
+        if local_folder(self.location.root) is not None and not self.location.has_folder_or_parent():
             raise SyncError("neither the folder nor its parent exists", file=self.location.root)
         lock = WriterLock(self.location, f"the job of {self.source.root}, which keeps this copy connected")
         lock.__enter__()
@@ -179,7 +179,7 @@ class ConnectedStandby:
         self._lock.check_held()
 
 
-class _CopyAhead(threading.Thread):
+class _CopyAheadThread(threading.Thread):
     """A thread that copies data files to a standby until little is left (`warehouse.copy.sync.copy_ahead`)."""
 
     def __init__(
@@ -217,7 +217,7 @@ class _CopyAhead(threading.Thread):
 
 
 class Standbys:
-    """The copies that a primary's writer keeps connected.
+    """All standbys of a primary, which its writer keeps connected.
 
     Parameters
     ----------
@@ -225,9 +225,9 @@ class Standbys:
         The primary.
     standbys : sequence of WarehouseLocation
     retry_seconds : float
-        How long after it was lost a standby is tried again.
+        How long after a failure a standby is tried again.
     waits : bool
-        Whether `close` waits for a copy in progress.
+        Whether `close` waits until copies in progress are complete.
     now : callable
         Returns seconds of a clock that never goes back.
 
@@ -252,7 +252,7 @@ class Standbys:
         return [standby.state for standby in self._standbys]
 
     def refuse_newer(self) -> None:
-        """Raise if a standby that can be reached shows that this warehouse must not be written.
+        """Compare this warehouse with the standbys that can be reached, and raise if it must not be written.
 
         Raises
         ------
@@ -260,23 +260,25 @@ class Standbys:
             A standby is newer, is a primary itself, or is not a copy of this warehouse.
 
         """
-        ours = side_of(self._source)
+        ours = read_compared_rid(self._source)
         for standby in self._standbys:
             try:
-                theirs = side_of(standby.location)
-            except FAILURES as error:
+                theirs = read_compared_rid(standby.location)
+            except STANDBY_FAILURES as error:
                 log.warning("standby %s cannot be compared: %s", standby.location.root, error)
             else:
                 _refuse_newer(ours, theirs)
 
-    def open(self) -> None:
+    def connect_all(self) -> None:
         """Set the mark, since no standby is connected yet, and connect the standbys that can be reached."""
         if self._standbys:
-            self._set_mark(self._roots(), is_needed=self._rid.last().node.next_head is None)
-            self.follow()
+            self._is_mark_removed = False
+            if self._rid.last().node.next_head is None:
+                self._set_mark(self._standby_roots())
+            self.copy_and_reconnect()
 
     def before_epoch(self) -> None:
-        """Copy the newest epoch to each connected standby; one that fails is lost. Called before each new epoch."""
+        """Copy the newest epoch to each connected standby; disconnect one that fails. Called before each new epoch."""
         connected = [standby for standby in self._standbys if standby.state.is_connected]
         if not connected:
             return
@@ -286,26 +288,26 @@ class Standbys:
                 standby.check_lock()
                 if standby.state.epoch < epoch:
                     standby.copy_new_epochs()
-            except FAILURES as error:
-                self._lose(standby, error)
+            except STANDBY_FAILURES as error:
+                self._disconnect(standby, error)
 
-    def follow(self) -> None:
-        """Copy the newest epoch to the connected standbys, and try to connect the others. Called between two epochs."""
+    def copy_and_reconnect(self) -> None:
+        """Copy the newest epoch to the connected standbys, and try others that are due. Called between epochs."""
         self.before_epoch()
         for standby in self._standbys:
             if standby.state.is_connected or (standby.retry_at > self._now() and not standby.is_copying):
                 continue
             try:
-                if standby.join():
+                if standby.connect():
                     log.info(
                         "standby %s is connected, at epoch %d", standby.location.root, standby.state.epoch
                     )
-            except FAILURES as error:
-                self._lose(standby, error)
+            except STANDBY_FAILURES as error:
+                self._disconnect(standby, error)
         self._remove_mark_if_connected()
 
-    def has_work(self) -> bool:
-        """Whether `follow` would try a standby now, although no epoch was committed."""
+    def has_retry_due(self) -> bool:
+        """Whether a standby that is not connected is due to be tried again."""
         return any(
             not standby.state.is_connected and standby.retry_at <= self._now() for standby in self._standbys
         )
@@ -315,9 +317,9 @@ class Standbys:
         self.before_epoch()
         while self._waits and any(standby.is_copying for standby in self._standbys):
             time.sleep(0.05)
-            self.follow()
+            self.copy_and_reconnect()
         if self._is_mark_removed:
-            self._set_mark(self._roots(), is_needed=True)
+            self._set_mark(self._standby_roots())
         for standby in self._standbys:
             standby.release("its primary's job has ended")
 
@@ -326,25 +328,24 @@ class Standbys:
         for standby in self._standbys:
             standby.release("its primary's job has failed")
 
-    def _lose(self, standby: ConnectedStandby, error: Exception) -> None:
+    def _disconnect(self, standby: ConnectedStandby, error: Exception) -> None:
         """Disconnect a standby that failed, until it is tried again after `retry_seconds`."""
         if standby.state.is_connected:
-            self._set_mark([standby.location.root], is_needed=True)
+            self._set_mark([standby.location.root])
         log.warning("standby %s is not connected: %s", standby.location.root, error)
         standby.release(str(error))
         standby.retry_at = self._now() + self._retry_seconds
 
-    def _roots(self) -> list[str]:
+    def _standby_roots(self) -> list[str]:
         return [standby.location.root for standby in self._standbys]
 
-    def _set_mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
-        """Set the mark of the primary for lost standbys, unless it is not needed since it is set already."""
+    def _set_mark(self, lost_roots: Sequence[str]) -> None:
+        """Set the mark in the primary's RID, since the standbys in these folders are not connected."""
         self._is_mark_removed = False
-        if is_needed:
-            record_lost_standbys(self._rid, lost)
+        record_lost_standbys(self._rid, lost_roots)
 
     def _remove_mark_if_connected(self) -> None:
-        """Remove the mark once all standbys are connected, unless another copy of this generation exists."""
+        """Remove the mark if all standbys are connected and no other copy of this generation exists."""
         if (
             self._is_mark_removed
             or not self._standbys
@@ -356,7 +357,7 @@ class Standbys:
                 standby.check_lock()
         except LockError:
             return  # the next epoch finds it
-        roots = self._roots()
+        roots = self._standby_roots()
         others = other_copies(self._rid.history(), roots)
         if others:
             log.debug("the next data begin a new generation: %s may have this one", ", ".join(others))
@@ -374,7 +375,7 @@ def _unlock(node: Node) -> Node:
 
 
 def _refuse_newer(ours: ComparedRid, theirs: ComparedRid) -> None:
-    """Raise RidStateError if a standby (theirs) shows that the warehouse (ours) must not be written."""
+    """Raise RidStateError if a standby (theirs) is newer than the warehouse (ours), a primary, or not its copy."""
     if theirs.node.rid == Rid():
         return
     found = compare_warehouses(ours, theirs)
@@ -409,29 +410,29 @@ def record_lost_standbys(table: RidTable, lost: Sequence[str]) -> RidChange:
         LOSE_PEER,
         last_epoch(table.location),
         lambda node: operations.lose_connection(node, mark, was_primary=False),
-        peer=SEPARATOR.join(lost),
+        peer=NAME_SEPARATOR.join(lost),
     )
 
 
 def record_connection(table: RidTable, others: Sequence[str]) -> RidChange:
-    """Remove the mark of a warehouse, and `crashed_primary` from its RID: all copies are connected, and equal."""
+    """Remove the mark of a warehouse, and `crashed_primary` from its RID, since all copies are connected and equal."""
     epoch = last_epoch(table.location)
 
     def change(node: Node) -> Node:
         return operations.settle_crash(operations.clear_mark(node))
 
-    return table.update(CONNECT, epoch, change, peer=SEPARATOR.join(others), is_always_written=True)
+    return table.update(CONNECT, epoch, change, peer=NAME_SEPARATOR.join(others), is_always_written=True)
 
 
 def set_missing_mark(table: RidTable) -> None:
-    """Set the mark if the last writer was killed while standbys were connected: a killed writer does not set it."""
+    """Set the mark if the last writer was killed with connected standbys, so that it could not set the mark."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
         record_lost_standbys(table, _standby_names(ends[-1]))
 
 
 def other_copies(history: Sequence[RidChange], standbys: Sequence[str]) -> list[str]:
-    """Return the copies of the current generation made since its last `connect` that are not among the standbys."""
+    """Return the copies of the head, made since its last `connect` event, that are not among the standbys."""
     head = history[-1].node.rid.head if history else EMPTY_ULID
     found: list[str] = []
     for change in history:
@@ -445,4 +446,4 @@ def other_copies(history: Sequence[RidChange], standbys: Sequence[str]) -> list[
 
 
 def _standby_names(change: RidChange) -> list[str]:
-    return [] if change.peer is None else change.peer.split(SEPARATOR)
+    return [] if change.peer is None else change.peer.split(NAME_SEPARATOR)

@@ -10,7 +10,7 @@ from udfs.rid import operations
 from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY_ULID
-from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import EPOCHS, last_epoch
@@ -70,9 +70,11 @@ def demote(location: WarehouseLocation) -> RidChange:
             raise _no_rid_error(location)
 
         # After this, a sleeping writer cannot commit an epoch when it wakes.
-        from warehouse.fence import take_number  # imports PySpark, which other commands of RIDs do without
+        from warehouse.fence import (
+            take_writer_number,
+        )  # imports PySpark, which other commands of RIDs do without
 
-        fence = take_number(location, lock.check) if location.has(EPOCHS) else None
+        fence = take_writer_number(location, lock.check) if location.has(EPOCHS) else None
 
         def change(node: Node) -> Node:
             return operations.demote(operations.unlock(operations.lock(node)))
@@ -87,8 +89,8 @@ def demote(location: WarehouseLocation) -> RidChange:
 def record_disconnected(location: WarehouseLocation) -> RidChange:
     """Record that copies of a warehouse exist, or will exist, that no job keeps up to date.
 
-    The next epoch of a primary begins a new generation. A secondary becomes outdated: this says of it that its primary
-    was disconnected, so that it misses later epochs until the next copy. A writer may be running.
+    The next epoch of a primary begins a new generation. A secondary is recorded as disconnected from its primary: it
+    lacks later epochs until the next copy. A writer may be running.
 
     Raises
     ------
@@ -110,7 +112,7 @@ def record_disconnected(location: WarehouseLocation) -> RidChange:
 
 
 def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
-    """Record that these warehouses are equal, and that no other copies exist.
+    """Check that these warehouses are equal, and record it, and that no other copies exist.
 
     Raises
     ------
@@ -125,7 +127,7 @@ def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
             if not RidTable(location).last().number:
                 raise _no_rid_error(location)
             stack.enter_context(WriterLock(location, "jobs/rid.py connect"))
-        sides = [side_of(location) for location in locations]
+        sides = [read_compared_rid(location) for location in locations]
         for side in sides:
             _require_same(sides[0], side)
         primaries = [side.name for side in sides if side.node.rid.primary]

@@ -1,8 +1,8 @@
 """`_validations`: the result of each expectation in each run of a validation.
 
 Rows are appended by delta-rs, without the writer lock: appends of several processes do not conflict, no batch reads or
-writes the table, no epoch names it, and it is never rolled back. To a warehouse that is not a primary nothing is
-written, since it would differ from its primary then. Not here: what is expected (`observe.validation`).
+writes the table, no epoch names it, and it is never rolled back. Nothing is written to a warehouse that is not a
+primary, since it would then differ from its primary. Not here: what is expected (`observe.validation`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from schemas.tables import VALIDATIONS
 from warehouse.location import WarehouseLocation
 from warehouse.rid import RidTable
-from warehouse.write import OWN_COMMIT, create
+from warehouse.write import AGGREGATOR_COMMIT, create
 
 TABLE = "_validations"
 
@@ -30,16 +30,15 @@ def may_write(location: WarehouseLocation) -> bool:
 
 
 def append(
-    location: WarehouseLocation, run: str, moment: datetime, epoch: int, rows: Sequence[dict[str, Any]]
+    location: WarehouseLocation, run_id: str, began_at: datetime, epoch: int, rows: Sequence[dict[str, Any]]
 ) -> None:
     """Append the results of a run in one commit; create the table if there is none.
 
     Parameters
     ----------
     location : WarehouseLocation
-    run : str
-        The run's id.
-    moment : datetime
+    run_id : str
+    began_at : datetime
         When the run began.
     epoch : int
         The epoch that was validated.
@@ -47,7 +46,7 @@ def append(
         With the keys table, expectation, holds, rows, unexpected, examples (JSON), error, source.
 
     """
-    whole = [{"run": run, "validated_at": moment, "epoch": epoch, **row} for row in rows]
+    whole = [{"run": run_id, "validated_at": began_at, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
     create(location, TABLE, VALIDATIONS)
-    write_deltalake(location.uri(TABLE), found, mode="append", commit_properties=OWN_COMMIT)
+    write_deltalake(location.uri(TABLE), found, mode="append", commit_properties=AGGREGATOR_COMMIT)

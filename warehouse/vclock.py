@@ -19,8 +19,8 @@ TABLE = "_vclock"
 
 
 @dataclass(frozen=True)
-class Component:
-    """One row of the table.
+class VclockComponent:
+    """One row of the table: the settled lsn of an instance (or of its local spaces) after an epoch.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ class Component:
     epoch: int
 
 
-def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
-    """Return the newest of given rows of each component."""
-    found: dict[tuple[Any, ...], Component] = {}
+def newest_components(rows: Iterable[Mapping[str, Any]]) -> list[VclockComponent]:
+    """Return the newest row of each component, a (replicaset, instance, replica id), among the given rows."""
+    found: dict[tuple[Any, ...], VclockComponent] = {}
     for row in sorted(rows, key=lambda row: int(row["epoch"])):
-        component = Component(**row)
+        component = VclockComponent(**row)
         found[component.replicaset_id, component.global_id, component.local_id] = component
     return list(found.values())
 
 
-def load(warehouse: Warehouse) -> list[Component]:
-    """Return the newest row of each component of a warehouse."""
+def load(warehouse: Warehouse) -> list[VclockComponent]:
+    """Return the newest row of each component that the table of a warehouse has."""
     rows = newest_of_each(warehouse.opened(TABLE), ("replicaset_id", "global_id", "local_id"))
-    return [Component(**row) for row in rows]
+    return [VclockComponent(**row) for row in rows]

@@ -1,6 +1,6 @@
-"""The files that only one of two versions of a table has, and their rows by range of the key.
+"""Reads the rows in which two versions of a table may differ, one range of keys after another.
 
-A file of a table never changes; to change a row, its file is replaced by another one. So all changed rows are in files
+A file of a table never changes; to change a row, its file is replaced by another file. So all changed rows are in files
 that only one of the two versions has. Reads local and remote files, without Spark. Not here: the comparison of the rows
 (`pipeline.replication_out.changes`, `observe.change_feed`).
 """
@@ -52,9 +52,9 @@ def rows_by_key_range(
     columns: Sequence[str] | None = None,
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[Iterator[tuple[pa.Table | None, pa.Table | None]]]:
-    """Open the files that only one of two versions has; return (old rows, new rows) of one range of keys after another.
+    """Open the files that only one of two versions has; yield an iterator over (old rows, new rows) by range of keys.
 
-    Old or new rows are None if no such file of that version may have keys of the range.
+    Old or new rows are None if no file that only that version has may have keys of the range.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def rows_by_key_range(
     Raises
     ------
     WarehouseError
-        A file was removed.
+        A file does not exist any more.
 
     """
     with ExitStack() as stack:
@@ -89,7 +89,7 @@ def rows_by_key_range(
 
 
 def key_ranges(files: Sequence[FileKeys], range_rows: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield consecutive ranges [first key, end key) with about `range_rows` rows each; None means unbounded."""
+    """Yield consecutive ranges [first key, end key) with about `range_rows` rows each; None: no bound on that side."""
     groups = sorted(
         (low, count)
         for file in files

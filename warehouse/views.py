@@ -1,7 +1,7 @@
 """SQL statements that create views: the instance that wrote each row, and the tables as of one epoch.
 
-Only text is made here, without Spark; `spark-sql -f`, beeline or a session runs it. The views are in databases of their
-own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
+The module only returns text, without Spark; `spark-sql -f`, beeline or a session runs it. The views are in databases of
+their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
 `<database>_at_<label>` for each epoch. Not here: which tables and epochs exist (`warehouse.newest_epoch`).
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-WHO_WROTE = "who_wrote"
+WHO_WROTE_VIEW = "who_wrote"
 
-OLD_VERSIONS = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""The setting by which Delta refuses versions by their age. It must be false in a session that reads views of epochs:
-an epoch may name an old version of a seldom written table, whose files maintenance keeps."""
+VERSION_AGE_CHECK = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+"""The setting of Spark by which Delta refuses to read versions beyond an age. It must be false in a session that reads
+views of epochs: an epoch may name an old version of a seldom written table, whose files maintenance keeps."""
 
 
 def quoted(name: str) -> str:
-    """Return a name quoted for Spark's SQL."""
+    """Return a name as a quoted identifier of Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -55,7 +55,7 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     ----------
     database : str
     spaces : sequence of str
-        Tables of spaces.
+        Names of the spaces' tables.
 
     """
     views = quoted(f"{database}_views")
@@ -69,7 +69,7 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     )
     own = quoted(database)
     yield (
-        f"CREATE OR REPLACE VIEW {views}.{WHO_WROTE} AS\n"
+        f"CREATE OR REPLACE VIEW {views}.{WHO_WROTE_VIEW} AS\n"
         f"WITH held AS (\n  {rows}\n), replicasets AS (\n"
         f"  SELECT replicaset_id, max(replicaset_uuid) AS uuid FROM {own}._cluster GROUP BY replicaset_id\n"
         "), leaders AS (\n"

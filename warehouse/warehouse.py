@@ -1,9 +1,9 @@
 """The warehouse: the paths of its Delta tables, and access to them with and without Spark.
 
 A table is found by its path (`<base_path>/<database>.db/<table>`), so writing needs no metastore; `warehouse.catalog`
-registers the tables for SQL. `EpochWarehouse` is the warehouse as of its newest epoch, read
-only: the state from which the next start continues, for commands that read the writer's state whether a stream runs or
-not. Not here: what is written, and when (`pipeline`, `jobs`).
+registers the tables for SQL. `EpochWarehouse` is the warehouse as of its newest epoch, read only: commands read in it
+the state from which the writer would continue, also while a stream runs. Not here: what is written, and when
+(`pipeline`, `jobs`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from warehouse.read import arrow_of, size_of
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's default is INT96, which delta-rs and others read as nanoseconds: wrong before 1677 and after 2262."""
 
-WITHOUT_SPARK_BYTES = 16 * 2**20
-"""`Warehouse.read_own` reads tables up to this size without Spark."""
+LARGEST_WITHOUT_SPARK_BYTES = 16 * 2**20
+"""`Warehouse.read_system_table` reads tables up to this size without Spark."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Warehouse:
         return self.spark
 
     def with_session(self, spark: SparkSession) -> Warehouse:
-        """Return the same warehouse, with the same open tables, for what is read in Spark too."""
+        """Return the same warehouse with a Spark session, and with the same open tables."""
         found = replace(self, spark=spark)
         found.__dict__.update(location=self.location, open_tables=self.open_tables)
         return found
@@ -81,7 +81,7 @@ class Warehouse:
 
     @cached_property
     def location(self) -> WarehouseLocation:
-        """The same folder, for access without Spark."""
+        """The folder of the database, for access without Spark."""
         return location_of(self.root)
 
     @cached_property
@@ -113,13 +113,13 @@ class Warehouse:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
-    def read_own(self, table: str, version: int | None = None) -> DataFrame:
+    def read_system_table(self, table: str, version: int | None = None) -> DataFrame:
         """Return a system table as a data frame, at a version or at the newest one.
 
-        A small table is read without Spark, which takes a tenth of the time in which Spark opens a table.
+        A small table is read without Spark, in a tenth of the time that Spark takes to open a table.
         """
         opened = self.opened(table, version)
-        if size_of(opened) > WITHOUT_SPARK_BYTES:
+        if size_of(opened) > LARGEST_WITHOUT_SPARK_BYTES:
             return self.read(table, version)
         schema = columns_of(opened)
         rows = arrow_of(opened, to_arrow_schema(schema, timezone="UTC"))
@@ -163,7 +163,7 @@ class Warehouse:
     def version(self, table: str) -> int:
         """Return the table's newest version.
 
-        The log is listed each time, since maintenance may have removed the commits after a version that is known.
+        The log is listed each time: maintenance may have removed the commits after a version that was read before.
         """
         return int(self.opened(table).version())
 
@@ -177,7 +177,7 @@ class Warehouse:
         write.append(self.location, table, write.arrow_rows(table, rows))
 
     def drop(self, table: str) -> None:
-        """Remove a table with its files; only for tables that no epoch names."""
+        """Remove a table with its files; the table must be one that no epoch names."""
         fence = self.open_tables.fence
         if fence is not None:
             fence.check_lock()
@@ -196,7 +196,7 @@ class Warehouse:
 
 
 @dataclass
-class ReadTables(OpenTables):
+class VersionedTables(OpenTables):
     """Tables at given versions, read only.
 
     Parameters
@@ -218,18 +218,18 @@ class ReadTables(OpenTables):
         return self._tables[table]
 
     def change(self, table: str, make: Callable[[OpenTable, CommitProperties], object]) -> int:  # noqa: ARG002
-        """Raise WarehouseError: a read-only warehouse commits nothing."""
+        """Raise WarehouseError, since a read-only warehouse commits nothing."""
         raise WarehouseError("this warehouse is open for reading only", table=table)
 
 
 @dataclass(frozen=True)
 class EpochWarehouse(Warehouse):
-    """One database as of its newest epoch."""
+    """One database as of its newest epoch, read only."""
 
     @cached_property
     def open_tables(self) -> OpenTables:
         """The tables at their versions in the newest epoch."""
-        return ReadTables(self.location, versions=newest_versions(self.location).versions)
+        return VersionedTables(self.location, versions=newest_versions(self.location).versions)
 
     def opened(self, table: str, version: int | None = None) -> OpenTable:
         """Open a table at a version, by default that of the newest epoch; raise WarehouseError if there is none."""

@@ -1,4 +1,4 @@
-"""Creates tables, and appends rows to them in one commit, by delta-rs: in hundredths of a second.
+"""Creates tables, and appends rows to them, each in one commit of delta-rs, which takes hundredths of a second.
 
 Not here: commits of files that tasks have written (`warehouse.commits`).
 """
@@ -23,10 +23,10 @@ from warehouse.location import WarehouseLocation
 USER_METADATA = "tarantool-aggregator"
 """The `userMetadata` of every commit of the aggregator."""
 
-OWN_COMMIT = CommitProperties(custom_metadata={"userMetadata": USER_METADATA})
-"""The properties of such a commit without a mark of the fence (`warehouse.fence`)."""
+AGGREGATOR_COMMIT = CommitProperties(custom_metadata={"userMetadata": USER_METADATA})
+"""The properties of a commit of the aggregator that has no mark of the fence (`warehouse.fence`)."""
 
-OWN_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
+SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
 """The features of Delta that files written by the aggregator support."""
 
 
@@ -39,7 +39,7 @@ third of the time (`benchmarks/old_log.py`).
 
 
 def schema_of(table: str) -> pa.Schema:
-    """Return the Arrow schema of a system table; times are UTC."""
+    """Return the Arrow schema of a system table, with times in UTC."""
     return to_arrow_schema(SYSTEM_TABLES[table], timezone="UTC")
 
 
@@ -52,7 +52,7 @@ def arrow_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 def create(location: WarehouseLocation, table: str, schema: StructType, comment: str | None = None) -> None:
     """Create an empty table if there is none; raise WarehouseError if that fails."""
-    with _delta_errors(location, table, "the table cannot be created"):
+    with _as_warehouse_error(location, table, "the table cannot be created"):
         if location.has(table):  # cheaper than `DeltaTable.create`, which reads the log of an existing table
             return
         DeltaTable.create(
@@ -64,7 +64,7 @@ def create(location: WarehouseLocation, table: str, schema: StructType, comment:
                 "delta.enableDeletionVectors": "false",
                 CHECKPOINT_INTERVAL: COMMITS_PER_CHECKPOINT,
             },
-            commit_properties=OWN_COMMIT,
+            commit_properties=AGGREGATOR_COMMIT,
         )
 
 
@@ -84,21 +84,21 @@ def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
         If the table does not exist, has other columns, or cannot be written.
 
     """
-    with _delta_errors(location, table, "the table cannot be written"):
+    with _as_warehouse_error(location, table, "the table cannot be written"):
         opened = DeltaTable(location.uri(table))
         wanted = _cast_to_table(opened, table, rows)
-        write_deltalake(opened, wanted, mode="append", commit_properties=OWN_COMMIT)
+        write_deltalake(opened, wanted, mode="append", commit_properties=AGGREGATOR_COMMIT)
 
 
 @contextmanager
-def _delta_errors(location: WarehouseLocation, table: str, what: str) -> Iterator[None]:
-    """Raise errors of Delta and of the store as WarehouseError."""
+def _as_warehouse_error(location: WarehouseLocation, table: str, problem: str) -> Iterator[None]:
+    """Inside, errors of Delta and of the store are raised as WarehouseError, with the text `problem`."""
     try:
         yield
     except TableNotFoundError as error:
         raise WarehouseError("the table is not there", table=table, warehouse=location.root) from error
     except (DeltaError, OSError) as error:
-        raise WarehouseError(f"{what}: {error}", table=table) from error
+        raise WarehouseError(f"{problem}: {error}", table=table) from error
 
 
 def _cast_to_table(opened: DeltaTable, table: str, rows: pa.Table) -> pa.Table:
@@ -111,7 +111,7 @@ def _cast_to_table(opened: DeltaTable, table: str, rows: pa.Table) -> pa.Table:
 
 
 def _cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column cast to a type; the fields of a null variant become empty bytes instead of nulls."""
+    """Return a column cast to a type; the fields of a null variant become empty bytes, since they must not be null."""
     if not pa.types.is_struct(kind) or column.type == kind:
         return column.cast(kind)
     whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

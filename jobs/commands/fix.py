@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jobs.runtime.command_line import command, config_option, deployment, finished, spark_options
+from jobs.runtime.command_line import command, config_option, load_deployment, print_result, spark_options
 
 KEEP_DAYS = 7
 """The default of `--keep-days`."""
@@ -28,13 +28,13 @@ class Moment(click.ParamType[datetime]):
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def request_work(config: str, **options: Any) -> int:
-    """Have the work of `BackfillOptions` done, whose fields are the options, and return the exit code."""
+def run_backfill(config: str, **options: Any) -> int:
+    """Run `jobs.backfill.backfill` with these options, the fields of `BackfillOptions`, and return the exit code."""
     from jobs.backfill import BackfillOptions, backfill
 
-    code = backfill(deployment(config), BackfillOptions(**options))
+    code = backfill(load_deployment(config), BackfillOptions(**options))
     if code == 0 and not options.get("dry_run"):
-        finished("the tables are written", f"aggregator validate --config {config}")
+        print_result("the tables are written", f"aggregator validate --config {config}")
     return code
 
 
@@ -65,7 +65,7 @@ def backfill(config: str, **options: Any) -> int:
 
     Rows that are in the tables already are skipped. The stream may run: it then does the work between two batches.
     """
-    return request_work(config, **options)
+    return run_backfill(config, **options)
 
 
 @command("snapshot", "aggregator snapshot accounts orders --config deployment.yaml")
@@ -75,7 +75,7 @@ def backfill(config: str, **options: Any) -> int:
 @spark_options
 def snapshot(config: str, spaces: Sequence[str], source: str | None) -> int:
     """Read spaces again from the newest snapshot."""
-    return request_work(config, snapshot=spaces, source=source)
+    return run_backfill(config, snapshot=spaces, source=source)
 
 
 @command("heal", "aggregator heal a1 --config deployment.yaml")
@@ -88,7 +88,7 @@ def heal(config: str, source: str) -> int:
     This ends a divergence: two members of a replicaset have different rows under the same lsn. You choose the correct
     member by the name of its source.
     """
-    return request_work(config, heal=source)
+    return run_backfill(config, heal=source)
 
 
 @command(
@@ -106,7 +106,7 @@ def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
 
     Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose.
     """
-    return request_work(config, rebuild=space, policy=policy, dry_run=dry_run)
+    return run_backfill(config, rebuild=space, policy=policy, dry_run=dry_run)
 
 
 @command("repair", "aggregator repair --config deployment.yaml")
@@ -120,9 +120,9 @@ def repair_gaps(config: str) -> int:
     """
     from jobs.repair import repair_warehouse
 
-    code = repair_warehouse(deployment(config))
+    code = repair_warehouse(load_deployment(config))
     if code:
-        finished(
+        print_result(
             "some gaps are still open", "bring their logs back, or add a member, then the same command again"
         )
     return code
@@ -151,4 +151,4 @@ def maintain(config: str, keep_days: int, dry_run: bool) -> int:
     """
     from jobs.maintain import maintain as work
 
-    return work(deployment(config), keep_days, dry_run=dry_run)
+    return work(load_deployment(config), keep_days, dry_run=dry_run)

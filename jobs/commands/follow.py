@@ -10,10 +10,10 @@ import click
 from jobs.runtime.command_line import (
     command,
     config_option,
-    deployment,
-    finished,
     is_verbose,
     json_option,
+    load_deployment,
+    print_result,
     spark_options,
 )
 
@@ -38,18 +38,18 @@ def run(config: str, once: bool) -> None:
     """
     from jobs.aggregate import aggregate
 
-    state = aggregate(deployment(config), once=once)
+    state = aggregate(load_deployment(config), once=once)
     if state.epoch < 0:
-        finished("no source has a row yet", "aggregator status --config " + config)
+        print_result("no source has a row yet", "aggregator status --config " + config)
     else:
-        finished(f"everything is done up to epoch {state.epoch}", f"aggregator report --config {config}")
+        print_result(f"everything is done up to epoch {state.epoch}", f"aggregator report --config {config}")
 
 
 def daemon_sections(file: str) -> DaemonConfig:
     """Return the sections `subscribe` and `relay` of a configuration file, checked."""
-    from config.deployment import load_live
+    from config.deployment import load_daemon_config
 
-    return load_live(file)
+    return load_daemon_config(file)
 
 
 @command("subscribe", "aggregator subscribe --config live.yaml")
@@ -116,5 +116,5 @@ def unpack(storage: str, into: str, replicasets: Sequence[str], as_json: bool) -
 
     code = unpack_all(storage, Path(into), replicasets, as_json=as_json)
     if code:
-        finished("the backups have gaps", "docs/operation.md says what a missing link means")
+        print_result("the backups have gaps", "docs/operation.md says what a missing link means")
     return code

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from jobs.runtime.command_line import CONTEXT, command, config_option, deployment, json_option
+from jobs.runtime.command_line import CONTEXT_SETTINGS, command, config_option, json_option, load_deployment
 
-DATABASE = "aggregator"
+DEFAULT_DATABASE = "aggregator"
 
 
-@click.group("cluster", context_settings=CONTEXT)
+@click.group("cluster", context_settings=CONTEXT_SETTINGS)
 def cluster() -> None:
     """Show the owners of replica ids, and vclocks.
 
@@ -28,7 +28,7 @@ def show_cluster(config: str, as_json: bool) -> None:
     """Show each instance, and the owners of each replica id over time."""
     from jobs.cluster import show
 
-    show(deployment(config), as_json=as_json)
+    show(load_deployment(config), as_json=as_json)
 
 
 @cluster.add_command
@@ -36,29 +36,29 @@ def show_cluster(config: str, as_json: bool) -> None:
 @click.argument("source", metavar="SOURCE")
 @config_option
 @json_option
-def vclock(config: str, source: str, as_json: bool) -> None:
+def show_vclock(config: str, source: str, as_json: bool) -> None:
     """Show the vclock after which a source is read next, in the source's own replica ids."""
-    from jobs.cluster import show_vclock
+    from jobs.cluster import show_vclock as work
 
-    show_vclock(deployment(config), source, as_json=as_json)
+    work(load_deployment(config), source, as_json=as_json)
 
 
 @cluster.add_command
 @command("checksum", "aggregator cluster checksum a1 --config deployment.yaml")
-@click.argument("name", metavar="REPLICASET")
+@click.argument("replicaset", metavar="REPLICASET")
 @config_option
 @json_option
-def checksum(config: str, name: str, as_json: bool) -> None:
-    """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another side's.
+def show_checksum(config: str, replicaset: str, as_json: bool) -> None:
+    """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another member's.
 
-    REPLICASET is a uuid: the sum is of the aggregator's ids. Or it is the name of a source: the sum is of its own ids.
+    REPLICASET is a uuid, for the replica ids that the aggregator has, or a source's name, for those in its logs.
     """
-    from jobs.cluster import show_checksum
+    from jobs.cluster import show_checksum as work
 
-    show_checksum(deployment(config), name, as_json=as_json)
+    work(load_deployment(config), replicaset, as_json=as_json)
 
 
-@click.group("rid", context_settings=CONTEXT)
+@click.group("rid", context_settings=CONTEXT_SETTINGS)
 def rid() -> None:
     """Compare whole warehouses by RID, copy one to another, and change which copy may be written.
 
@@ -68,7 +68,7 @@ def rid() -> None:
 
 database_option = click.option(
     "--database",
-    default=DATABASE,
+    default=DEFAULT_DATABASE,
     show_default=True,
     help="The database of a warehouse named by its folder.",
 )
@@ -84,7 +84,7 @@ def warehouse_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @rid.add_command
 @command("show", "aggregator rid show /data/warehouse", "aggregator rid show --config d.yaml --json")
 @warehouse_options
-def show(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+def show_rid(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Show the RID of a warehouse, its meaning, and its generations."""
     from jobs.rid import location_from
     from jobs.rid import show as work
@@ -100,7 +100,7 @@ def show(warehouse: str | None, config: str | None, database: str, as_json: bool
     is_flag=True,
     help="Abandon an unfinished sync into the warehouse; the data copied so far become a generation of its own.",
 )
-def promote(
+def promote_warehouse(
     warehouse: str | None, config: str | None, database: str, as_json: bool, abandon_sync: bool
 ) -> None:
     """Make a warehouse the primary: jobs may write it."""
@@ -113,7 +113,7 @@ def promote(
 @rid.add_command
 @command("demote", "aggregator rid demote /data/warehouse")
 @warehouse_options
-def demote(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+def demote_warehouse(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Make a warehouse a secondary: no job writes it."""
     from jobs.rid import demote as work
     from jobs.rid import location_from
@@ -124,7 +124,7 @@ def demote(warehouse: str | None, config: str | None, database: str, as_json: bo
 @rid.add_command
 @command("disconnect", "aggregator rid disconnect /data/warehouse")
 @warehouse_options
-def disconnect(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+def disconnect_warehouse(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Record that a copy exists, or will exist, that no job keeps up to date.
 
     From then on the next epoch of a primary begins a new generation, which the copy does not have. A secondary is
@@ -142,7 +142,7 @@ def disconnect(warehouse: str | None, config: str | None, database: str, as_json
 @click.argument("warehouses", nargs=-1, required=True, metavar="WAREHOUSE WAREHOUSE…")
 @database_option
 @json_option
-def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
+def connect_warehouses(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
     """Record that these warehouses have equal content, and that no other copies exist.
 
     All are compared; if two differ, nothing is changed. The primary's next data stay in its generation if its job keeps
@@ -158,18 +158,18 @@ def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
 
 @rid.add_command
 @command("compare", "aggregator rid compare /data/warehouse s3://standby/warehouse")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
 @database_option
 @json_option
-def compare(a: str, b: str, database: str, as_json: bool) -> int:
+def compare_warehouses(first: str, second: str, database: str, as_json: bool) -> int:
     """Compare two warehouses, or RIDs given as text.
 
     Exit codes: 0 same; 3 one is an older copy, which sync brings up to date; 4 split brain; 5 unrelated; 2 not a RID.
     """
-    from jobs.rid import compare_two
+    from jobs.rid import compare_rids
 
-    return compare_two(a, b, database, as_json=as_json)
+    return compare_rids(first, second, database, as_json=as_json)
 
 
 @rid.add_command
@@ -189,7 +189,7 @@ def compare(a: str, b: str, database: str, as_json: bool) -> int:
     help="Compare the content of all files, or only of the copied ones; of other files the size is compared.",
 )
 @database_option
-def sync(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:
+def sync_warehouse(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:
     """Copy a warehouse onto another location, or bring the copy there up to date."""
     from jobs.rid import copy
 

@@ -11,15 +11,27 @@ from typing import Any
 import click
 
 from jobs.commands.fix import Moment
-from jobs.runtime.command_line import command, config_option, deployment, finished, json_option, spark_options
+from jobs.runtime.command_line import (
+    command,
+    config_option,
+    json_option,
+    load_deployment,
+    print_result,
+    spark_options,
+)
 
-PAGE = "report.html"
+DEFAULT_PAGE = "report.html"
 
-RATE = 50_000
-"""Tuples per second that `prove` reads from a server."""
+DEFAULT_RATE = 50_000
+"""Tuples per second that `prove` reads from a server, by default."""
 
 page_option = click.option(
-    "--page", default=PAGE, show_default=True, metavar="FILE", type=click.Path(), help="The HTML page."
+    "--page",
+    default=DEFAULT_PAGE,
+    show_default=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="The HTML page.",
 )
 
 
@@ -34,7 +46,7 @@ def status(config: str, as_json: bool) -> int:
     """
     from jobs.status import show
 
-    return show(deployment(config), as_json=as_json)
+    return show(load_deployment(config), as_json=as_json)
 
 
 @command(
@@ -53,7 +65,7 @@ def explain_batch(epoch: int | None, config: str, as_json: bool) -> int:
     from jobs.explain import show
     from warehouse.location import location_of
 
-    found = deployment(config)
+    found = load_deployment(config)
     return show(location_of(found.warehouse, found.database), epoch, as_json=as_json)
 
 
@@ -87,7 +99,7 @@ def plan(config: str, as_json: bool) -> int:
     """
     from jobs.plan import show
 
-    return show(deployment(config), config, is_json=as_json)
+    return show(load_deployment(config), config, is_json=as_json)
 
 
 @command("report", "aggregator report --config deployment.yaml --page report.html")
@@ -101,7 +113,7 @@ def report(config: str, page: str) -> None:
     """
     from jobs.report import report as work
 
-    work(deployment(config), page)
+    work(load_deployment(config), page)
 
 
 class LsnRange(click.ParamType[tuple[int | None, int | None]]):
@@ -237,7 +249,7 @@ def changes(space: str, config: str, after: int | None, upto: int | None, follow
 
     if follow and upto is not None:
         raise click.UsageError("--follow has no end: leave out --upto")
-    found = deployment(config)
+    found = load_deployment(config)
     location = location_of(found.warehouse, found.database)
     return show(location, space, after, upto, config=config, follow=follow)
 
@@ -261,7 +273,7 @@ def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
     from jobs.who import who as work
     from warehouse.location import location_of
 
-    found = deployment(config)
+    found = load_deployment(config)
     return work(location_of(found.warehouse, found.database), space, key, as_json=as_json)
 
 
@@ -279,7 +291,7 @@ def history(config: str, space: str, sql: str | None) -> None:
     """Show all versions of a space's keys with their periods of validity, by SQL."""
     from jobs.history import show
 
-    show(deployment(config), space, sql)
+    show(load_deployment(config), space, sql)
 
 
 @command(
@@ -311,7 +323,7 @@ def views(config: str, epochs: Sequence[int], labels: Sequence[str], as_dbt: boo
 
     if as_dbt and (epochs or labels):
         raise click.UsageError("--dbt names the tables of the newest epoch; give it without --epoch and --at")
-    work(deployment(config), epochs, labels, as_dbt=as_dbt)
+    work(load_deployment(config), epochs, labels, as_dbt=as_dbt)
 
 
 @command(
@@ -333,9 +345,9 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
     """
     from jobs.validate import validate as work
 
-    code = work(deployment(config), config, spaces, docs, as_json=as_json)
+    code = work(load_deployment(config), config, spaces, docs, as_json=as_json)
     if code:
-        finished("something does not hold", "docs/operation.md says what each finding means")
+        print_result("something does not hold", "docs/operation.md says what each finding means")
     return code
 
 
@@ -356,7 +368,7 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
 @click.option(
     *("--rate", "rate"),
     type=click.FloatRange(min=1),
-    default=RATE,
+    default=DEFAULT_RATE,
     show_default=True,
     metavar="ROWS/S",
     help="Tuples that are read from a server in a second.",
@@ -390,17 +402,17 @@ def prove(
     Runs while a stream runs. Names each key that differs, with both tuples. Exit code 1 where something differs or
     could not be compared.
     """
-    from jobs.prove import peers_of
     from jobs.prove import prove as work
+    from jobs.prove import servers_to_read
     from observe.proof.space_proof import ProofLimits
 
-    read = deployment(config)
+    read = load_deployment(config)
     limits = ProofLimits(rate, patience, checksums)
-    code = work(read, spaces, peers_of(read, peers, password_env), limits, as_json=as_json)
+    code = work(read, spaces, servers_to_read(read, peers, password_env), limits, as_json=as_json)
     if code:
-        finished("the tables are not proven", "docs/operation.md says what each result means")
+        print_result("the tables are not proven", "docs/operation.md says what each result means")
     else:
-        finished("the tables have what the servers have")
+        print_result("the tables have what the servers have")
     return code
 
 
@@ -412,4 +424,4 @@ def demo(config: str, page: str) -> int:
     """Aggregate what is there, validate the tables and show them, in one Spark session."""
     from jobs.demo import demo as work
 
-    return work(deployment(config), config, page)
+    return work(load_deployment(config), config, page)

@@ -11,10 +11,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from jobs.commands import fix, follow, ids, look
-from jobs.runtime.command_line import CONTEXT, call, command
+from jobs.runtime.command_line import CONTEXT_SETTINGS, command, run_command
 
-NAME = "aggregator"
-COMPLETE_VARIABLE = "_AGGREGATOR_COMPLETE"
+PROGRAM = "aggregator"
+COMPLETION_VARIABLE = "_AGGREGATOR_COMPLETE"
 """The environment variable by which a shell asks click for completions."""
 
 SHELLS = ("bash", "zsh", "fish")
@@ -26,10 +26,10 @@ def completion(shell: str) -> None:
     """Print a script by which a shell completes commands."""
     kind = get_completion_class(shell)
     if kind is not None:
-        click.echo(kind(commands, {}, NAME, COMPLETE_VARIABLE).source())
+        click.echo(kind(commands, {}, PROGRAM, COMPLETION_VARIABLE).source())
 
 
-SECTIONS = {
+COMMANDS_BY_SECTION = {
     "Follow": (follow.run, follow.subscribe, follow.relay, follow.unpack),
     "Look": (
         *(
@@ -60,7 +60,7 @@ class Commands(click.Group):
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, each section under its title."""
         width = max(len(name) for name in self.commands)
-        for title, members in SECTIONS.items():
+        for title, members in COMMANDS_BY_SECTION.items():
             with formatter.section(title):
                 rows = [(one.name or "", one.get_short_help_str(100)) for one in members if not one.hidden]
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows])
@@ -70,8 +70,8 @@ class Commands(click.Group):
         return list(self.commands)
 
 
-@click.group(NAME, cls=Commands, context_settings=CONTEXT)
-@click.version_option(package_name="tarantool-aggregator", prog_name=NAME)
+@click.group(PROGRAM, cls=Commands, context_settings=CONTEXT_SETTINGS)
+@click.version_option(package_name="tarantool-aggregator", prog_name=PROGRAM)
 def commands() -> None:
     """Keep Delta tables equal to what several Tarantool replicasets hold, and ask who changed what.
 
@@ -80,11 +80,13 @@ def commands() -> None:
     """
 
 
-for _section in SECTIONS.values():
+for _section in COMMANDS_BY_SECTION.values():
     for _command in _section:
         commands.add_command(_command)
 
 
 def main(name: str | None = None, argv: Sequence[str] | None = None) -> int:
-    """Call a command by its name, or the whole group, and return the exit code."""
-    return call(commands if name is None else commands.commands[name], argv, NAME if name is None else None)
+    """Run the command with a name, or `aggregator` itself if there is none, and return the exit code."""
+    return run_command(
+        commands if name is None else commands.commands[name], argv, PROGRAM if name is None else None
+    )

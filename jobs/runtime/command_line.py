@@ -31,15 +31,16 @@ if TYPE_CHECKING:
 
 DONE, FAILED, MISUSED = 0, 1, 2
 
-VERBOSE = "jobs.verbose"
+VERBOSE_KEY = "jobs.verbose"
 """Key of click's context for `--verbose`."""
 
-STEPS = "jobs.steps"
+STEPS_LOGGER = "jobs.steps"
 """Name of the logger of a command's long steps."""
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-_ERROR_IN_WORKER = re.compile(r"schemas\.errors\.(\w+): (.+)")
+_WRAPPED_ERROR = re.compile(r"schemas\.errors\.(\w+): (.+)")
+"""An error of the aggregator in the text of an error of Spark: its class and its message."""
 
 
 class Stopped(BaseException):
@@ -57,7 +58,7 @@ class JobCommand(click.Command):
     """
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
-        super().__init__(*args, **{"context_settings": CONTEXT, **settings})
+        super().__init__(*args, **{"context_settings": CONTEXT_SETTINGS, **settings})
         self.examples = examples
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -76,7 +77,7 @@ class JobCommand(click.Command):
         except (KeyboardInterrupt, Stopped) as stop:
             return _report_stop(stop)
         except Exception as error:
-            return report(error, verbose=is_verbose())
+            return print_error(error, verbose=is_verbose())
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], JobCommand]:
@@ -93,26 +94,26 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
 
     """
 
-    def made(function: Callable[..., Any]) -> JobCommand:
+    def to_command(function: Callable[..., Any]) -> JobCommand:
         found = click.command(name, cls=JobCommand, examples=examples, **settings)(function)
         found.params.append(
             click.Option(
                 ["--verbose", "-v"],
                 is_flag=True,
                 expose_value=False,
-                callback=lambda ctx, _, value: ctx.meta.__setitem__(VERBOSE, value),
+                callback=lambda ctx, _, value: ctx.meta.__setitem__(VERBOSE_KEY, value),
                 help="Show where in the code an error arose.",
             )
         )
         return found
 
-    return made
+    return to_command
 
 
 def is_verbose() -> bool:
     """Return whether the running command was called with `--verbose`."""
     context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(VERBOSE))
+    return context is not None and bool(context.meta.get(VERBOSE_KEY))
 
 
 config_option = click.option(
@@ -122,8 +123,8 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-def deployment(file: str) -> Config:
-    """Return the checked configuration of a deployment."""
+def load_deployment(file: str) -> Config:
+    """Read and check the configuration of a deployment."""
     from config.deployment import load
 
     return load(file)
@@ -147,30 +148,30 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def finished(result: str, next_step: str | None = None) -> None:
-    """Print a command's last line: the result, and the next step.
+def print_result(result: str, next_step: str | None = None) -> None:
+    """Print the last line of a command: what was done, and the next step.
 
-    Goes to stderr, so that programs read only results from stdout.
+    The line goes to stderr, since programs read stdout.
     """
     click.secho(result, err=True, bold=True, nl=next_step is None)
     if next_step is not None:
         click.echo(f" – next: {next_step}", err=True)
 
 
-def call(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Call a command, or a group of them, and return the exit code.
+def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run a command, or a group of commands, and return the exit code.
 
     Parameters
     ----------
     command_ : click.Command
     argv : sequence of str, optional
-        Instead of the process's own arguments.
+        The arguments; default: those of the process.
     prog : str, optional
-        The name that usage shows.
+        The program's name in the usage line.
 
     """
     try:
-        with _stopped_by_sigterm(), _steps_shown():
+        with _stopping_on_sigterm(), _showing_steps():
             return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
     except click.ClickException as error:
         error.show()
@@ -185,11 +186,11 @@ def _report_stop(stop: BaseException) -> int:
     return 143 if isinstance(stop, Stopped) else 130
 
 
-def report(error: Exception, *, verbose: bool = False) -> int:
+def print_error(error: Exception, *, verbose: bool = False) -> int:
     """Print an error to stderr and return its exit code.
 
-    A known error is one line, even if Spark has wrapped the text of an error from a worker or a batch. The traceback is
-    printed with `verbose`, and always for an error of an unknown class.
+    An error of the aggregator is printed as one line, even if Spark has wrapped it in another error. The traceback
+    is printed with `verbose`, and always for other errors.
     """
     line = _known_error_text(error)
     if verbose or line is None:
@@ -199,10 +200,10 @@ def report(error: Exception, *, verbose: bool = False) -> int:
 
 
 def _known_error_text(error: Exception) -> str | None:
-    """Return the line of an error of the aggregator, also if Spark has wrapped it; None for any other error."""
+    """Return the message of an error of the aggregator, also if Spark has wrapped it; None for any other error."""
     if isinstance(error, AggregatorError):
         return str(error)
-    found = _ERROR_IN_WORKER.findall(str(error))
+    found = _WRAPPED_ERROR.findall(str(error))
     return f"{found[-1][1]} [{found[-1][0]}]" if found else None
 
 
@@ -212,12 +213,12 @@ def _unknown_error_text(error: Exception) -> str:
 
 
 @contextmanager
-def _steps_shown() -> Iterator[None]:
-    """Inside, show the lines of long steps on stderr, but not under spark-submit, which writes stderr to its stdout."""
+def _showing_steps() -> Iterator[None]:
+    """Inside, print long steps (`log_step`) to stderr, except under spark-submit, which writes them to stdout."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return
-    steps, handler = logging.getLogger(STEPS), logging.StreamHandler(sys.stderr)
+    steps, handler = logging.getLogger(STEPS_LOGGER), logging.StreamHandler(sys.stderr)
     before = steps.level, steps.propagate
     steps.setLevel(logging.INFO)
     steps.propagate = False
@@ -231,7 +232,7 @@ def _steps_shown() -> Iterator[None]:
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
+def _stopping_on_sigterm() -> Iterator[None]:
     """Inside, SIGTERM raises `Stopped`."""
 
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -245,7 +246,7 @@ def _stopped_by_sigterm() -> Iterator[None]:
 
 
 def make_new_files_private() -> None:
-    """Make new files and folders readable by this user only: they contain whole rows."""
+    """Make this process's new files and folders readable by its user only, since they contain rows of spaces."""
     os.umask(0o077)
 
 
@@ -257,8 +258,8 @@ def log_to_stderr(*, verbose: bool) -> None:
     )
 
 
-async def until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait until SIGTERM, SIGINT or the end of a task; cancel the other tasks, and raise the error of an ended one."""
+async def wait_until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until SIGTERM, SIGINT or the end of a task; then cancel the other tasks, and raise its error."""
     import asyncio  # most commands do without
 
     stop = asyncio.Event()

@@ -18,15 +18,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
 from config.deployment import SourceConfig
-from jobs.runtime.command_line import STEPS
+from jobs.runtime.command_line import STEPS_LOGGER
 from pipeline.batch import BatchResult
 from pipeline.commit.batch import BatchName
 
-_steps = logging.getLogger(STEPS)
+_steps = logging.getLogger(STEPS_LOGGER)
 
 
 def log_step(text: str) -> None:
-    """Say which long step begins."""
+    """Log which long step begins."""
     _steps.info(text)
 
 
@@ -36,7 +36,7 @@ class StreamProgress:
     Parameters
     ----------
     sources : sequence of SourceConfig
-        The followed sources.
+        The sources that the stream reads.
 
     """
 
@@ -64,74 +64,74 @@ class StreamProgress:
         if self._rows:
             print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
 
-    def with_first_batch_logged(
-        self, around: Callable[[BatchName], AbstractContextManager[object]]
+    def log_first_batch(
+        self, batch_context: Callable[[BatchName], AbstractContextManager[object]]
     ) -> Callable[[BatchName], AbstractContextManager[object]]:
-        """Return `around`, which makes a context for a batch, extended by a message when the first batch begins."""
+        """Return `batch_context`, which makes a batch's context, so that it also logs when the first batch begins."""
 
         @contextmanager
         def logged(name: BatchName) -> Iterator[None]:
             if not self._is_begun:
                 log_step(f"batch {name.batch_id}, the first one, is read and written")
                 self._is_begun = True
-            with around(name):
+            with batch_context(name):
                 yield
 
         return logged
 
-    def batch_done(self, done: BatchResult) -> None:
-        """Count a batch and show it; batches without rows print nothing."""
-        self._rows += done.rows
-        self._bar.update(done.rows)
-        if not sys.stderr.isatty() and done.rows:
-            rate = done.rows / max(done.seconds, 1e-9)
+    def show_batch(self, result: BatchResult) -> None:
+        """Add the rows of a committed batch, and show it; a batch without rows prints nothing."""
+        self._rows += result.rows
+        self._bar.update(result.rows)
+        if not sys.stderr.isatty() and result.rows:
+            rate = result.rows / max(result.seconds, 1e-9)
             print(
-                f"batch {done.batch_id}: {done.rows} rows, {done.tables} tables, "
-                f"{done.seconds:.1f} s, {rate:.0f} rows/s",
+                f"batch {result.batch_id}: {result.rows} rows, {result.tables} tables, "
+                f"{result.seconds:.1f} s, {rate:.0f} rows/s",
                 file=sys.stderr,
             )
 
-    def follow(self, query: StreamingQuery, meanwhile: Callable[[], object] | None = None) -> None:
-        """Wait for the stream's end, showing its lag; raise the error that ended it.
+    def wait_for_end(self, query: StreamingQuery, each_second: Callable[[], object] | None = None) -> None:
+        """Wait for the stream's end, showing its lag; raise the error that ended it, if any.
 
         Parameters
         ----------
-        meanwhile : callable, optional
-            Called once per second.
+        each_second : callable, optional
+            Called about once per second while the stream runs.
 
         """
         while not query.awaitTermination(1):
-            if meanwhile is not None:
-                meanwhile()
+            if each_second is not None:
+                each_second()
             self._bar.set_postfix_str(_lag_text(query), refresh=True)
 
 
 def _lag_text(query: StreamingQuery) -> str:
-    """Return how far the stream is behind its sources; an empty text before its first progress."""
+    """Return how far the stream is behind its sources, as text; empty before Spark reports its first progress."""
     last = query.lastProgress
     if last is None or not last.sources:
         return ""
     source = last.sources[0]
-    lags = lag_of(source.endOffset, source.latestOffset)
+    lags = lag_by_leader(source.endOffset, source.latestOffset)
     return "lag " + ", ".join(f"{leader} {size}" for leader, size in lags.items()) if lags else "lag 0"
 
 
-def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
-    """Return, by the name of the leader, how far its replicaset was read behind the end of its log.
+def lag_by_leader(read_offset: str | None, latest_offset: str | None) -> dict[str, str]:
+    """Return the name of each leader to how far the stream is behind the end of its log, as text.
 
-    The text has the number of bytes if the end is in the same file, or else the name of the file with the end.
-    Replicasets that were read to the end are left out.
+    The text is a number of bytes, `250 B`, if the end is in the file that is read; else it names the file with the end:
+    `to 7.xlog`. Replicasets that were read to the end are left out.
 
     Parameters
     ----------
-    end, latest : str or None
-        The offset up to which the stream has read, and that of the end of the logs: JSON from the stream's progress.
+    read_offset, latest_offset : str or None
+        Up to where the stream has read, and the end of the logs: JSON from the stream's progress.
 
     """
-    if not end or not latest:
+    if not read_offset or not latest_offset:
         return {}
     # A missing offset is the text "null".
-    now, then = ((json.loads(text) or {}).get("replicasets", {}) for text in (end, latest))
+    now, then = ((json.loads(text) or {}).get("replicasets", {}) for text in (read_offset, latest_offset))
     found = {}
     for uuid, target in then.items():
         reached = now.get(uuid)

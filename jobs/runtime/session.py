@@ -26,20 +26,20 @@ from config.deployment import Config
 from jobs.runtime.progress import log_step
 from schemas.errors import ConfigurationError
 from sources.xlog.datasource import register
-from warehouse.views import OLD_VERSIONS
+from warehouse.views import VERSION_AGE_CHECK
 from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
 CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
 
-SPARK = Path(pyspark.__file__).resolve().parent
+SPARK_FOLDER = Path(pyspark.__file__).resolve().parent
 
-JAVA_ARCHIVE = SPARK / "classes.jsa"
+JAVA_ARCHIVE = SPARK_FOLDER / "classes.jsa"
 """Java's class data archive of Spark's classes, with which Java starts faster; made by `setup/java_archive.py`."""
 
-CLASS_PATH = f"{SPARK}/jars/*"
+ARCHIVED_CLASS_PATH = f"{SPARK_FOLDER}/jars/*"
 """The jars whose classes are in the archive. Java uses the archive only if Java's class path begins with the same jars.
 The class path that Spark makes begins with the configuration folder, which cannot be in an archive. So these jars are
-put in front of it."""
+put in front of that folder."""
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -79,7 +79,7 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
         .config("spark.sql.warehouse.dir", config.warehouse)
-        .config(OLD_VERSIONS, "false")
+        .config(VERSION_AGE_CHECK, "false")
     )
     session = builder.getOrCreate()
     _require_delta(session)
@@ -87,7 +87,7 @@ def spark_session(config: Config, app: str) -> SparkSession:
 
 
 def log_reading_session(config: Config, app: str) -> SparkSession:
-    """Return the session of a job that reads logs, with the data source `xlog`."""
+    """Return the session of a job that reads logs: with the data source `xlog` registered."""
     spark = spark_session(config, app)
     register(spark)
     return spark
@@ -116,20 +116,20 @@ def pass_to_spark(master: str | None, settings: Sequence[str]) -> None:
 
 
 def delta_coordinates() -> str:
-    """Return the Maven coordinates of the Delta that fits the installed `delta-spark` and `pyspark`."""
+    """Return the Maven coordinates of the Delta jars that fit the installed `delta-spark` and `pyspark`."""
     options = configure_spark_with_delta_pip(SparkSession.Builder())._options
     return str(options["spark.jars.packages"])
 
 
 def _start_java() -> None:
-    """Start Java with our configuration folder; Ivy downloads Delta unless set-up did so."""
+    """Start Java with the configuration folder `conf/`; Ivy downloads Delta's jars unless `make setup` did so."""
     if (CONF_FOLDER / "spark-defaults.conf").is_file():
         os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
     conf = SparkConf()
-    if not any(SPARK.glob("jars/delta-spark_*.jar")):
+    if not any(SPARK_FOLDER.glob("jars/delta-spark_*.jar")):
         conf.set("spark.jars.packages", delta_coordinates())
     if may_use_class_archive(os.environ, JAVA_ARCHIVE):
-        conf.set("spark.driver.extraClassPath", CLASS_PATH)
+        conf.set("spark.driver.extraClassPath", ARCHIVED_CLASS_PATH)
         given = os.environ.get("SPARK_SUBMIT_OPTS", "")
         # An archive that does not fit this Java is no news to a user: it starts as without.
         archive = (
@@ -145,21 +145,21 @@ def _start_java() -> None:
 
 
 def may_use_class_archive(environment: Mapping[str, str], archive: Path) -> bool:
-    """Return whether Java can start with the archive of loaded classes, which makes its start faster.
+    """Return whether Java can use the archive of Spark's loaded classes, which makes its start faster.
 
-    It cannot with another Spark, or if the user names a class path or an archive: the class path must begin with
-    the one for which the archive was made.
+    Java ignores an archive if its class path does not begin with the jars for which the archive was made. So this
+    returns False if Spark is not the installed pyspark, or if the user's settings name a class path or an archive.
 
     Parameters
     ----------
     environment : mapping of str to str
-        Environment variables, with `SPARK_CONF_DIR`.
+        Environment variables; `SPARK_CONF_DIR` is set.
     archive : Path
         File of Java's class data sharing (AppCDS).
 
     """
     home = environment.get("SPARK_HOME")
-    if not archive.is_file() or (home and Path(home).resolve() != SPARK):
+    if not archive.is_file() or (home and Path(home).resolve() != SPARK_FOLDER):
         return False
     settings = Path(environment.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
     given = [environment.get(name, "") for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS")]
@@ -171,7 +171,7 @@ def may_use_class_archive(environment: Mapping[str, str], archive: Path) -> bool
 
 
 def _require_delta(session: SparkSession) -> None:
-    """Raise ConfigurationError if Spark lacks Delta's jars, with which the first query would fail inside Spark."""
+    """Raise ConfigurationError if Spark lacks Delta's jars; without them the first query would fail inside Spark."""
     jvm: Any = session.sparkContext._jvm
     try:
         # Only checks that the class exists: loading the catalog takes seconds, and many jobs never need

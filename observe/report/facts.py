@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from schemas.states import GapState, RowState
 from warehouse import epochs
-from warehouse.generations import ComparedRid, side_of
+from warehouse.generations import ComparedRid, read_compared_rid
 from warehouse.location import WarehouseLocation, has_known_scheme, location_of
 from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
@@ -266,7 +266,7 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
     location = (
         location_of(warehouse.base_path, warehouse.database) if has_known_scheme(warehouse.root) else None
     )
-    side = None if location is None else side_of(location)
+    side = None if location is None else read_compared_rid(location)
     sizes = () if location is None else _table_sizes(location, runner.versions)
     epoch = None if runner.epoch is None else runner.epoch.epoch
     rows_by_query = {**first, **second}
@@ -290,7 +290,7 @@ class _QueryRunner:
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
-            name.removeprefix("_"): warehouse.read_own(name, self._version_to_read(name))
+            name.removeprefix("_"): warehouse.read_system_table(name, self._version_to_read(name))
             for name in (*QUERIED_TABLES, *(later for later in OPTIONAL_TABLES if warehouse.exists(later)))
         }
 

@@ -43,7 +43,11 @@ def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
 
     def read(table: str) -> DataFrame:
         version = state.versions.get(table, first_versions.get(table))
-        return warehouse.read(table, version) if is_space_table(table) else warehouse.read_own(table, version)
+        return (
+            warehouse.read(table, version)
+            if is_space_table(table)
+            else warehouse.read_system_table(table, version)
+        )
 
     return read
 
@@ -104,7 +108,7 @@ def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | 
         return space_tables
     ids = [None, *(one.id for one in state.replicasets.values())]
     found = {
-        space: {config.spaces.table(space, replicaset=i) for i in ids} & set(space_tables)
+        space: {config.spaces.table(space, replicaset_id=i) for i in ids} & set(space_tables)
         for space in space_names
     }
     missing = [space for space, tables in found.items() if not tables]

@@ -21,7 +21,7 @@ from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable,
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse.maintenance import RETENTION, Origin, last_removed_lsns
+from warehouse.maintenance import RETENTION, RowOrigin, last_removed_lsns
 
 CHANGELOG = "_changelog"
 
@@ -42,7 +42,7 @@ _COUNTS_SCHEMA = StructType(
 )
 
 
-def logged_rows(rows: DataFrame, state: State, removed_lsns: Mapping[Origin, int]) -> DataFrame:
+def logged_rows(rows: DataFrame, state: State, removed_lsns: Mapping[RowOrigin, int]) -> DataFrame:
     """Return the rows of `_changelog` that come from logs, not from snapshots, with the columns `ORIGIN_COLUMNS`.
 
     Parameters
@@ -50,7 +50,7 @@ def logged_rows(rows: DataFrame, state: State, removed_lsns: Mapping[Origin, int
     rows : DataFrame
         Rows of `_changelog`.
     state : State
-    removed_lsns : mapping of Origin to int
+    removed_lsns : mapping of RowOrigin to int
         By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist are left out.
 
     """

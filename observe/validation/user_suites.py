@@ -68,7 +68,7 @@ def read_suite(file: Path) -> list[Any]:
 
     """
     document = read_document(file)
-    mistakes = [*document.repeated, *_find_mistakes(document)]
+    mistakes = [*document.repeated_keys, *_find_mistakes(document)]
     if mistakes:
         raise configuration_error(document, mistakes)
     expectations: list[Any] = []

@@ -385,7 +385,7 @@ def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: i
     return [{**row, **now} for row in own if row["state"] == GapState.OPEN]
 
 
-def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
+def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockComponent]:
     """Return the components of vclocks that have changed."""
     before, found = plan.before, []
     for uuid in plan.settlements:
@@ -395,13 +395,13 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
             counts_apart = replica_id == LOCAL_ID and now.leader is not None
             if not counts_apart and known.settled.get(replica_id) != lsn:
                 global_id = _global_id(now, replica_id, lsn)
-                found.append(vclock.Component(now.id, global_id, replica_id, lsn, plan.epoch))
+                found.append(vclock.VclockComponent(now.id, global_id, replica_id, lsn, plan.epoch))
         for instance, lsn in now.local_lsns.items():
             if known.local_lsns.get(instance) != lsn:
                 global_id = after.global_ids.get(instance)
-                found.append(vclock.Component(now.id, global_id, LOCAL_ID, lsn, plan.epoch))
+                found.append(vclock.VclockComponent(now.id, global_id, LOCAL_ID, lsn, plan.epoch))
     if after.own_lsn != before.own_lsn:
-        found.append(vclock.Component(OWN_REPLICASET_ID, after.own_id, None, after.own_lsn, plan.epoch))
+        found.append(vclock.VclockComponent(OWN_REPLICASET_ID, after.own_id, None, after.own_lsn, plan.epoch))
     return found
 
 

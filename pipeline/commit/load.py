@@ -74,13 +74,13 @@ def load_state(warehouse: Warehouse) -> State:
         common = tuple(
             ApplierMapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None
         )
-        ids = applier_map.ids_of(entries)
+        ids = applier_map.id_translations_by_source(entries)
         replicasets[uuid] = ReplicasetState(
             id=own,
             uuid=uuid,
             settled=dict(settled),
             read=_read_vclock(settled, read.get(own, {}), ids),
-            cluster=applier_map.instances_of(entries, table, uuid),
+            cluster=applier_map.instance_by_replica_id(entries, table, uuid),
             applier_map=common,
             spaces=_definitions(own, spaces),
             tables={
@@ -126,7 +126,7 @@ def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
 
 
 def _instance_of_local_lsn(
-    table: Cluster, replicaset_id: int, components: Sequence[vclock.Component], lsn: int | None
+    table: Cluster, replicaset_id: int, components: Sequence[vclock.VclockComponent], lsn: int | None
 ) -> str | None:
     """Return the uuid of the instance whose last lsn of local spaces is `lsn`, component 0 of the settled vclock.
 
@@ -141,7 +141,7 @@ def _instance_of_local_lsn(
 
 
 def _local_lsn_by_instance(
-    table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]
+    table: Cluster, replicaset_id: int, components: Sequence[vclock.VclockComponent]
 ) -> dict[str, int]:
     uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
     return {

@@ -48,7 +48,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
     def route(
         replicaset_id: int, space: Space, earlier: Sequence[Space], unread: bool
     ) -> str | Refusal | None:
-        if not spaces.wants(space.name):
+        if not spaces.becomes_table(space.name):
             return None
         if space.fault is not None:
             return Refusal(replicaset_id, space.id, space.name, space.fault)
@@ -62,7 +62,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
                 check_still_masked(earlier, space, spaces.masks_of)
         except UnsupportedError as error:
             return Refusal(replicaset_id, space.id, space.name, str(error))
-        return spaces.table(space.name, replicaset=replicaset_id)
+        return spaces.table(space.name, replicaset_id=replicaset_id)
 
     return route
 

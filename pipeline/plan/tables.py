@@ -176,7 +176,7 @@ def table_plan(
         {replicaset_id: index[space] for replicaset_id, space in definitions.items()},
         tuple(spaces),
         policy,
-        config.priority(policy),
+        config.preferred_replicasets(policy),
         mask_of(config.spaces, spaces, layout, is_masked=exact_table(table) in state.versions),
         any(config.spaces.quarantines_misfits(space.name) for space in spaces),
         is_empty=not before.replicasets,

@@ -97,7 +97,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
             advice=closest_fields(name, found.spaces),
         )
     encoding = encoding_of(found)
-    chosen = table_policy(found, policy, config.priority(policy))
+    chosen = table_policy(found, policy, config.preferred_replicasets(policy))
     plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
         tables.location,

@@ -181,7 +181,7 @@ def _last_row_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, date
 
     Files are read from the newest epochs back, until each replicaset's last row is found.
     """
-    files = tables.bounds("_changelog", "epoch")
+    files = tables.column_bounds("_changelog", "epoch")
     files.sort(key=_last_epoch, reverse=True)
     left = set(wanted)
     found: dict[int, tuple[tuple[int, ...], datetime]] = {}

@@ -49,7 +49,7 @@ def test_the_least_configuration_has_defaults_for_the_rest(yaml: Path) -> None:
         "long",
         "string",
     )
-    assert config.spaces.wants("any")
+    assert config.spaces.becomes_table("any")
     assert not config.spaces.local
 
 
@@ -103,7 +103,9 @@ def test_relative_paths_start_at_the_files_folder(yaml: Path, monkeypatch: pytes
 def test_spaces_are_chosen_by_patterns_and_named(yaml: Path) -> None:
     text = "spaces: {include: ['a*', SQLT], exclude: ['*_old'], rename: {SQLT: upper, my-space: mine}}"
     spaces = load(write(yaml, LEAST + text)).spaces
-    assert [name for name in ("accounts", "Accounts", "a_old", "SQLT", "sqlt") if spaces.wants(name)] == [
+    assert [
+        name for name in ("accounts", "Accounts", "a_old", "SQLT", "sqlt") if spaces.becomes_table(name)
+    ] == [
         "accounts",
         "SQLT",
     ]
@@ -113,7 +115,7 @@ def test_spaces_are_chosen_by_patterns_and_named(yaml: Path) -> None:
         "mine",
         "my_space__x2_2e",
     ]
-    assert spaces.table("SQLT", local_instance=7) == "upper__l7"
+    assert spaces.table("SQLT", instance_id=7) == "upper__l7"
 
 
 def test_masks_are_found_by_patterns_and_the_stricter_one_wins(yaml: Path) -> None:
@@ -286,7 +288,7 @@ def test_priorities_may_name_sources_that_name_their_replicaset(yaml: Path) -> N
         "policies: {spaces: {a: {policy: source_priority, priority: [a1]}}}"
     )
     config = load(write(yaml, text))
-    assert config.priority(config.policies.of("a")) == (A_UUID,)
+    assert config.preferred_replicasets(config.policies.of("a")) == (A_UUID,)
 
 
 @pytest.mark.parametrize(

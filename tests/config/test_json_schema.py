@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
 from config.deployment import Config, DaemonConfig
-from config.json_schema import FOLDER, described_keys, schemas, text_of
+from config.json_schema import SCHEMA_FOLDER, described_keys, schema_text, schemas
 
 LEAST = "{warehouse: wh, checkpoint: cp, sources: [{name: a1, path: a1}]}"
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"
@@ -71,12 +71,14 @@ def taken_by_model(model: type[BaseModel], data: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def validator() -> Draft202012Validator:
-    return Draft202012Validator(json.loads((FOLDER / "schema.json").read_text(encoding="utf-8")))
+    return Draft202012Validator(json.loads((SCHEMA_FOLDER / "schema.json").read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", ["schema.json", "live.schema.json"])
 def test_the_committed_file_is_what_the_models_say(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == text_of(schemas()[name]), "run `make schema`"
+    assert (SCHEMA_FOLDER / name).read_text(encoding="utf-8") == schema_text(schemas()[name]), (
+        "run `make schema`"
+    )
     Draft202012Validator.check_schema(schemas()[name])
 
 
@@ -95,7 +97,7 @@ def test_the_schema_needs_what_the_model_needs(validator: Draft202012Validator) 
         assert not validator.is_valid(data)
 
 
-@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: str(file.name))
+@pytest.mark.parametrize("file", sorted(SCHEMA_FOLDER.glob("*.yaml")), ids=lambda file: str(file.name))
 def test_each_example_names_its_schema_and_follows_it(file: Path) -> None:
     first, _, text = file.read_text(encoding="utf-8").partition("\n")
     assert first.startswith("# yaml-language-server: $schema=")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.deployment import load_live
+from config.deployment import load_daemon_config
 from schemas.errors import ConfigurationError
 
 USERS = "users: [{name: central, password_env: WORD}]"
@@ -27,8 +27,8 @@ def written(folder: Path, text: str) -> Path:
 )
 def test_a_relay_does_not_prove_passwords_over_a_network_without_tls(tmp_path: Path, listen: str) -> None:
     with pytest.raises(ConfigurationError, match=r"over a network without TLS.*relay.spools\[0\].listen"):
-        load_live(written(tmp_path, relay(listen)))
-    allowed = load_live(written(tmp_path, relay(listen, f"{USERS}, without_tls: true")))
+        load_daemon_config(written(tmp_path, relay(listen)))
+    allowed = load_daemon_config(written(tmp_path, relay(listen, f"{USERS}, without_tls: true")))
     assert allowed.relay is not None
 
 
@@ -36,16 +36,16 @@ def test_a_relay_does_not_prove_passwords_over_a_network_without_tls(tmp_path: P
     "listen", ["127.0.0.1:3301", "[::1]:3301", "localhost:3301", "unix/:/run/relay.sock"]
 )
 def test_on_this_machine_it_does(tmp_path: Path, listen: str) -> None:
-    assert load_live(written(tmp_path, relay(listen))).relay is not None
+    assert load_daemon_config(written(tmp_path, relay(listen))).relay is not None
 
 
 def test_an_address_with_a_password_is_refused(tmp_path: Path) -> None:
     text = "subscribe: {replicasets: [{name: a, spool: s, peers: ['user:hidden-word@h:1']}]}"
     with pytest.raises(ConfigurationError, match="no place in an address") as caught:
-        load_live(written(tmp_path, text))
+        load_daemon_config(written(tmp_path, text))
     assert "hidden-word" not in str(caught.value)
 
 
 def test_nobody_is_a_guest_unless_it_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nobody may subscribe"):
-        load_live(written(tmp_path, relay("127.0.0.1:3301", "users: []")))
+        load_daemon_config(written(tmp_path, relay("127.0.0.1:3301", "users: []")))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.yaml_document import Mistake, ValuePath, configuration_error, location_text, read_document
+from config.yaml_document import Mistake, ValuePath, configuration_error, path_text, read_document
 from schemas.errors import ConfigurationError
 
 TEXT = """\
@@ -38,7 +38,7 @@ def test_a_missing_value_has_the_line_of_its_parent(file: Path) -> None:
 
 def test_a_repeated_key(file: Path) -> None:
     file.write_text("a: {x: 1, x: 2}\nb: 1\na: 3\n")
-    assert read_document(file).repeated == (
+    assert read_document(file).repeated_keys == (
         Mistake(("a", "x"), "appears twice (also in line 1)"),
         Mistake(("a",), "appears twice (also in line 1)"),
     )
@@ -48,7 +48,7 @@ def test_anchors_and_merges_are_yaml_as_usual(file: Path) -> None:
     file.write_text("base: &base {x: 1}\nmore: {<<: *base, y: 2}\n")
     document = read_document(file)
     assert document.data["more"] == {"x": 1, "y": 2}
-    assert document.repeated == ()
+    assert document.repeated_keys == ()
 
 
 def test_an_empty_file_is_nothing(file: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_missing_file_is_an_error(file: Path) -> None:
 
 
 def test_locations_as_text() -> None:
-    assert location_text(()) == ""
-    assert location_text(("a", 0, "b")) == "a[0].b"
+    assert path_text(()) == ""
+    assert path_text(("a", 0, "b")) == "a[0].b"
 
 
 def test_a_mistake_of_the_whole_file(file: Path) -> None:

@@ -41,7 +41,7 @@ OVERTAKEN = 9
 
 def shorten_leases() -> None:
     """Set the time after which a lease ends."""
-    warehouse.lease.LEASE_SECONDS, warehouse.lease.HELD_SECONDS = LEASE_SECONDS, LEASE_SECONDS * 3 / 4
+    warehouse.lease.LEASE_SECONDS, warehouse.lease.TRUSTED_SECONDS = LEASE_SECONDS, LEASE_SECONDS * 3 / 4
     warehouse.lock.RENEW_SECONDS = LEASE_SECONDS / 6  # type: ignore[attr-defined]
 
 

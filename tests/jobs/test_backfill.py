@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from config.policies import Policy
 from jobs.aggregate import open_batch_writer
-from jobs.backfill import backfill, policy_of, requested_work
+from jobs.backfill import backfill, rebuild_policy, requested_work
 from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _begin_and_end, first_time, logs_in_span
 from pipeline.requests.service import Service, conflict_to_json
@@ -115,9 +115,9 @@ def test_wrong_use_is_refused(given: list[str], what: str, tmp_path: Path) -> No
 
 def test_a_policy_is_given_by_name_or_with_its_keys(tmp_path: Path) -> None:
     config = deployed(tmp_path, {"accounts": {"sequence": ["updated"]}}).config()
-    assert policy_of(config, "accounts", None).sequence == ("updated",)
-    assert policy_of(config, "accounts", "first_write_wins") == Policy(policy="first_write_wins")
-    assert policy_of(config, "accounts", "{policy: max, column: balance}").column == "balance"
+    assert rebuild_policy(config, "accounts", None).sequence == ("updated",)
+    assert rebuild_policy(config, "accounts", "first_write_wins") == Policy(policy="first_write_wins")
+    assert rebuild_policy(config, "accounts", "{policy: max, column: balance}").column == "balance"
 
 
 def test_conflicts_travel_as_json() -> None:

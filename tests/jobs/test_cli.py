@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.runtime.command_line import call, command, config_option, deployment, report
+from jobs.runtime.command_line import command, config_option, load_deployment, print_error, run_command
 from schemas.errors import ConfigurationError, LockError, XlogChecksumError
 
 GOOD = "warehouse: wh\ncheckpoint: cp\nsources: [{name: a1, path: a1}]\n"
@@ -30,43 +30,43 @@ def config(tmp_path: Path) -> Path:
 @click.option("--once", is_flag=True)
 def done(config: str, once: bool) -> None:
     """Do a thing."""
-    print(deployment(config).sources[0].name, once)
+    print(load_deployment(config).sources[0].name, once)
 
 
 def fail(error: BaseException, config: Path, *more: str) -> int:
     @command("work")
     @config_option
     def main(config: str) -> None:
-        deployment(config)
+        load_deployment(config)
         raise error
 
-    return call(main, ["--config", str(config), *more])
+    return run_command(main, ["--config", str(config), *more])
 
 
 def test_main_gets_the_configuration_and_its_options(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(done, ["--config", str(config), "--once"]) == 0
+    assert run_command(done, ["--config", str(config), "--once"]) == 0
     assert capsys.readouterr().out == "a1 True\n"
 
 
 def test_main_may_choose_the_exit_code(config: Path) -> None:
-    assert call(command("three")(config_option(lambda config: 3)), ["--config", str(config)]) == 3  # noqa: ARG005
+    assert run_command(command("three")(config_option(lambda config: 3)), ["--config", str(config)]) == 3  # noqa: ARG005
 
 
 def test_the_processs_own_arguments(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["job", "--config", str(config)])
-    assert call(done) == 0
+    assert run_command(done) == 0
 
 
 @pytest.mark.parametrize("argv", [[], ["--config"], ["--conf", "x"], ["--config", "x", "--no-such"]])
 def test_wrong_use_is_2_and_says_how(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(done, argv) == 2
+    assert run_command(done, argv) == 2
     assert capsys.readouterr().err.startswith(("Usage:", "Error:"))
 
 
 def test_help_is_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(done, ["--help"]) == 0
+    assert run_command(done, ["--help"]) == 0
     assert "Do a thing." in (output := capsys.readouterr().out)
     assert output.endswith("\nExample:\n  aggregator work --config x.yaml --once\n")
 
@@ -75,7 +75,7 @@ def test_a_wrong_configuration_is_2_and_main_never_runs(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.write_text(GOOD + "on_gap: wait\n")
-    assert call(done, ["--config", str(config)]) == 2
+    assert run_command(done, ["--config", str(config)]) == 2
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err == (
@@ -125,7 +125,7 @@ def test_sigterm_unwinds_and_is_143(config: Path, capsys: pytest.CaptureFixture[
             left.append("lock")
 
     before = signal.getsignal(signal.SIGTERM)
-    assert call(main, ["--config", str(config)]) == 143
+    assert run_command(main, ["--config", str(config)]) == 143
     assert left == ["lock"]
     assert capsys.readouterr().err == "stopped\n"
     assert signal.getsignal(signal.SIGTERM) == before
@@ -140,7 +140,7 @@ def test_an_error_of_ours_from_a_worker_is_one_line(
 
     with pytest.raises(Exception, match="the checksum differs") as caught:
         spark.range(1).mapInArrow(broken, "id BIGINT").collect()
-    assert report(caught.value) == 1
+    assert print_error(caught.value) == 1
     assert capsys.readouterr().err == (
         "error: the checksum differs (file 0.xlog, offset 12): copy it again [XlogChecksumError]\n"
     )

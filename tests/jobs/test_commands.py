@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.commands import fix, follow, ids, look
-from jobs.commands.main import COMPLETE_VARIABLE, SECTIONS, commands, main
+from jobs.commands.main import COMMANDS_BY_SECTION, COMPLETION_VARIABLE, commands, main
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "help"
@@ -72,7 +72,7 @@ def test_every_command_is_in_a_section() -> None:
     }
     modules = (fix, follow, ids, look)
     defined = {one for module in modules for one in vars(module).values() if isinstance(one, click.Command)}
-    in_sections = {one for members in SECTIONS.values() for one in members}
+    in_sections = {one for members in COMMANDS_BY_SECTION.values() for one in members}
     assert {one.name for one in defined - nested} <= {one.name for one in in_sections}
     assert set(commands.commands.values()) == in_sections
 
@@ -105,7 +105,7 @@ def test_python_m_aggregator_is_the_same_command() -> None:
 def test_a_shell_completes_commands_and_options(typed: str, cword: int, offered: str) -> None:
     environment = {
         **os.environ,
-        COMPLETE_VARIABLE: "bash_complete",
+        COMPLETION_VARIABLE: "bash_complete",
         "COMP_WORDS": typed,
         "COMP_CWORD": str(cword),
     }
@@ -125,7 +125,7 @@ def test_completion_prints_the_shells_script(shell: str, capsys: pytest.CaptureF
     if shell == "bash" and subprocess.run(["bash", "-c", "true"], check=False).returncode:
         pytest.skip("no bash")
     assert main(None, ["completion", shell]) == 0
-    assert COMPLETE_VARIABLE in capsys.readouterr().out
+    assert COMPLETION_VARIABLE in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

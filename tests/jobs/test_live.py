@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from config.deployment import load_live
+from config.deployment import load_daemon_config
 from schemas.errors import ConfigurationError
 from sources.subscribe.options import FeedMode
 from tests.live import Tarantool
@@ -32,7 +32,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_example_is_right_and_names_every_key() -> None:
-    config = load_live(LIVE)
+    config = load_daemon_config(LIVE)
     assert config.subscribe is not None
     assert config.relay is not None
     text = LIVE.read_text()
@@ -40,13 +40,13 @@ def test_the_example_is_right_and_names_every_key() -> None:
     parts += [config.relay.spools[0], config.relay.users[0]]
     for part in parts:
         assert [key for key in type(part).model_fields if f"{key}:" not in text] == []
-    options = config.subscribe.options()[0]
+    options = config.subscribe.replicaset_options()[0]
     assert (options.feed, options.peers[0].user, options.peers[1].user) == (
         FeedMode.OWN_PEER,
         "replicator",
         "replicator",
     )
-    assert config.relay.options()[0].users["central"].file == "/etc/aggregator/central.password"
+    assert config.relay.spool_options()[0].users["central"].file == "/etc/aggregator/central.password"
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_the_example_is_right_and_names_every_key() -> None:
 )
 def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, where: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        load_live(written(tmp_path, text))
+        load_daemon_config(written(tmp_path, text))
     assert where in str(error.value)
 
 
 def test_keys_of_other_jobs_are_ignored(tmp_path: Path) -> None:
-    config = load_live(
+    config = load_daemon_config(
         written(tmp_path, "warehouse: 7\nrelay: {guest: true, spools: [{name: a, spool: s, listen: 'h:1'}]}")
     )
     assert config.subscribe is None

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.aggregate import aggregate
-from jobs.prove import peers_of, prove
+from jobs.prove import prove, servers_to_read
 from observe.proof.space_proof import ProofLimits
 from observe.report.facts import collect_facts
 from schemas.errors import ConfigurationError
@@ -59,7 +59,7 @@ def proven(
     by_checksums: bool = False,
 ) -> int:
     config = deployment.config()
-    peers = peers_of(config, [f"unix/:{server.socket}" for server in servers])
+    peers = servers_to_read(config, [f"unix/:{server.socket}" for server in servers])
     return prove(config, spaces, peers, ProofLimits(rate, 30, by_checksums), as_json=True)
 
 
@@ -151,7 +151,7 @@ def test_tables_that_are_behind_are_not_reported_as_different(
         "box.space.orders:replace{5, 'later', 1} box.space.orders:delete{6} box.space.orders:insert{0, '', 0}"
     )
     config = deployment.config()
-    peers = peers_of(config, [f"unix/:{tarantool.socket}"])
+    peers = servers_to_read(config, [f"unix/:{tarantool.socket}"])
     assert prove(config, (), peers, ProofLimits(None, 1), as_json=True) == 1
     found = parsed_output(capsys)["orders"]
     assert found["differences"] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
+from jobs.repair import repair, repair_warehouse, replicaset_ids_by_source, sources_to_read
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from sources.xlog.options import parse_options
@@ -41,25 +41,25 @@ class Tables:
 
 
 def test_own_sources_come_before_other_members_and_no_other_replicaset() -> None:
-    assert list(candidates([gap(1, "a2"), gap(1, "a2", 9)], SOURCES)) == ["a2", "a1"]
-    assert list(candidates([gap(1, "gone")], SOURCES)) == ["a1", "a2"]
-    assert list(candidates([gap(9, "gone")], SOURCES)) == []
-    assert list(candidates([gap(3, "lost")], SOURCES)) == ["lost"]
+    assert list(sources_to_read([gap(1, "a2"), gap(1, "a2", 9)], SOURCES)) == ["a2", "a1"]
+    assert list(sources_to_read([gap(1, "gone")], SOURCES)) == ["a1", "a2"]
+    assert list(sources_to_read([gap(9, "gone")], SOURCES)) == []
+    assert list(sources_to_read([gap(3, "lost")], SOURCES)) == ["lost"]
 
 
 def test_reading_ends_when_the_gaps_of_a_replicaset_are_closed() -> None:
     tables = Tables([gap(1, "a1"), gap(1, "a1", 20), gap(2, "b1")], {1: "a2", 2: "b1"})
     done = repair(tables.look, SOURCES, tables.read)
     assert tables.read_names == ["a1", "a2", "b1"]
-    assert done.left == ()
-    assert len(done.closed) == 3
+    assert done.left_gaps == ()
+    assert len(done.closed_gaps) == 3
 
 
 def test_a_gap_that_no_source_fills_stays_open(capsys: pytest.CaptureFixture[str]) -> None:
     tables = Tables([gap(1, "a1"), gap(3, "lost")], {})
     done = repair(tables.look, SOURCES, tables.read)
-    assert done.read == ("a1", "a2", "lost")
-    assert done.left == (gap(1, "a1"), gap(3, "lost"))
+    assert done.read_sources == ("a1", "a2", "lost")
+    assert done.left_gaps == (gap(1, "a1"), gap(3, "lost"))
     assert "lost could not be read again: it is gone" in capsys.readouterr().out
 
 
@@ -70,13 +70,13 @@ def test_the_replicaset_of_a_source_comes_from_its_files(
     config = Deployment(tmp_path, {**nodes, "lost": tmp_path / "nowhere"}).config()
     log_stream = LogStream(parse_options(stream_options(config, State(), 2)))
     known = {f"{letter}0000000-0000-4000-8000-000000000000": number for number, letter in enumerate("ab", 1)}
-    assert replicasets_of(log_stream, known) == {"a1": 1, "a2": 1, "b1": 2, "lost": None}
+    assert replicaset_ids_by_source(log_stream, known) == {"a1": 1, "a2": 1, "b1": 2, "lost": None}
     assert "the replicaset of source lost is unknown" in capsys.readouterr().out
 
 
 def test_without_gaps_nothing_is_read() -> None:
     tables = Tables([], {})
-    assert repair(tables.look, SOURCES, tables.read).read == ()
+    assert repair(tables.look, SOURCES, tables.read).read_sources == ()
 
 
 def test_the_newest_row_of_a_gap_counts() -> None:

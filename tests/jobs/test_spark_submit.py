@@ -20,19 +20,19 @@ JAVA_OPTIONS = {"SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"}
 
 JOB = """
 import sys
-from jobs.runtime.command_line import call, command, config_option, deployment
+from jobs.runtime.command_line import run_command, command, config_option, load_deployment
 from jobs.runtime.session import spark_session
 
 @command("job")
 @config_option
 def main(config):
-    config = deployment(config)
+    config = load_deployment(config)
     spark = spark_session(config, "submitted")
     spark.sql("CREATE DATABASE d")
     spark.range(3).write.format("delta").saveAsTable("d.t")
     print("rows", spark.table("d.t").count(), spark.conf.get("spark.sql.session.timeZone"))
 
-sys.exit(call(main))
+sys.exit(run_command(main))
 """
 
 
@@ -84,17 +84,17 @@ def test_spark_submit_finds_delta_without_an_option_or_a_network(job: Path) -> N
 PYTHONS = """
 import sys
 from pyspark.sql.functions import udf
-from jobs.runtime.command_line import call, command, config_option, deployment
+from jobs.runtime.command_line import run_command, command, config_option, load_deployment
 from jobs.runtime.session import spark_session
 
 @command("job")
 @config_option
 def main(config):
-    config = deployment(config)
+    config = load_deployment(config)
     python = udf(lambda _: sys.executable)
     print(sys.executable, *spark_session(config, "submitted").range(1).select(python("id")).first())
 
-sys.exit(call(main))
+sys.exit(run_command(main))
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.subscribe import Subscribe
-from jobs.subscribe import is_empty, spool_starts
+from jobs.subscribe import is_empty_spool, spool_starts
 from schemas.errors import WarehouseError
 from sources.spool.spool import Spool
 
@@ -32,10 +32,10 @@ def test_tables_that_cannot_be_read_are_no_reason_for_a_snapshot(tmp_path: Path)
 
 
 def test_a_spool_with_a_file_is_not_empty(tmp_path: Path) -> None:
-    assert is_empty(tmp_path / "missing")
+    assert is_empty_spool(tmp_path / "missing")
     with Spool(tmp_path) as spool:
         spool.instance_uuid = "aaaaaaaa-0000-4000-8000-000000000001"
-        assert is_empty(tmp_path)
+        assert is_empty_spool(tmp_path)
         spool.begin_at({1: 1})
         spool._open_log(spool.versions)
-    assert not is_empty(tmp_path)
+    assert not is_empty_spool(tmp_path)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from jobs.runtime.command_line import call, command
+from jobs.runtime.command_line import command, run_command
 from jobs.runtime.progress import StreamProgress, log_step
 from pipeline.commit.batch import BatchName
 
@@ -20,7 +20,7 @@ def test_a_command_shows_its_steps_on_stderr(capsys: pytest.CaptureFixture[str])
         print('{"json": 1}')
 
     for _ in range(2):
-        assert call(work, []) == 0
+        assert run_command(work, []) == 0
         assert capsys.readouterr() == ('{"json": 1}\n', "reading 34 tables\n")
 
 
@@ -41,11 +41,11 @@ def test_only_the_first_batch_of_a_run_is_said_when_it_begins(capsys: pytest.Cap
     def work() -> None:
         """Do a thing."""
         with StreamProgress(()) as progress:
-            said = progress.with_first_batch_logged(around)
+            said = progress.log_first_batch(around)
             for number in (7, 8):
                 with said(BatchName("query", number)):
                     pass
 
-    assert call(work, []) == 0
+    assert run_command(work, []) == 0
     assert done == [7, 8]
     assert capsys.readouterr().err == "batch 7, the first one, is read and written\n"

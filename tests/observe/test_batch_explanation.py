@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.explain import lines, show
+from jobs.explain import explanation_lines, show
 from observe.batch_explanation import BatchExplanation, explain_batch
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
@@ -95,7 +95,7 @@ def test_the_command_prints_a_batch_as_text_and_as_json(
     assert set(document) >= {"read", "changes", "waiting", "written", "copies"}
     show(location, 1)
     printed = capsys.readouterr().out
-    assert printed.splitlines() == list(lines(explain_batch(location, 1)))
+    assert printed.splitlines() == list(explanation_lines(explain_batch(location, 1)))
     label = f"b1 ({replicasets_of('b1')['b1'][:8]})"
     assert f"\n  {label}  from " in printed
     assert f"\n  replicaset {label}  users  users  present" in printed
@@ -118,4 +118,4 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
     found = explain_batch(where, 1)
     assert (*found.written_files, *found.pending_counts) == ()
     assert rows(found, "REPLACE") == 1
-    assert "maintenance has removed the epoch before" in [*lines(found)][-1]
+    assert "maintenance has removed the epoch before" in [*explanation_lines(found)][-1]

@@ -166,7 +166,7 @@ def test_the_command_prints_lines_and_follows(
         raise StoppedError
 
     with pytest.raises(StoppedError):
-        show(recorded, "accounts", after=0, follow=True, wait=stop)
+        show(recorded, "accounts", after_epoch=0, follow=True, sleep=stop)
     assert len(capsys.readouterr().out.splitlines()) == sum(line["epoch"] > 0 for line in lines)
 
 

@@ -19,7 +19,7 @@ from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
-from warehouse.fence import take_number
+from warehouse.fence import take_writer_number
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -154,7 +154,7 @@ def batch_writer(
     """Hold the lock of a warehouse while the block runs; yield the warehouse and its writer, as after a start."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     with WriterLock(warehouse, "a test") as lock:
-        warehouse.open_tables.fence = take_number(warehouse.location, lock.check)
+        warehouse.open_tables.fence = take_writer_number(warehouse.location, lock.check)
         yield warehouse, open_writer(config, warehouse, lock, distributed)
 
 

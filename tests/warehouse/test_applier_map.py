@@ -7,21 +7,26 @@ from dataclasses import asdict, replace
 import pytest
 
 from udfs.remap.cluster_replace import Cluster, Member
-from warehouse.applier_map import MapRow, by_replicaset, ids_of, instances_of
-from warehouse.vclock import Component, newest
+from warehouse.applier_map import (
+    MapRow,
+    id_translations_by_source,
+    instance_by_replica_id,
+    rows_by_replicaset,
+)
+from warehouse.vclock import VclockComponent, newest_components
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 ONE, TWO, THREE = (Member(i, f"u{i}", i, 1, A, i) for i in (1, 2, 3))
 
 
 def instances(*members: Member, entries: list[MapRow], replicaset: str = A) -> dict[int, str]:
-    return instances_of(entries, Cluster("counter", {m.key: m for m in members}), replicaset)
+    return instance_by_replica_id(entries, Cluster("counter", {m.key: m for m in members}), replicaset)
 
 
 def test_an_entry_that_was_added_twice_counts_once() -> None:
     row = {"replicaset_id": 1, "local_id": 2, "global_id": 3, "since_lsn": 4, "source": None}
     other = {**row, "since_lsn": 1, "global_id": 9}
-    assert by_replicaset([row, other, row], Cluster()) == {1: (MapRow(1, 2, 9, 1), MapRow(1, 2, 3, 4))}
+    assert rows_by_replicaset([row, other, row], Cluster()) == {1: (MapRow(1, 2, 9, 1), MapRow(1, 2, 3, 4))}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_the_last_instance_of_an_id_that_nobody_wrote_with_is_the_last_entry(
     for start in range(50):  # other lsns are other hashes
         rows = [asdict(MapRow(1, 2, number, start)) for number in (2, 3)]
         for order in (rows, rows[::-1]):
-            (*_, entry) = by_replicaset(order, table)[1]
+            (*_, entry) = rows_by_replicaset(order, table)[1]
             assert entry.global_id == last
 
 
@@ -70,11 +75,11 @@ def test_an_instance_of_another_replicaset_is_registered_in_this_one_too() -> No
 def test_a_source_with_other_ids_is_found_by_its_entries() -> None:
     common = [MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1), MapRow(1, 32, 3, 5)]
     own = [MapRow(1, 1, 1, 1, "b"), MapRow(1, 2, 2, 1, "b"), MapRow(1, 2, 3, 5, "c"), MapRow(1, 1, 2, 1, "d")]
-    assert ids_of([*common, *own]) == {"c": {2: 32}, "d": {1: 2}}
+    assert id_translations_by_source([*common, *own]) == {"c": {2: 32}, "d": {1: 2}}
     assert instances(ONE, TWO, THREE, entries=[*common, *own]) == {1: "u1", 2: "u2", 32: "u3"}
 
 
 def test_the_component_of_the_highest_epoch_holds() -> None:
-    rows = [Component(1, 2, 2, lsn, epoch).__dict__ for lsn, epoch in ((7, 3), (5, 1), (9, 2))]
-    local = Component(1, 2, 0, 4, 1)
-    assert newest([*rows, local.__dict__]) == [Component(1, 2, 2, 7, 3), local]
+    rows = [VclockComponent(1, 2, 2, lsn, epoch).__dict__ for lsn, epoch in ((7, 3), (5, 1), (9, 2))]
+    local = VclockComponent(1, 2, 0, 4, 1)
+    assert newest_components([*rows, local.__dict__]) == [VclockComponent(1, 2, 2, 7, 3), local]

@@ -67,7 +67,7 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
     assert cluster.recorded_allocation(warehouse) is None
     started = cluster.record_allocation(warehouse, "preserve", NOW)
     assert (started.allocation, started.members) == ("preserve", {})
-    assert warehouse.property(cluster.TABLE, cluster.ALLOCATION) == "preserve"
+    assert warehouse.property(cluster.TABLE, cluster.ALLOCATION_PROPERTY) == "preserve"
     with pytest.raises(
         WarehouseError, match=r"'preserve', the configuration says 'counter'.*allocation to preserve"
     ):
@@ -91,7 +91,7 @@ def test_a_table_without_the_property_was_a_counters(spark: SparkSession, tmp_pa
 def test_an_unknown_allocation_is_named(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
     name = f"delta.`{warehouse.path(cluster.TABLE)}`"
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{cluster.ALLOCATION}' = 'random')")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{cluster.ALLOCATION_PROPERTY}' = 'random')")
     with pytest.raises(WarehouseError, match="'random'"):
         cluster.load(warehouse)
 

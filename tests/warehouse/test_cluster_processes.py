@@ -100,4 +100,4 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, allocation: str) -> No
     assert sorted(row["lsn"] for row in found) == expected
     assert len({row["uuid"] for row in found}) == len(found)
     assert {row["replicaset_id"] for row in found} == set(range(5))
-    assert warehouse.property(cluster.TABLE, cluster.ALLOCATION) == allocation
+    assert warehouse.property(cluster.TABLE, cluster.ALLOCATION_PROPERTY) == allocation

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.commit.epoch import append_rows
 from schemas.errors import LockError, RidStateError, WarehouseError
 from warehouse import epochs
-from warehouse.fence import SHARED, marked, newest_mark, take_number, writer_of
+from warehouse.fence import SHARED_TABLES, marked_commit, newest_mark, take_writer_number, writer_of
 from warehouse.newest_epoch import EPOCHS
 from warehouse.primary import PrimaryLock
 from warehouse.read import rows_of
@@ -35,7 +35,7 @@ class Writers:
     def start(self) -> Warehouse:
         """Return the warehouse of one more writer, rolled back."""
         warehouse = Warehouse(None, str(self.folder))
-        warehouse.open_tables.fence = take_number(warehouse.location, always)
+        warehouse.open_tables.fence = take_writer_number(warehouse.location, always)
         epochs.roll_back(warehouse, epochs.last(warehouse))
         return warehouse
 
@@ -70,7 +70,7 @@ def test_an_overtaken_writer_that_looked_before_it_slept_commits_no_epoch(writer
     writers.start()
     with pytest.raises(CommitFailedError, match="Concurrent transaction"):
         opened.create_write_transaction(
-            [], "append", opened.schema(), commit_properties=marked(fence.next_mark())
+            [], "append", opened.schema(), commit_properties=marked_commit(fence.next_mark())
         )
 
 
@@ -111,7 +111,7 @@ def test_users_are_no_obstacle(writers: Writers) -> None:
 
 @pytest.mark.parametrize("table", ["_cluster", "_requests"])
 def test_tables_that_others_write_are_theirs_as_well(writers: Writers, table: str) -> None:
-    assert table in SHARED
+    assert table in SHARED_TABLES
     one, _ = writers.start(), writers.start()
     Warehouse(None, str(writers.folder)).append_rows(table, [{}])
     one.append_rows(table, [{}])

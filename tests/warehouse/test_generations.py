@@ -8,7 +8,7 @@ from tests.udfs.rid.rids import node, ulid
 from tests.warehouse.copy.standby import Pair
 from tests.warehouse.warehouses import Made
 from warehouse import switch
-from warehouse.generations import HeldGeneration, generations_of, last_epoch_of_generation
+from warehouse.generations import GenerationRange, generations_of, last_epoch_of_generation
 from warehouse.newest_epoch import last_epoch
 from warehouse.rid import RidChange, RidTable
 
@@ -18,7 +18,7 @@ def held(made: Made) -> list[tuple[int, int, str | None]]:
     assert [one.ulid for one in found[:3]] == [
         u for u in RidTable(made.location).last().node.rid.generations if int(u)
     ][: len(found)]
-    return [(one.first, one.last, one.copied_from) for one in found]
+    return [(one.first_epoch, one.last_epoch, one.copied_from) for one in found]
 
 
 def test_without_history_there_is_none() -> None:
@@ -43,18 +43,18 @@ def test_each_generation_has_its_epochs_also_in_a_split_and_after_it(tmp_path: P
     pair.batch_a("5")
     switch.demote(pair.b.location)
     assert held(pair.b) == [(5, 7, None), (3, 4, a), (0, 2, a)]
-    pair.sync(discard=RidTable(pair.b.location).last().node.rid)
+    pair.sync(discard_rid=RidTable(pair.b.location).last().node.rid)
     assert held(pair.b) == [(5, 5, a), (3, 4, a), (0, 2, a)]
 
 
 def test_data_that_nobody_settled_are_a_generation_too() -> None:
     history = [RidChange(1, "copy", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)]
-    assert generations_of(history, 6) == [HeldGeneration(ulid(5), 5, 6), HeldGeneration(ulid(1), 0, 4)]
-    assert generations_of(history, 4) == [HeldGeneration(ulid(1), 0, 4)]
+    assert generations_of(history, 6) == [GenerationRange(ulid(5), 5, 6), GenerationRange(ulid(1), 0, 4)]
+    assert generations_of(history, 4) == [GenerationRange(ulid(1), 0, 4)]
 
 
 def test_the_last_epoch_of_a_generation() -> None:
-    found = [HeldGeneration(ulid(5), 5, 6), HeldGeneration(ulid(1), 0, 4)]
+    found = [GenerationRange(ulid(5), 5, 6), GenerationRange(ulid(1), 0, 4)]
     assert (
         last_epoch_of_generation(found, ulid(1)),
         last_epoch_of_generation(found, ulid(5)),
@@ -67,9 +67,9 @@ def test_the_last_epoch_of_a_generation() -> None:
 
 
 def test_how_it_is_drawn() -> None:
-    assert HeldGeneration(ulid(1), 0, -1).to_generation(is_head=True).note == "head, no epochs yet"
-    assert HeldGeneration(ulid(1), 3, 3).to_generation(is_head=False).note == "epoch 3"
+    assert GenerationRange(ulid(1), 0, -1).to_generation(is_head=True).note == "head, no epochs yet"
+    assert GenerationRange(ulid(1), 3, 3).to_generation(is_head=False).note == "epoch 3"
     assert (
-        HeldGeneration(ulid(1), 0, 4, "/a").to_generation(is_head=False).note
+        GenerationRange(ulid(1), 0, 4, "/a").to_generation(is_head=False).note
         == "epochs 0 to 4, copied from /a"
     )

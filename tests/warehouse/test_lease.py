@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 
 from schemas.errors import LockError, UnsupportedError
 from tests.sources.s3 import Store, installed
-from warehouse.lease import HELD_SECONDS, LEASE_SECONDS, Lease, StoredLease
+from warehouse.lease import LEASE_SECONDS, TRUSTED_SECONDS, Lease, StoredLease
 from warehouse.lease_store import ObjectLease, object_lease
 from warehouse.location import location_of
 from warehouse.lock import LOCK_NAME, WriterLock
@@ -119,14 +119,14 @@ def test_a_holder_that_slept_asks_before_it_goes_on(writers: Writers) -> None:
     one.check()
     assert store.read() == before
     held = [one.is_held]
-    writers.clocks.holder += HELD_SECONDS
+    writers.clocks.holder += TRUSTED_SECONDS
     held.append(one.is_held)
     one.check()
     held.append(one.is_held)
     assert held == [True, False, True]
     assert store.read() != before
     store.lost_answers = 1
-    writers.clocks.holder += HELD_SECONDS
+    writers.clocks.holder += TRUSTED_SECONDS
     with pytest.raises(LockError, match="cannot be renewed: connection reset"):
         one.check()
     one.check()  # the lease was written, and only the answer was lost

@@ -12,9 +12,9 @@ from deltalake import write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
 from warehouse.maintenance import (
-    FILES,
-    LOG,
-    NEVER,
+    FILES_PROPERTY,
+    LOG_PROPERTY,
+    NO_HORIZON,
     first_readable_epoch,
     horizon_of,
     retention_days,
@@ -37,7 +37,7 @@ def request(kind: str, state: str, day: int, keep_days: int) -> dict[str, Any]:
 def test_the_furthest_reach_of_any_maintenance_counts() -> None:
     asked = request("maintenance", "asked", 9, 7)
     other = request("backfill", "done", 9, 7)
-    assert horizon_of([asked, other]) == NEVER
+    assert horizon_of([asked, other]) == NO_HORIZON
     assert horizon_of([request("maintenance", "done", 0, 7), request("maintenance", "done", 1, 30)]) == (
         DAY - timedelta(days=7)
     )
@@ -56,7 +56,7 @@ def test_a_refused_maintenance_has_reached_nowhere(arguments: str | None) -> Non
 
 def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:
     epochs = {number: DAY + timedelta(days=number) for number in (3, 4, 5)}
-    assert first_readable_epoch(epochs, NEVER) == 3
+    assert first_readable_epoch(epochs, NO_HORIZON) == 3
     assert first_readable_epoch(epochs, DAY + timedelta(days=4)) == 4
     assert first_readable_epoch(epochs, DAY + timedelta(days=4, hours=23)) == 4
     assert first_readable_epoch(epochs, DAY + timedelta(days=99)) == 5
@@ -65,12 +65,12 @@ def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "days"),
     [
-        (FILES, None, 7),
-        (LOG, None, 30),
-        (FILES, "interval 14 days", 14),
-        (FILES, "interval 1 week", 7),
-        (FILES, "interval 90 hours", None),
-        (FILES, "interval 1 year", None),
+        (FILES_PROPERTY, None, 7),
+        (LOG_PROPERTY, None, 30),
+        (FILES_PROPERTY, "interval 14 days", 14),
+        (FILES_PROPERTY, "interval 1 week", 7),
+        (FILES_PROPERTY, "interval 90 hours", None),
+        (FILES_PROPERTY, "interval 1 year", None),
     ],
 )
 def test_a_retention_is_read_as_delta_writes_it(name: str, text: str | None, days: float | None) -> None:

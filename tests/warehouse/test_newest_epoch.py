@@ -9,12 +9,12 @@ import pytest
 from schemas.errors import WarehouseError
 from tests.warehouse.warehouses import Made
 from warehouse.location import location_of
-from warehouse.newest_epoch import BEFORE_THE_FIRST, TableVersions, last_epoch, newest_versions
+from warehouse.newest_epoch import NO_EPOCH, TableVersions, last_epoch, newest_versions
 
 
 def test_a_location_that_is_not_there_has_none(tmp_path: Path) -> None:
     location = location_of(str(tmp_path / "nowhere"))
-    assert last_epoch(location) == BEFORE_THE_FIRST
+    assert last_epoch(location) == NO_EPOCH
     assert newest_versions(location) == TableVersions()
     assert location.tables() == []
 

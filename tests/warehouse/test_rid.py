@@ -86,7 +86,7 @@ def test_two_who_begin_it_at_once_make_one_history(tmp_path: Path) -> None:
 def test_who_is_never_first_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = table(tmp_path), table(tmp_path)
     one.update("promote", 0, promoted)
-    monkeypatch.setattr(rid, "ATTEMPTS", 3)
+    monkeypatch.setattr(rid, "COMMIT_ATTEMPTS", 3)
 
     def always_late(now: Node) -> Node:
         one.update("other", 0, lambda n: operations.unlock(n) if n.rid.file_lock != 1 else operations.lock(n))

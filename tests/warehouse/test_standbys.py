@@ -23,7 +23,7 @@ from udfs.rid.value import EMPTY_ULID, FileLock
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
-from warehouse.generations import common_epoch, compare_warehouses, side_of
+from warehouse.generations import common_epoch, compare_warehouses, read_compared_rid
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
 from warehouse.primary import PrimaryLock
@@ -72,10 +72,10 @@ class Standby:
         with self.lock(standbys) as lock:
             for value in values:
                 self.batch(lock, value, "accounts")
-                standbys.follow()
+                standbys.copy_and_reconnect()
 
     def compared(self) -> Comparison:
-        return compare_warehouses(side_of(self.a.location), side_of(self.b.location))
+        return compare_warehouses(read_compared_rid(self.a.location), read_compared_rid(self.b.location))
 
 
 def now(made: Made) -> Node:
@@ -98,14 +98,14 @@ def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Stand
         assert connected(standbys) == [True]
         for number in range(5):
             standby.batch(lock, f"value {number}", "accounts")
-            standbys.follow()
+            standbys.copy_and_reconnect()
             assert standby.b.read_cut() == standby.a.read_cut()
             assert now(standby.a).rid.head == now(standby.b).rid.head == head
             assert now(standby.a).next_head is None
         assert now(standby.b).rid.file_lock is FileLock.ALLOW_READ
         rows = [len(RidTable(made.location).history()) for made in (standby.a, standby.b)]
         standby.batch(lock, "more", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         assert [len(RidTable(made.location).history()) for made in (standby.a, standby.b)] == rows
     assert now(standby.a).next_head is not None
     assert now(standby.b).rid.file_lock is FileLock.UNLOCKED
@@ -148,27 +148,27 @@ def test_a_lost_peer_stops_nothing_and_begins_one_generation(
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         head = now(standby.a).rid.head
         mend = break_(standby)
         standby.batch(lock, "in flight", "accounts")
         assert now(standby.a).rid.head == head
         for value in ("lost", "lost again", "lost for long"):
             standby.batch(lock, value, "accounts")
-            standbys.follow()
+            standbys.copy_and_reconnect()
             assert now(standby.a).rid.old1 == head
         assert connected(standbys) == [False]
         assert standbys.states()[0].reason
         assert "is not connected" in caplog.text
         mend()
-        assert not standbys.has_work()
+        assert not standbys.has_retry_due()
         standby.time += 61
-        assert standbys.has_work()
-        standbys.follow()
+        assert standbys.has_retry_due()
+        standbys.copy_and_reconnect()
         assert connected(standbys) == [True]
         began = now(standby.a).rid.head
         standby.batch(lock, "found", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         assert now(standby.a).rid.head == now(standby.b).rid.head == began
     assert standby.b.read_cut() == standby.a.read_cut()
     assert now(standby.b).rid.generations == now(standby.a).rid.generations
@@ -180,12 +180,12 @@ def test_the_others_stay_connected_when_one_is_lost(tmp_path: Path) -> None:
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         head = now(standby.a).rid.head
         mend = unreachable(standby)
         for value in ("second", "third", "fourth", "fifth"):
             standby.batch(lock, value, "accounts")
-            standbys.follow()
+            standbys.copy_and_reconnect()
         assert connected(standbys) == [False, True]
         # "second" was in flight; all after it is one generation, although one standby is away for long.
         assert now(standby.a).rid.generations[:2] == now(standby.others[1]).rid.generations[:2]
@@ -193,7 +193,7 @@ def test_the_others_stay_connected_when_one_is_lost(tmp_path: Path) -> None:
         assert standby.others[1].read_cut() == standby.a.read_cut()
         mend()
         standby.time += 61
-        standbys.follow()
+        standbys.copy_and_reconnect()
         assert connected(standbys) == [True, True]
         assert now(standby.a).next_head is None
     assert standby.b.read_cut() == standby.a.read_cut()
@@ -273,8 +273,8 @@ with standby.lock(standbys) as lock:
     standby.batch(lock, "in flight", "accounts")
     if step == "commit":
         os._exit(9)
-    files.note_step = lambda now: os._exit(9) if now.startswith(step) else None
-    standbys.follow()
+    files.log_step_done = lambda now: os._exit(9) if now.startswith(step) else None
+    standbys.copy_and_reconnect()
     os._exit(1)
 """
 
@@ -324,11 +324,13 @@ def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str
     assert found.verdict is Verdict.SPLIT_BRAIN
     with pytest.raises(RidStateError, match="split brain: the target has data of its own"):
         sync(standby.b.location, standby.a.location)
-    known = common_epoch(side_of(standby.b.location), side_of(standby.a.location), found.common)
+    known = common_epoch(
+        read_compared_rid(standby.b.location), read_compared_rid(standby.a.location), found.common
+    )
     assert known is not None
-    assert lost_epochs_after(standby.a.location, known).epochs == 1
+    assert lost_epochs_after(standby.a.location, known).epoch_count == 1
     discarded = now(standby.a).rid
-    sync(standby.b.location, standby.a.location, SyncOptions(discard=discarded))
+    sync(standby.b.location, standby.a.location, SyncOptions(discard_rid=discarded))
     assert standby.compared().verdict is Verdict.SAME
     assert standby.a.read_cut() == standby.b.read_cut()
 
@@ -354,14 +356,14 @@ def test_a_peer_that_was_promoted_meanwhile_does_not_stop_the_stream(standby: St
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         mend = unreachable(standby)
         standby.batch(lock, "in flight", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         mend()
         switch.promote(standby.b.location)
         standby.time += 61
-        standbys.follow()
+        standbys.copy_and_reconnect()
         assert "primary" in str(standbys.states()[0].reason)
         standby.batch(lock, "second", "accounts")
     assert now(standby.b).rid.primary
@@ -391,7 +393,7 @@ def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tm
     elsewhere = Made(tmp_path / "elsewhere")
     with standby.lock(standbys) as lock:
         standby.batch(lock, "first", "accounts")
-        standbys.follow()
+        standbys.copy_and_reconnect()
         head = now(standby.a).rid.head
         sync(standby.a.location, elsewhere.location)
     standby.session()
@@ -424,10 +426,10 @@ def test_a_killed_copy_into_a_peer_is_completed(standby: Standby, monkeypatch: p
             if state is not None:
                 shutil.copytree(state, made.folder)
         passed.clear()
-        monkeypatch.setattr(files, "note_step", reached)
+        monkeypatch.setattr(files, "log_step_done", reached)
         with contextlib.suppress(Killed):
             standby.session()
-        monkeypatch.setattr(files, "note_step", lambda _step: None)
+        monkeypatch.setattr(files, "log_step_done", lambda _step: None)
         standby.session("third")
         standby.a.resume()
         assert standby.b.read_cut() == standby.a.read_cut(), limit

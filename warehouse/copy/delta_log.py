@@ -1,4 +1,4 @@
-"""Plans how a target's log of a table becomes the source's log up to one version, by the names of its files. Pure.
+"""Plans which log files of a table to remove and copy, so that the target's log equals the source's. Pure.
 
 From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File":
 
@@ -23,8 +23,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-LOG = "_delta_log"
-SIDECARS = "_sidecars"
+LOG_FOLDER = "_delta_log"
+SIDECARS_FOLDER = "_sidecars"
 LAST_CHECKPOINT = "_last_checkpoint"
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -32,7 +32,7 @@ _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint\.(?:parquet|\d{10}\.\d{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))"
 )
 _COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
-_SUM = re.compile(r"(\d{20})\.crc")
+_VERSION_CHECKSUM = re.compile(r"(\d{20})\.crc")
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +44,7 @@ class DeltaLogFile:
     version : int
         The last version that the file describes.
     rank : int
-        Order within a version: 0 is the commit, 1 a checkpoint, then a compacted log and a checksum.
+        The kind of file, which orders the files of a version: 0 commit, 1 checkpoint, 2 compacted log, 3 checksum.
     name : str
 
     """
@@ -65,8 +65,8 @@ class DeltaLogFile:
 
 
 def log_file(name: str) -> DeltaLogFile | None:
-    """Return a file of `_delta_log` by its name; None if the name has no version."""
-    for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
+    """Parse the name of a file of `_delta_log`; return None if it is none of the kinds of `DeltaLogFile.rank`."""
+    for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _VERSION_CHECKSUM)):
         match = pattern.fullmatch(name)
         if match:
             return DeltaLogFile(int(match[1]), rank, name)
@@ -74,7 +74,7 @@ def log_file(name: str) -> DeltaLogFile | None:
 
 
 def log_files(names: Iterable[str]) -> list[DeltaLogFile]:
-    """Return the files of a table's log among these names, in order of their versions."""
+    """Return the log files among these names, in order of their versions; other names are left out."""
     return sorted(found for found in map(log_file, names) if found is not None)
 
 
@@ -84,13 +84,13 @@ HasSameContent = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class LogPlan:
-    """The changes of one log, in this order.
+    """What to do with the target's log of one table: truncate, copy, then remove.
 
     Parameters
     ----------
     truncate : tuple of DeltaLogFile
-        Files to remove from the target first: from the first commit on that differs from the source's; the newest
-        first.
+        Files to remove from the target first, the newest first: all from the first version on whose commit differs
+        from the source's.
     copy : tuple of DeltaLogFile
         Files to copy from the source, the oldest first.
     remove : tuple of DeltaLogFile
@@ -111,7 +111,7 @@ def plan_log(
     *,
     check_all: bool,
 ) -> LogPlan:
-    """Plan the changes of one log.
+    """Plan the changes of the target's log of one table.
 
     Parameters
     ----------
@@ -122,14 +122,14 @@ def plan_log(
     has_same_content : callable
         Compares a file that both sides have.
     check_all : bool
-        Whether to compare the content of every commit, and not only from the newest one back to the first equal one.
+        Whether to compare the content of every commit; otherwise from the newest one back to the first equal one.
 
     """
     wanted = [file for file in log_files(source) if file.version <= version]
     target_files = log_files(target)
     sizes_differ = {f.name for f in wanted if f.name in target and source[f.name] != target[f.name]}
     common = [f for f in wanted if f.name in target and f.name not in sizes_differ]
-    differ = sizes_differ | _different(common, has_same_content, check_all=check_all)
+    differ = sizes_differ | _with_other_content(common, has_same_content, check_all=check_all)
     commits = [f.version for f in wanted if f.is_commit and f.name in differ]
     first = min(commits, default=version + 1)
     truncate = [f for f in target_files if f.version >= min(first, version + 1)]
@@ -140,10 +140,20 @@ def plan_log(
     return LogPlan(tuple(truncate[::-1]), tuple(copy), tuple(remove))
 
 
-def _different(
+def _with_other_content(
     common: Sequence[DeltaLogFile], has_same_content: HasSameContent, *, check_all: bool
 ) -> set[str]:
-    """Return the names of those common files that do not have the same bytes on both sides."""
+    """Return the names of those files of both sides whose bytes differ.
+
+    Parameters
+    ----------
+    common : sequence of DeltaLogFile
+        Files that both sides have with the same size, in order of their versions.
+    has_same_content : callable
+    check_all : bool
+        Whether to compare all commits: an equal commit implies that all earlier ones are equal.
+
+    """
     if check_all:
         return {f.name for f in common if not has_same_content(f.name)}
     found = set()
@@ -157,7 +167,10 @@ def _different(
 
 
 def is_readable(names: Mapping[str, int], version: int) -> bool:
-    """Whether a log's files suffice to read a version: all commits up to it, from a checkpoint or the first one on."""
+    """Whether log files suffice to read a version: all commits up to it, from a checkpoint or the first commit on.
+
+    The keys of `names` are the names of the files.
+    """
     files = [file for file in log_files(names) if file.version <= version]
     commits = {file.version for file in files if file.is_commit}
     start = max((file.version for file in files if file.is_checkpoint), default=-1)

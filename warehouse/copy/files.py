@@ -1,7 +1,7 @@
-"""Copies files between two locations so that each file appears whole and checked, or not at all.
+"""Copies files between two locations, so that a file is visible in the target only when it is complete and checked.
 
 A file is written under a temporary name, read back, and moved to its final name if the checksum is that of the source.
-On HDFS and local disks a move is atomic; object stores show a file only when it is whole.
+On HDFS and local disks a move is atomic; object stores show a file only when it is complete.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from warehouse.location import WarehouseLocation
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 4 << 20
-UNFINISHED = "_sync.unfinished"
+UNFINISHED_FOLDER = "_sync.unfinished"
 """The folder of files that are being copied, next to the tables' folders."""
 
-DISCARDED = "_sync.discarded"
+DISCARDED_FILE = "_sync.discarded"
 """The file with the names of the tables that a discarded branch has created, next to the tables' folders."""
 
 
-def note_step(step: str) -> None:
-    """Log that a step is done. Tests patch this function to kill the process after a step."""
+def log_step_done(step: str) -> None:
+    """Log that a step is done. Tests patch this function to stop the process after a step."""
     log.debug("step %s is done", step)
 
 
@@ -46,9 +46,9 @@ def checksum(location: WarehouseLocation, *path: str) -> int:
     return int(crc)
 
 
-def have_same_content(one: WarehouseLocation, other: WarehouseLocation, *path: str) -> bool:
-    """Whether a file has the same checksum in both locations; both must have it."""
-    return checksum(one, *path) == checksum(other, *path)
+def have_same_content(first: WarehouseLocation, second: WarehouseLocation, *path: str) -> bool:
+    """Whether the file at a path has the same checksum in both locations; both must have the file."""
+    return checksum(first, *path) == checksum(second, *path)
 
 
 def copy(source: WarehouseLocation, target: WarehouseLocation, *path: str) -> int:
@@ -60,29 +60,29 @@ def copy(source: WarehouseLocation, target: WarehouseLocation, *path: str) -> in
         If the source has no such file any more, or the copy has another checksum.
 
     """
-    unfinished, final = target.at(UNFINISHED, uuid4().hex), target.at(*path)
-    target.fs.create_dir(target.at(UNFINISHED), recursive=True)
+    unfinished, final = target.at(UNFINISHED_FOLDER, uuid4().hex), target.at(*path)
+    target.fs.create_dir(target.at(UNFINISHED_FOLDER), recursive=True)
     crc, size = 0, 0
     try:
         with target.fs.open_output_stream(unfinished) as stream:
             for chunk in _chunks(source, source.at(*path)):
                 stream.write(chunk)
                 crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
-                note_step(f"write {'/'.join(path)}")
+                log_step_done(f"write {'/'.join(path)}")
     except FileNotFoundError as error:
         raise SyncError(
             "a file vanished while it was copied",
             file=source.at(*path),
             advice="sync again: the source was vacuumed meanwhile",
         ) from error
-    if checksum(target, UNFINISHED, unfinished.rpartition("/")[2]) != crc:
+    if checksum(target, UNFINISHED_FOLDER, unfinished.rpartition("/")[2]) != crc:
         raise SyncError(
             "a file does not read back as it was written", file=final, advice="check the store, sync again"
         )
     target.fs.create_dir(final.rpartition("/")[0], recursive=True)
     remove(target, *path)
     target.fs.move(unfinished, final)
-    note_step(f"put {'/'.join(path)}")
+    log_step_done(f"put {'/'.join(path)}")
     return size
 
 
@@ -92,39 +92,39 @@ def remove(location: WarehouseLocation, *path: str) -> None:
     for info in location.fs.get_file_info([hadoop_checksum_path(final), final]):
         if info.type == pafs.FileType.File:
             location.fs.delete_file(info.path)
-            note_step(f"remove {'/'.join(path)}")
+            log_step_done(f"remove {'/'.join(path)}")
 
 
 def hadoop_checksum_path(path: str) -> str:
-    """Return the path of the checksum that Hadoop keeps next to a local file.
+    """Return the path of the checksum file that Hadoop keeps next to a local file.
 
-    It is not part of the table, and wrong once something other than Hadoop replaces the file.
+    It is not part of the table. It becomes wrong if another program replaces the file.
     """
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}.crc"
 
 
-def clear_unfinished(location: WarehouseLocation) -> None:
+def remove_unfinished_files(location: WarehouseLocation) -> None:
     """Remove the partly copied files of a sync that was killed."""
-    remove_folder(location, UNFINISHED)
+    remove_folder(location, UNFINISHED_FOLDER)
 
 
-def note_discarded(location: WarehouseLocation, tables: Sequence[str]) -> None:
-    """Store the names of a discarded branch's tables, so that a sync after a crash still removes them."""
-    location.fs.create_dir(location.at(UNFINISHED), recursive=True)
-    unfinished = location.at(UNFINISHED, uuid4().hex)
+def store_discarded_tables(location: WarehouseLocation, tables: Sequence[str]) -> None:
+    """Store the names of tables that only a discarded branch has, so that a sync after a crash removes them."""
+    location.fs.create_dir(location.at(UNFINISHED_FOLDER), recursive=True)
+    unfinished = location.at(UNFINISHED_FOLDER, uuid4().hex)
     with location.fs.open_output_stream(unfinished) as stream:
         stream.write("\n".join(tables).encode())
-    remove(location, DISCARDED)
-    location.fs.move(unfinished, location.at(DISCARDED))
-    note_step("note")
+    remove(location, DISCARDED_FILE)
+    location.fs.move(unfinished, location.at(DISCARDED_FILE))
+    log_step_done("note")
 
 
 def discarded_tables(location: WarehouseLocation) -> set[str]:
-    """Return the names that `note_discarded` has stored."""
-    if location.fs.get_file_info(location.at(DISCARDED)).type != pafs.FileType.File:
+    """Return the names that `store_discarded_tables` has stored."""
+    if location.fs.get_file_info(location.at(DISCARDED_FILE)).type != pafs.FileType.File:
         return set()
-    with location.fs.open_input_stream(location.at(DISCARDED)) as stream:
+    with location.fs.open_input_stream(location.at(DISCARDED_FILE)) as stream:
         return set(bytes(stream.read()).decode().splitlines())
 
 

@@ -4,11 +4,12 @@
         → copy data files and logs, `_epochs` last → check everything → record the end in the target's RID
 
 The mark in the source's RID (`warehouse.rid`) is the id of the next generation. It ends the source's generation with
-the consistent snapshot that is copied: later epochs, also those committed during the copy, belong to the next one.
+the consistent snapshot that is copied: later epochs, also those committed during the copy, belong to the next
+generation.
 Until the end is recorded, the target cannot be promoted or copied from. After a kill at any step, the target can be
-read at an epoch that both sides or the source had, and a new sync continues where this one ended.
+read at an epoch that the source has, or had in common with the target, and a new sync continues where this one ended.
 
-`lost_epochs_after` returns the epochs that only the target has, and that a copy over it would lose.
+`lost_epochs_after` describes the epochs that only the target has, and that a copy over the target would lose.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from warehouse.copy.table import (
     plan_table,
     truncate_log,
 )
-from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
+from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, read_compared_rid
 from warehouse.location import WarehouseLocation
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import (
-    BEFORE_THE_FIRST,
     EPOCHS,
+    NO_EPOCH,
     TableVersions,
     last_epoch,
     named_tables,
@@ -52,41 +53,46 @@ from warehouse.rid import SYNC_END, SYNC_START, RidTable, new_ulid
 
 @dataclass(frozen=True)
 class LostEpochs:
-    """The epochs of one warehouse after a given one: what a copy over it would lose.
+    """The epochs of a warehouse after a given one, which a copy over the warehouse would lose.
 
     Parameters
     ----------
-    after : int
-        The last epoch that is not lost; `BEFORE_THE_FIRST` if all are.
-    epochs, rows : int
-        The number of lost epochs, and of the rows of logs that were read for them.
-    first, last : datetime or None
+    after_epoch : int
+        The last epoch that is not lost; `NO_EPOCH` if all are.
+    epoch_count, row_count : int
+        The number of lost epochs, and of the rows of logs that they read.
+    first_commit, last_commit : datetime or None
         When the first and the last lost epoch were committed.
     tables : tuple of str
         The tables that the lost epochs changed, sorted.
 
     """
 
-    after: int
-    epochs: int
-    rows: int
-    first: datetime | None
-    last: datetime | None
+    after_epoch: int
+    epoch_count: int
+    row_count: int
+    first_commit: datetime | None
+    last_commit: datetime | None
     tables: tuple[str, ...]
 
     def __str__(self) -> str:
-        if not self.epochs:
-            return f"no epoch after {self.after}: nothing would be lost"
-        whole = self.after == BEFORE_THE_FIRST
-        since = "all of it" if whole else f"epochs {self.after + 1} to {self.after + self.epochs}"
+        if not self.epoch_count:
+            return f"no epoch after {self.after_epoch}: nothing would be lost"
+        whole = self.after_epoch == NO_EPOCH
+        since = (
+            "all of it"
+            if whole
+            else f"epochs {self.after_epoch + 1} to {self.after_epoch + self.epoch_count}"
+        )
         return (
-            f"lost would be {since}: {self.rows} rows of the logs, committed {self.first} to {self.last}, "
+            f"lost would be {since}: {self.row_count} rows of the logs, "
+            f"committed {self.first_commit} to {self.last_commit}, "
             f"in {len(self.tables)} tables: {', '.join(self.tables)}"
         )
 
 
 def lost_epochs_after(location: WarehouseLocation, epoch: int) -> LostEpochs:
-    """Return the epochs of a warehouse after a given one, which a copy over it would lose."""
+    """Describe the epochs of a warehouse after a given one, which a copy over the warehouse would lose."""
     table = location.open(EPOCHS)
     if table is None:
         return LostEpochs(epoch, 0, 0, None, None, ())
@@ -109,8 +115,8 @@ def lost_epochs_after(location: WarehouseLocation, epoch: int) -> LostEpochs:
     )
 
 
-AHEAD_BYTES = 64 << 20
-"""`copy_ahead` ends once a round copies less than this; the rest is copied between two epochs."""
+LAST_ROUND_BYTES = 64 << 20
+"""`copy_ahead` ends after a round that copies fewer bytes; the rest is copied between two epochs."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +129,15 @@ class SyncResult:
         The versions that the target has now.
     node : Node
         The target's RID.
-    bytes : int
-        The number of bytes that were copied.
-    rows : int
-        The number of rows that were checked.
+    copied_bytes, checked_rows : int
+        How many bytes were copied, and how many rows were checked.
 
     """
 
     tables: TableVersions
     node: Node
-    bytes: int
-    rows: int
+    copied_bytes: int
+    checked_rows: int
 
 
 @dataclass(frozen=True)
@@ -142,26 +146,26 @@ class SyncOptions:
 
     Parameters
     ----------
-    discard : Rid or None
+    discard_rid : Rid or None
         The target's RID, to confirm that its branch of a split brain may be discarded.
     check_all : bool
         Whether files that both sides have are compared by content, too.
     known_versions : mapping of str to int, or None
-        None to check the whole target. A mapping, for a target that an earlier copy has left complete: only files that
-        are copied now are checked, and tables that already have the version given here are skipped.
+        None: all tables of the target are copied and checked. Otherwise an earlier copy has left the target complete:
+        tables that the mapping has with their current version are skipped, and only copied files are checked.
     threads : int
         How many data files are copied at a time.
-    planned, copied : callable
-        Called with the number of bytes to copy, and with the size of each copied file.
+    on_planned, on_copied : callable
+        Called once with the number of bytes to copy, and with the size of each copied file, in bytes.
 
     """
 
-    discard: Rid | None = None
+    discard_rid: Rid | None = None
     check_all: bool = True
     known_versions: Mapping[str, int] | None = None
     threads: int = 4
-    planned: Callable[[int], None] = lambda _bytes: None
-    copied: Callable[[int], None] = lambda _bytes: None
+    on_planned: Callable[[int], None] = lambda _bytes: None
+    on_copied: Callable[[int], None] = lambda _bytes: None
 
 
 def sync(
@@ -202,21 +206,21 @@ def sync_locked(
     options : SyncOptions
 
     """
-    ours, theirs = side_of(source), side_of(target)
+    ours, theirs = read_compared_rid(source), read_compared_rid(target)
     found = compare_warehouses(ours, theirs)
-    require_syncable(found, ours, theirs, options.discard)
+    require_syncable(found, ours, theirs, options.discard_rid)
     last_common_epoch = (
         common_epoch(ours, theirs, found.common) if found.verdict is Verdict.SPLIT_BRAIN else None
     )
     source_rid, target_rid = RidTable(source), RidTable(target)
     tables, source_node = _mark_source(source_rid, target)
     _record_start(source_rid, target_rid, source_node, found, last_common_epoch)
-    files.note_step("start")
+    files.log_step_done("start")
     copied, rows = _copy_tables(source, target, tables, options, check_lock)
     check_lock()
     end = partial(_end_sync, mark=new_ulid())
     done = target_rid.update(SYNC_END, tables.epoch, end, peer=source.root)
-    files.note_step("end")
+    files.log_step_done("end")
     if source_node.rid.crashed_primary:
         source_rid.update("settle_crash", last_epoch(source), operations.settle_crash)
     return SyncResult(tables, done.node, copied, rows)
@@ -228,7 +232,7 @@ def copy_new_epochs(
     check_lock: Callable[[], None],
     known_versions: Mapping[str, int] | None = None,
 ) -> SyncResult:
-    """Copy the epochs that a connected target lacks to it, without setting a mark on the source.
+    """Copy to a connected target the epochs that it lacks, without setting the mark in the source's RID.
 
     Called by the source's writer between two commits of epochs; it also has the target's writer lock. The target can be
     read all the time. Its RID changes only if the source has begun a new generation.
@@ -264,16 +268,16 @@ def copy_new_epochs(
             epoch,
             lambda n: operations.start_sync(operations.lock(n, is_readable=False), source_node),
             peer=source.root,
-            moves_epoch=True,
+            may_lower_epoch=True,
         )
-        files.note_step("start")
+        files.log_step_done("start")
     copied, rows = _copy_tables(
         source, target, tables, SyncOptions(check_all=False, known_versions=known_versions or {}), check_lock
     )
     if is_new_generation:
         check_lock()
         node = target_rid.update(SYNC_END, tables.epoch, _end_copied_generation, peer=source.root).node
-    files.note_step("end")
+    files.log_step_done("end")
     return SyncResult(tables, node, copied, rows)
 
 
@@ -289,9 +293,9 @@ def copy_ahead(source: WarehouseLocation, target: WarehouseLocation, check_lock:
         Raises if the target's lock is lost.
 
     """
-    files.clear_unfinished(target)
-    copied = AHEAD_BYTES
-    while copied >= AHEAD_BYTES:
+    files.remove_unfinished_files(target)
+    copied = LAST_ROUND_BYTES
+    while copied >= LAST_ROUND_BYTES:
         copied = 0
         for table, version in newest_versions(source).versions.items():
             for path in missing_files(source, target, table, version):
@@ -300,7 +304,7 @@ def copy_ahead(source: WarehouseLocation, target: WarehouseLocation, check_lock:
 
 
 def _is_connected(source: Rid, target: Node, target_epoch: int, source_epoch: int) -> bool:
-    """Whether a target's content is the source's at `target_epoch`, so that only later epochs need to be copied."""
+    """Whether a target has what the source had at `target_epoch`, so that only later epochs must be copied."""
     rid = target.rid
     is_known = rid.base == source.base and rid.head in (source.head, source.old1)
     return (
@@ -316,41 +320,43 @@ def _end_copied_generation(node: Node) -> Node:
     return operations.clear_mark(operations.lock(operations.complete_sync(node)))
 
 
-def require_syncable(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Rid | None) -> None:
+def require_syncable(
+    comparison: Comparison, ours: ComparedRid, theirs: ComparedRid, discard_rid: Rid | None
+) -> None:
     """Raise RidStateError unless the RIDs of source (ours) and target (theirs) allow a sync."""
     rid = theirs.node.rid
     where = {"warehouse": theirs.name, "rid": rid}
     if ours.node.rid == Rid():
         advice = "promote it, or run the job once"
         raise RidStateError("the source has no RID", warehouse=ours.name, advice=advice)
-    if found.verdict is Verdict.UNRELATED:
+    if comparison.verdict is Verdict.UNRELATED:
         raise RidStateError(
             "the target is not a copy of the source",
             **where,
             advice="sync into an empty location, or remove the target first",
         )
-    if found.target == "a":
+    if comparison.target == "a":
         raise RidStateError("the target is newer than the source", **where, advice="sync the other way")
     if rid.primary:
         raise RidStateError("the target is a primary", **where, advice="demote it first")
-    if found.verdict is not Verdict.SPLIT_BRAIN:
+    if comparison.verdict is not Verdict.SPLIT_BRAIN:
         return
-    if discard is None:
+    if discard_rid is None:
         raise RidStateError(
             "split brain: the target has data of its own, which a sync would lose; nothing was changed",
             **where,
             advice="give its RID as --discard-target to discard them",
         )
-    if (discard.generations, discard.base) != (rid.generations, rid.base):
+    if (discard_rid.generations, discard_rid.base) != (rid.generations, rid.base):
         raise RidStateError(
-            f"--discard-target names {discard.head}, the target is at {rid.head}",
+            f"--discard-target names {discard_rid.head}, the target is at {rid.head}",
             **where,
             advice="look at it again",
         )
 
 
 def _mark_source(source_rid: RidTable, target: WarehouseLocation) -> tuple[TableVersions, Node]:
-    """Set the mark on the source; return the table versions with which its generation ends, and its node."""
+    """Set the mark in the source's RID; return (the table versions at its generation's end, its RID and mark)."""
     mark = new_ulid()
     while True:
         tables = newest_versions(source_rid.location)
@@ -376,7 +382,7 @@ def _record_start(
     source_node : Node
         The source's RID and mark.
     comparison : Comparison
-        Of the source with the target.
+        The source compared with the target.
     last_common_epoch : int or None
         After a split brain: the last epoch that both have.
 
@@ -384,7 +390,7 @@ def _record_start(
     last = target_rid.last()
     discards = comparison.verdict is Verdict.SPLIT_BRAIN
     if discards:
-        epoch = BEFORE_THE_FIRST if last_common_epoch is None else last_common_epoch
+        epoch = NO_EPOCH if last_common_epoch is None else last_common_epoch
     else:
         # Epochs that an unfinished sync has copied do not belong to the target's head yet.
         epoch = last.epoch if last.node.rid.incoming != EMPTY_ULID else last_epoch(target_rid.location)
@@ -394,7 +400,7 @@ def _record_start(
             node = operations.drop_generations_after(node, comparison.common or EMPTY_ULID)
         return operations.start_sync(operations.lock(node, is_readable=False), source_node)
 
-    target_rid.update(SYNC_START, epoch, change, peer=source_rid.location.root, moves_epoch=True)
+    target_rid.update(SYNC_START, epoch, change, peer=source_rid.location.root, may_lower_epoch=True)
 
 
 def _end_sync(node: Node, mark: ULID) -> Node:
@@ -408,8 +414,8 @@ def _copy_tables(
     options: SyncOptions,
     check_lock: Callable[[], None],
 ) -> tuple[int, int]:
-    """Copy tables at given versions, check them, and return the bytes copied and the rows checked."""
-    files.clear_unfinished(target)
+    """Copy tables at given versions and check them; return (number of bytes copied, number of rows checked)."""
+    files.remove_unfinished_files(target)
     trusts_target = options.known_versions is not None
     changed = {
         t: v
@@ -423,22 +429,22 @@ def _copy_tables(
         )
         for t in order
     ]
-    options.planned(sum(plan.bytes for plan in plans))
+    options.on_planned(sum(plan.total_bytes for plan in plans))
     discarded = sorted((named_tables(target) | files.discarded_tables(target)) - tables.versions.keys())
     if discarded:
         # Once `_epochs` is truncated, only this note names the tables that a discarded branch has created.
-        files.note_discarded(target, discarded)
+        files.store_discarded_tables(target, discarded)
     _apply_plans(source, target, plans, discarded, options, check_lock)
-    files.clear_unfinished(target)
-    checked = [plan for plan in plans if plan.bytes or not trusts_target]
+    files.remove_unfinished_files(target)
+    checked = [plan for plan in plans if plan.total_bytes or not trusts_target]
     rows = sum(check_copy(source, target, plan, only_copied=trusts_target) for plan in checked)
     if last_epoch(target) != tables.epoch:
         raise SyncError(
             f"the copy is at epoch {last_epoch(target)} instead of {tables.epoch}", advice="sync again"
         )
-    files.remove(target, files.DISCARDED)
-    files.note_step("check")
-    return sum(plan.bytes for plan in plans), rows
+    files.remove(target, files.DISCARDED_FILE)
+    files.log_step_done("check")
+    return sum(plan.total_bytes for plan in plans), rows
 
 
 def _apply_plans(
@@ -455,8 +461,8 @@ def _apply_plans(
     files, so the lock is checked before each of them.
     """
 
-    def copied(size: int) -> None:
-        options.copied(size)
+    def on_copied(file_bytes: int) -> None:
+        options.on_copied(file_bytes)
         check_lock()
 
     for plan in reversed(plans):
@@ -465,7 +471,7 @@ def _apply_plans(
     for name in discarded:
         check_lock()
         files.remove_folder(target, name)
-        files.note_step(f"drop {name}")
+        files.log_step_done(f"drop {name}")
     with ThreadPoolExecutor(options.threads) as pool:
 
         def map_paths(copy_one: Callable[[str], None], paths: list[str]) -> None:
@@ -474,4 +480,4 @@ def _apply_plans(
 
         for plan in plans:
             check_lock()
-            copy_files(source, target, plan, copied, map_paths)
+            copy_files(source, target, plan, on_copied, map_paths)

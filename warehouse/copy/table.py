@@ -19,7 +19,14 @@ from deltalake.exceptions import DeltaError
 
 from schemas.errors import SyncError
 from warehouse.copy import files
-from warehouse.copy.delta_log import LAST_CHECKPOINT, LOG, SIDECARS, LogPlan, is_readable, plan_log
+from warehouse.copy.delta_log import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    SIDECARS_FOLDER,
+    LogPlan,
+    is_readable,
+    plan_log,
+)
 from warehouse.location import WarehouseLocation
 
 
@@ -33,11 +40,11 @@ class TableCopyPlan:
     version : int
         The version that the target will have.
     log : LogPlan
-    data : mapping of str to int
+    data_files : mapping of str to int
         Data files that the target lacks: path in the table's folder to size in bytes.
     sidecars : mapping of str to int
         Sidecar files of checkpoints that the target lacks: name to size in bytes.
-    log_sizes : mapping of str to int
+    source_log_sizes : mapping of str to int
         The source's log files: name to size in bytes.
 
     """
@@ -45,15 +52,15 @@ class TableCopyPlan:
     table: str
     version: int
     log: LogPlan
-    data: Mapping[str, int] = field(default_factory=dict)
+    data_files: Mapping[str, int] = field(default_factory=dict)
     sidecars: Mapping[str, int] = field(default_factory=dict)
-    log_sizes: Mapping[str, int] = field(default_factory=dict)
+    source_log_sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def bytes(self) -> int:
-        """The total size of the files to copy."""
-        logs = sum(self.log_sizes[file.name] for file in self.log.copy)
-        return sum(self.data.values()) + sum(self.sidecars.values()) + logs
+    def total_bytes(self) -> int:
+        """The total size of all files to copy, in bytes."""
+        logs = sum(self.source_log_sizes[file.name] for file in self.log.copy)
+        return sum(self.data_files.values()) + sum(self.sidecars.values()) + logs
 
 
 def plan_table(
@@ -72,11 +79,11 @@ def plan_table(
     source, target : WarehouseLocation
     table : str
     version : int
-        The source's version that the target is to have.
+        The version of the source that is copied.
     check_all : bool
-        Whether to compare the contents of files that both have, not only their file_sizes.
+        Whether to compare the contents of files that both have, not only their sizes.
     trusts_target : bool
-        Whether to assume that the target has every file that its log names, and correct checkpoints.
+        Whether to assume that the target has every file that its log names, and that its checkpoints are correct.
 
     Raises
     ------
@@ -84,7 +91,7 @@ def plan_table(
         If the source cannot be read at that version any more.
 
     """
-    ours, theirs = files.file_sizes(source, table, LOG), files.file_sizes(target, table, LOG)
+    ours, theirs = files.file_sizes(source, table, LOG_FOLDER), files.file_sizes(target, table, LOG_FOLDER)
     if not is_readable(ours, version):
         raise SyncError(
             f"the source's log no longer opens at version {version}",
@@ -94,7 +101,7 @@ def plan_table(
     same = partial(files.have_same_content, source, target, table)
 
     def has_same_log_file(name: str) -> bool:
-        return (trusts_target and not name.endswith(".json")) or same(LOG, name)
+        return (trusts_target and not name.endswith(".json")) or same(LOG_FOLDER, name)
 
     log = plan_log(ours, theirs, version, has_same_log_file, check_all=check_all)
     if trusts_target and not log.copy and not log.truncate:
@@ -121,12 +128,12 @@ def missing_files(
 
 
 def _not_in_target(
-    source: WarehouseLocation, target: WarehouseLocation, table: str, data: Mapping[str, int]
+    source: WarehouseLocation, target: WarehouseLocation, table: str, source_files: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return those of the source's data files that the target's version of the table does not have."""
+    """Return those of the source's data files (path to size) that the target's newest version does not name."""
     opened = target.open(table)
     target_files = {} if opened is None else _data_files(source, table, opened.version())
-    return {path: size for path, size in data.items() if path not in target_files}
+    return {path: size for path, size in source_files.items() if path not in target_files}
 
 
 def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[str, tuple[int, int | None]]:
@@ -158,44 +165,46 @@ def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[s
 def _missing_or_different(
     target: WarehouseLocation,
     table: str,
-    wanted: Mapping[str, int],
+    source_files: Mapping[str, int],
     has_same_content: Callable[[str], bool],
     *,
     check_all: bool,
 ) -> dict[str, int]:
-    """Return the wanted files (path to size in bytes) that the target lacks or has in another size or content.
+    """Return those source files (path to size in bytes) that the target lacks or has in another size or content.
 
     The content is compared only with `check_all`.
     """
-    paths = list(wanted)
+    paths = list(source_files)
     infos = target.fs.get_file_info([target.at(table, path) for path in paths])
     lacking = {}
     for path, info in zip(paths, infos, strict=True):
-        has_size = info.type == pafs.FileType.File and info.size == wanted[path]
+        has_size = info.type == pafs.FileType.File and info.size == source_files[path]
         if not has_size or (check_all and not has_same_content(path)):
-            lacking[path] = wanted[path]
+            lacking[path] = source_files[path]
     return lacking
 
 
 def _missing_sidecars(source: WarehouseLocation, target: WarehouseLocation, table: str) -> dict[str, int]:
     """Return the sidecars (name to size in bytes) that the target lacks or has in another size."""
-    ours, theirs = (files.file_sizes(location, table, LOG, SIDECARS) for location in (source, target))
+    ours, theirs = (
+        files.file_sizes(location, table, LOG_FOLDER, SIDECARS_FOLDER) for location in (source, target)
+    )
     return {name: size for name, size in ours.items() if theirs.get(name) != size}
 
 
 def truncate_log(target: WarehouseLocation, plan: TableCopyPlan) -> None:
     """Remove from the target's log the files of a discarded branch, the newest first."""
     if plan.log.truncate:
-        files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
+        files.remove(target, plan.table, LOG_FOLDER, LAST_CHECKPOINT)
     for file in plan.log.truncate:
-        files.remove(target, plan.table, LOG, file.name)
+        files.remove(target, plan.table, LOG_FOLDER, file.name)
 
 
 def copy_files(
     source: WarehouseLocation,
     target: WarehouseLocation,
     plan: TableCopyPlan,
-    copied: Callable[[int], None],
+    on_copied: Callable[[int], None],
     map_paths: MapPaths,
 ) -> None:
     """Copy the files that the target lacks, and remove log files that the source no longer has.
@@ -204,35 +213,38 @@ def copy_files(
     ----------
     source, target : WarehouseLocation
     plan : TableCopyPlan
-    copied : callable
+    on_copied : callable
         Called with the size of each copied file, in bytes.
     map_paths : callable
         Calls a function with each path of a list, in any order.
 
     """
-    map_paths(lambda path: copied(files.copy(source, target, plan.table, *path.split("/"))), list(plan.data))
+    map_paths(
+        lambda path: on_copied(files.copy(source, target, plan.table, *path.split("/"))),
+        list(plan.data_files),
+    )
     for name in plan.sidecars:
-        copied(files.copy(source, target, plan.table, LOG, SIDECARS, name))
+        on_copied(files.copy(source, target, plan.table, LOG_FOLDER, SIDECARS_FOLDER, name))
     for file in plan.log.copy:
-        copied(files.copy(source, target, plan.table, LOG, file.name))
+        on_copied(files.copy(source, target, plan.table, LOG_FOLDER, file.name))
     for file in plan.log.remove:
-        files.remove(target, plan.table, LOG, file.name)
+        files.remove(target, plan.table, LOG_FOLDER, file.name)
     _copy_last_checkpoint(source, target, plan)
 
 
 def _copy_last_checkpoint(source: WarehouseLocation, target: WarehouseLocation, plan: TableCopyPlan) -> None:
     """Copy `_last_checkpoint` if the copy has the checkpoint that it names; else remove it from the target."""
-    is_valid = LAST_CHECKPOINT in plan.log_sizes
+    is_valid = LAST_CHECKPOINT in plan.source_log_sizes
     if is_valid:
-        with source.fs.open_input_stream(source.at(plan.table, LOG, LAST_CHECKPOINT)) as stream:
+        with source.fs.open_input_stream(source.at(plan.table, LOG_FOLDER, LAST_CHECKPOINT)) as stream:
             is_valid = int(json.loads(stream.read())["version"]) <= plan.version
     if is_valid:
-        if LAST_CHECKPOINT not in files.file_sizes(target, plan.table, LOG) or not files.have_same_content(
-            source, target, plan.table, LOG, LAST_CHECKPOINT
-        ):
-            files.copy(source, target, plan.table, LOG, LAST_CHECKPOINT)
+        if LAST_CHECKPOINT not in files.file_sizes(
+            target, plan.table, LOG_FOLDER
+        ) or not files.have_same_content(source, target, plan.table, LOG_FOLDER, LAST_CHECKPOINT):
+            files.copy(source, target, plan.table, LOG_FOLDER, LAST_CHECKPOINT)
     else:
-        files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
+        files.remove(target, plan.table, LOG_FOLDER, LAST_CHECKPOINT)
 
 
 def check_copy(
@@ -245,12 +257,12 @@ def check_copy(
     source, target : WarehouseLocation
     plan : TableCopyPlan
     only_copied : bool
-        Whether to check only the data files that were copied, and not all files of the version.
+        Whether to check only the data files that were copied; otherwise all data files of the version.
 
     Raises
     ------
     SyncError
-        If the version, the files, their file_sizes or the rows differ.
+        If the version, the files, their sizes or the numbers of rows differ.
 
     """
     table, version = plan.table, plan.version
@@ -261,10 +273,8 @@ def check_copy(
     ours, theirs = _data_files(source, table, version), _data_files(target, table, version)
     if ours != theirs:
         one_side = len(ours.keys() ^ theirs.keys())
-        raise _copy_differs(
-            table, f"{one_side} files are on one side only, or file_sizes or row counts differ"
-        )
-    checked = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data}
+        raise _copy_differs(table, f"{one_side} files are on one side only, or sizes or row counts differ")
+    checked = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data_files}
     infos = target.fs.get_file_info([target.at(table, path) for path in checked])
     for info, (path, (size, _)) in zip(infos, checked.items(), strict=True):
         if info.type != pafs.FileType.File or info.size != size:
@@ -275,7 +285,10 @@ def check_copy(
 def _count_rows(
     location: WarehouseLocation, table: str, checked: Mapping[str, tuple[int, int | None]]
 ) -> int:
-    """Return the number of rows in data files, by their footers; raise SyncError if the log has another number."""
+    """Return the total number of rows of data files, by their footers.
+
+    `checked` has path to (size in bytes, number of rows in the log). Raises SyncError if a number differs from the log.
+    """
     total = 0
     for path, (_, logged) in checked.items():
         counted: int = pq.read_metadata(location.at(table, path), filesystem=location.fs).num_rows
@@ -290,4 +303,4 @@ def _copy_differs(table: str, reason: str) -> SyncError:
 
 
 MapPaths = Callable[[Callable[[str], None], list[str]], None]
-"""Calls a function with each path of a list."""
+"""Calls a function with each path of a list; may use threads."""

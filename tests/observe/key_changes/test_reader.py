@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.who import described, lines, who
+from jobs.who import history_as_json, history_lines, who
 from observe.key_changes.reader import KeyChangesReader, KeyHistory
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
@@ -105,7 +105,7 @@ def contended(deployment: Deployment) -> dict[str, Any]:
 def test_a_decision_names_both_sides_and_why(deployment: Deployment, location: WarehouseLocation) -> None:
     row = contended(deployment)
     key = decode(row["key"])
-    found = described(KeyChangesReader(location).history("accounts", key))
+    found = history_as_json(KeyChangesReader(location).history("accounts", key))
     decision = next(one for one in found["decisions"] if one["winner"]["lsn"] == row["winner_lsn"])
     assert decision["loser"]["lsn"] == row["loser_lsn"]
     assert decision["why"].startswith(f"{row['policy']} by {row['sequence']}: ")
@@ -113,7 +113,7 @@ def test_a_decision_names_both_sides_and_why(deployment: Deployment, location: W
     row_in_table = deployment.table("accounts")[row["key"]]
     assert found["current"]["lsn"] == row_in_table["_lsn"]
     assert found["current"]["tuple"]["id"] == key[0]
-    printed = lines(found)
+    printed = history_lines(found)
     assert any(line.startswith("  won: ") for line in printed)
     assert printed[-1].startswith("now: {")
     uuid = own().info("a1").replicaset_uuid
@@ -172,7 +172,9 @@ def written(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
 def story(deployment: Deployment, space: str, *key: Any) -> tuple[list[tuple[Any, ...]], Any]:
     """Return type, lsn and the tuple after each change of a key, and its tuple of now."""
     config = deployment.config()
-    found = described(KeyChangesReader(location_of(config.warehouse, config.database)).history(space, key))
+    found = history_as_json(
+        KeyChangesReader(location_of(config.warehouse, config.database)).history(space, key)
+    )
     changes = [(one["type"], one["lsn"], one["after"] and one["after"]["name"]) for one in found["changes"]]
     return changes, found["current"] and found["current"]["tuple"]["name"]
 

@@ -30,7 +30,7 @@ from tests.pipeline.logs import (
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
 from udfs.remap.cluster_replace import Allocation
 from udfs.remap.replica_ids import replica_id_in_source
-from warehouse.applier_map import MapRow, ids_of
+from warehouse.applier_map import MapRow, id_translations_by_source
 
 C, D = "cccccccc-0000-4000-8000-000000000003", "dddddddd-0000-4000-8000-000000000003"
 MASTERS = (txn(1, register(1, A1)), txn(1, register(2, A2)), txn(1, put()), txn(2, put()))
@@ -89,7 +89,8 @@ def test_the_map_of_a_source_that_differs_is_written_under_its_name() -> None:
     assert own == [MapRow(1, 1, 1, 1, source), MapRow(1, 2, 2, 1, source), MapRow(1, 3, 4, 1, source)]
     one = planner.state.replicasets[A]
     common = [MapRow(1, e.local_id, e.global_id, e.since_lsn) for e in one.applier_map]
-    assert ids_of([*common, *own]) == one.id_translations, "what is loaded after a power-off is not what was"
+    found = id_translations_by_source([*common, *own])
+    assert found == one.id_translations, "what is loaded after a power-off is not what was"
 
 
 def test_a_stand_in_that_begins_amid_its_log_tells_its_cluster_first() -> None:

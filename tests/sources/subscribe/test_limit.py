@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from config.deployment import load, load_live
+from config.deployment import load, load_daemon_config
 from schemas.errors import TransactionLimitError
 from sources.iproto.inflow import TransactionChunk
 from sources.spool.acks import read_acks
@@ -111,13 +111,13 @@ subscribe: {{replicasets: [{{name: a, spool: spool, peers: ["unix/:/a"]}}]}}
 relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]}}
 {line}
 """)
-    live = load_live(path)
+    live = load_daemon_config(path)
     assert live.subscribe is not None
     assert live.relay is not None
     assert load(path).max_block_bytes == live.max_block_bytes == limit
-    (options,) = live.subscribe.options(max_block_bytes=live.max_block_bytes)
+    (options,) = live.subscribe.replicaset_options(max_block_bytes=live.max_block_bytes)
     assert options.spool.max_block_bytes == limit
-    assert live.relay.options(live.max_block_bytes)[0].max_block_bytes == limit
+    assert live.relay.spool_options(live.max_block_bytes)[0].max_block_bytes == limit
 
 
 @pytest.mark.parametrize(("who", "times"), [("relay", 1.5), ("daemon", 3.5)])

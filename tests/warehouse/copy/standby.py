@@ -68,18 +68,18 @@ class Pair:
 
     def start(self) -> None:
         """Begin a copy that is killed at once."""
-        kept = files.note_step
+        kept = files.log_step_done
 
         def reached(step: str) -> None:
             raise Killed(step)
 
-        files.note_step = reached
+        files.log_step_done = reached
         try:
             self.sync()
         except Killed:
             pass
         finally:
-            files.note_step = kept
+            files.log_step_done = kept
 
 
 def guarded(made: Made) -> PrimaryLock:

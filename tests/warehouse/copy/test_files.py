@@ -25,7 +25,7 @@ def test_a_file_arrives_as_it_is(locations: tuple[WarehouseLocation, WarehouseLo
     assert Path(target.at("t", "f")).read_bytes() == content
     assert files.have_same_content(source, target, "t", "f")
     assert files.file_sizes(target, "t") == {"f": len(content)}
-    assert list(Path(target.at(files.UNFINISHED)).iterdir()) == []
+    assert list(Path(target.at(files.UNFINISHED_FOLDER)).iterdir()) == []
 
 
 def test_what_was_there_and_hadoops_checksum_of_it_are_replaced(
@@ -72,12 +72,12 @@ def test_notes_are_kept_until_they_are_removed(
 ) -> None:
     _, target = locations
     assert files.discarded_tables(target) == set()
-    files.note_discarded(target, ["one", "two"])
-    files.note_discarded(target, ["three"])
+    files.store_discarded_tables(target, ["one", "two"])
+    files.store_discarded_tables(target, ["three"])
     assert files.discarded_tables(target) == {"three"}
-    files.clear_unfinished(target)
+    files.remove_unfinished_files(target)
     assert files.discarded_tables(target) == {"three"}
-    files.remove(target, files.DISCARDED)
+    files.remove(target, files.DISCARDED_FILE)
     assert files.discarded_tables(target) == set()
 
 

@@ -88,7 +88,7 @@ def test_a_sync_may_die_after_any_step(
         shutil.copytree(kept, pair.b.folder)
         steps = kill(monkeypatch, number)
         try:
-            pair.sync(discard=discard, threads=1, check_all=False)
+            pair.sync(discard_rid=discard, threads=1, check_all=False)
             break
         except Killed as killed:
             died.append(str(killed))
@@ -102,7 +102,7 @@ def test_a_sync_may_die_after_any_step(
         if number % 8 == 1:
             steps.clear()
             kill(monkeypatch, 1_000_000)
-            pair.sync(discard=discard if rid_of(pair).incoming == EMPTY_ULID else None, check_all=True)
+            pair.sync(discard_rid=discard if rid_of(pair).incoming == EMPTY_ULID else None, check_all=True)
             assert content(pair) == expected
             assert rid_of(pair).consistency
     if stride == 1:
@@ -122,7 +122,7 @@ def kill(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
         if len(passed) == number:
             raise Killed(step)
 
-    monkeypatch.setattr(files, "note_step", reached)
+    monkeypatch.setattr(files, "log_step_done", reached)
     return passed
 
 
@@ -169,7 +169,7 @@ def reached(step):
     if count == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-files.note_step = reached
+files.log_step_done = reached
 sync(location_of(sys.argv[1]), location_of(sys.argv[2]))
 """
 
@@ -183,7 +183,7 @@ def test_a_process_that_is_killed_leaves_no_lock_and_an_incomplete_target(tmp_pa
     )
     assert done.returncode == -signal.SIGKILL
     assert rid_of(pair).incoming != EMPTY_ULID
-    assert list((pair.b.folder / files.UNFINISHED).iterdir()) or content(pair) is None
+    assert list((pair.b.folder / files.UNFINISHED_FOLDER).iterdir()) or content(pair) is None
     pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
     assert not rid_of(pair).crashed_primary

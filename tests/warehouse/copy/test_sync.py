@@ -16,7 +16,7 @@ from udfs.rid.value import EMPTY_ULID, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.sync import SyncOptions, SyncResult, lost_epochs_after, sync
-from warehouse.generations import common_epoch, compare_warehouses, side_of
+from warehouse.generations import common_epoch, compare_warehouses, read_compared_rid
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import newest_versions
 from warehouse.rid import RidTable
@@ -33,18 +33,18 @@ def node(pair: Pair, side: str) -> Node:
 
 
 def verdict(pair: Pair) -> Verdict:
-    return compare_warehouses(side_of(pair.a.location), side_of(pair.b.location)).verdict
+    return compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location)).verdict
 
 
 def test_an_empty_location_becomes_a_standby(pair: Pair) -> None:
     done = pair.sync()
     assert pair.b.read_cut() == pair.a.read_cut()
-    assert (done.tables.epoch, done.rows) == (2, 3 + 2 + 1 + 3)
+    assert (done.tables.epoch, done.checked_rows) == (2, 3 + 2 + 1 + 3)
     a, b = node(pair, "a").rid, node(pair, "b").rid
     assert (b.head, b.base, b.incoming) == (a.head, a.base, EMPTY_ULID)
     assert (b.consistency, b.primary, b.outdated, b.file_lock) == (True, False, False, FileLock.UNLOCKED)
     assert verdict(pair) is Verdict.SAME
-    assert not (pair.b.folder / files.UNFINISHED).exists()
+    assert not (pair.b.folder / files.UNFINISHED_FOLDER).exists()
 
 
 def test_what_lies_beyond_the_cut_is_not_copied(pair: Pair) -> None:
@@ -58,13 +58,13 @@ def test_what_lies_beyond_the_cut_is_not_copied(pair: Pair) -> None:
 
 
 def test_a_second_sync_copies_only_what_is_new(pair: Pair) -> None:
-    assert pair.sync().bytes > 0
-    assert pair.sync().bytes == 0
+    assert pair.sync().copied_bytes > 0
+    assert pair.sync().copied_bytes == 0
     pair.batch_a("later", "accounts")
     copied: list[int] = []
-    done = pair.sync(copied=copied.append, threads=1)
+    done = pair.sync(on_copied=copied.append, threads=1)
     # A data file and a commit for each of three tables, and the commit by which the writer took its number.
-    assert (len(copied), sum(copied)) == (7, done.bytes)
+    assert (len(copied), sum(copied)) == (7, done.copied_bytes)
     assert pair.b.read_cut() == pair.a.read_cut()
 
 
@@ -76,7 +76,7 @@ def test_the_source_is_marked_so_that_its_next_data_are_a_generation(pair: Pair)
     assert node(pair, "b").next_head is not None
     assert node(pair, "a").next_head != node(pair, "b").next_head
     pair.batch_a("later")
-    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
+    found = compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location))
     assert (found.verdict, found.source, found.common) == (Verdict.SYNC, "a", before.head)
     pair.sync()
     assert verdict(pair) is Verdict.SAME
@@ -93,7 +93,7 @@ def test_what_the_source_writes_while_it_is_copied_is_the_next_generation(
         if step == "start" and not written:
             written.append(pair.batch_a("meanwhile", "accounts"))
 
-    monkeypatch.setattr(files, "note_step", reached)
+    monkeypatch.setattr(files, "log_step_done", reached)
     assert pair.sync().tables.epoch == 2
     assert written == [3]
     assert pair.b.read_cut() == expected
@@ -150,7 +150,7 @@ def test_a_damaged_file_of_the_target_is_found_and_replaced(pair: Pair, what: st
         damaged.unlink()
     else:
         damaged.write_bytes(good[:-1] if what == "cut short" else bytes([good[0] ^ 1]) + good[1:])
-    assert pair.sync().bytes == len(good)
+    assert pair.sync().copied_bytes == len(good)
     assert damaged.read_bytes() == good
     assert not damaged.with_name(f".{damaged.name}.crc").exists() or what == "missing"
 
@@ -211,18 +211,18 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
             pair.sync()
         switch.demote(pair.b.location)
     with pytest.raises(RidStateError, match="--discard-target names"):
-        pair.sync(discard=node(pair, "a").rid)
+        pair.sync(discard_rid=node(pair, "a").rid)
     assert pair.b.read_cut() == before
     assert node(pair, "b").rid.incoming == EMPTY_ULID
 
 
 def test_what_would_be_lost_is_listed_from_the_data_point_before_the_split(pair: Pair) -> None:
     fail_over(pair)
-    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
-    epoch = common_epoch(side_of(pair.a.location), side_of(pair.b.location), found.common)
+    found = compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location))
+    epoch = common_epoch(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location), found.common)
     assert (found.verdict, epoch) == (Verdict.SPLIT_BRAIN, 2)
     lost = lost_epochs_after(pair.b.location, 2)
-    assert (lost.epochs, lost.rows, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
+    assert (lost.epoch_count, lost.row_count, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
     assert "epochs 3 to 4: 2 rows" in str(lost)
     assert str(lost_epochs_after(pair.b.location, 9)) == "no epoch after 9: nothing would be lost"
 
@@ -232,14 +232,15 @@ def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair)
     switch.demote(pair.b.location)
     third = Pair(pair.b.folder.parent.parent / "third", of=pair.b)
     sync(pair.b.location, third.b.location)
-    pair.sync(discard=node(pair, "b").rid)
+    pair.sync(discard_rid=node(pair, "b").rid)
     assert pair.b.read_cut() == pair.a.read_cut()
     assert verdict(pair) is Verdict.SAME
     assert "only_b" not in pair.b.location.tables()
     assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY_ULID)
     # Who has the generation that was given up is not taken for an older copy.
     assert (
-        compare_warehouses(side_of(pair.b.location), side_of(third.b.location)).verdict is Verdict.SPLIT_BRAIN
+        compare_warehouses(read_compared_rid(pair.b.location), read_compared_rid(third.b.location)).verdict
+        is Verdict.SPLIT_BRAIN
     )
     switch.promote(pair.b.location)
     pair.b.resume()
@@ -254,9 +255,9 @@ def test_a_split_brain_without_a_common_generation_is_healed_too(pair: Pair) -> 
     for number in range(4):
         pair.mark_a()
         pair.batch_a(f"cycled {number}", "accounts")
-    found = compare_warehouses(side_of(pair.a.location), side_of(pair.b.location))
+    found = compare_warehouses(read_compared_rid(pair.a.location), read_compared_rid(pair.b.location))
     assert (found.verdict, found.common) == (Verdict.SPLIT_BRAIN, None)
-    pair.sync(discard=node(pair, "b").rid)
+    pair.sync(discard_rid=node(pair, "b").rid)
     assert pair.b.read_cut() == pair.a.read_cut()
 
 
@@ -265,7 +266,7 @@ def test_an_unrelated_warehouse_is_never_overwritten(pair: Pair) -> None:
     switch.demote(other.a.location)
     rid = RidTable(other.a.location).last().node.rid
     with pytest.raises(RidStateError, match="is not a copy of the source"):
-        sync(pair.a.location, other.a.location, SyncOptions(discard=rid))
+        sync(pair.a.location, other.a.location, SyncOptions(discard_rid=rid))
 
 
 def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_path: Path) -> None:
@@ -299,8 +300,8 @@ def test_a_half_copy_is_not_promoted_unless_the_rest_is_given_up(pair: Pair) -> 
 
 def test_the_result_says_what_was_done(pair: Pair) -> None:
     planned: list[int] = []
-    done = pair.sync(planned=planned.append)
+    done = pair.sync(on_planned=planned.append)
     assert isinstance(done, SyncResult)
-    assert planned == [done.bytes]
+    assert planned == [done.copied_bytes]
     assert done.tables.versions == newest_versions(pair.b.location).versions
     assert done.node.rid != Rid()

@@ -30,7 +30,7 @@ from warehouse.lease import Lease
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
-from warehouse.write import OWN_COMMIT
+from warehouse.write import AGGREGATOR_COMMIT
 
 SPACES = ("first", "second")
 START = World((("_epochs", (Commit(),)), ("first", (Commit(),))))
@@ -65,7 +65,7 @@ class Job:
         lease.take()
         model = ModelPlace(ask)
         location = cast("WarehouseLocation", model)
-        tables = OpenTables(location, fencing.take_number(location, lease.check))
+        tables = OpenTables(location, fencing.take_writer_number(location, lease.check))
         warehouse = cast("Warehouse", SimpleNamespace(open_tables=tables, tables=model.tables))
         epoch = self._last(tables)
         roll_back(warehouse, epoch)
@@ -158,7 +158,7 @@ def test_while_clocks_are_right_the_lease_alone_keeps_writers_apart() -> None:
 
 
 def without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.commits.marked", lambda _mark: OWN_COMMIT)
+    monkeypatch.setattr("warehouse.commits.marked_commit", lambda _mark: AGGREGATOR_COMMIT)
     monkeypatch.setattr(Fence, "check", lambda *_: None)
 
 
@@ -167,7 +167,7 @@ def without_a_look_at_marks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fencing, "take_number", lambda _place, check_lock: Fence(1, check_lock))
+    monkeypatch.setattr(fencing, "take_writer_number", lambda _place, check_lock: Fence(1, check_lock))
 
 
 @pytest.mark.parametrize("broken", [without_a_fence, without_a_look_at_marks, without_numbers])

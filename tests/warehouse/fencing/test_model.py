@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from tests.warehouse.fencing.model import Commit, ModelLease, ModelPlace, ModelTable, Request, World, done
-from warehouse.fence import APP_ID, marked
+from warehouse.fence import APP_ID, marked_commit
 from warehouse.lease_store import ObjectLease
 from warehouse.location import WarehouseLocation
 
@@ -48,9 +48,9 @@ def outcome(table: Any, step: str, number: int) -> tuple[bool, int, int | None]:
         if step == "refresh":
             table.update_incremental()
         elif step == "restored" and table.version() > 0:
-            table.restore(0, commit_properties=marked(number))
+            table.restore(0, commit_properties=marked_commit(number))
         elif step in ("marked", "unmarked"):
-            properties = marked(number) if step == "marked" else CommitProperties()
+            properties = marked_commit(number) if step == "marked" else CommitProperties()
             action = AddAction(f"{number}", 1, {}, 1, True, "{}")
             table.create_write_transaction([action], "append", table.schema(), commit_properties=properties)
     except DeltaError:
