@@ -21,7 +21,7 @@ import pyarrow as pa
 from config.deployment import Config
 from config.policies import Policy
 from pipeline.changelog.cluster_rows import cluster_rows
-from pipeline.changelog.divergence import repeated_lsns
+from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import append_rows, commit_epoch
@@ -240,7 +240,7 @@ class BatchWriter:
             tuple(one.name for one in partition.encodings),
             frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),
         )
-        again = repeated_lsns(plan)
+        again = repeated_lsn_bounds(plan)
         return (
             BatchWork(
                 plan,

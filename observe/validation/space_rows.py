@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.encode.columns import TableEncoding, file_column
+from pipeline.encode.columns import TableEncoding, column_for_file
 from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
@@ -142,7 +142,7 @@ def _differing_columns(
     has_tuple = pc.is_valid(tuples).to_numpy(zero_copy_only=False)
     differs = {}
     for name in compared:
-        expected = file_column(decoded.field(name))
+        expected = column_for_file(decoded.field(name))
         actual = columns.get(name, pa.nulls(len(expected), expected.type))
         differs[name] = has_tuple & ~_is_equal(actual, expected)
     errors = pc.if_else(pc.is_null(decoded.field(MISFITS_COLUMN)), decoded.field(ERROR_COLUMN), None)

@@ -110,8 +110,8 @@ class Encoded:
         all rows.
     misfits : pyarrow.Table
         The rows of `PUTS` that have a value that does not fit its column, with two more columns: `reason`, and
-        `misfits`, the names of the columns that are null in `rows` therefore. `misfits` is null for a tuple that `rows`
-        leaves out.
+        `misfits`, the names of the columns that are null in `rows` for this reason. The column `misfits` is null for a
+        tuple that `rows` leaves out.
 
     """
 
@@ -151,23 +151,23 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     columns = {}
     for field in encoding.layout.arrow_fields()[:-1]:
         column = typed.field(field.name)
-        if field.name in _OPTIONAL and column.null_count == len(column):
+        if field.name in _OPTIONAL_COLUMNS and column.null_count == len(column):
             continue
-        columns[field.name] = file_column(column)
+        columns[field.name] = column_for_file(column)
     columns |= {name: puts[source] for name, source in _PUT_COLUMNS.items()}
     return Encoded(pa.table(columns), misfits)
 
 
-_OPTIONAL = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
+_OPTIONAL_COLUMNS = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
 """Columns that are left out of a file if they have only nulls."""
 
 
-def file_column(column: pa.Array) -> pa.Array:
-    """Return a typed column in the form that files have."""
-    return whole_variants(column) if column.type == VARIANT_ARROW else column
+def column_for_file(column: pa.Array) -> pa.Array:
+    """Return a typed column as Delta's files store it: only variants differ."""
+    return variants_for_file(column) if column.type == VARIANT_ARROW else column
 
 
-def whole_variants(column: pa.Array) -> pa.Array:
-    """Return variants in the form that files have: the parts of a null are empty, not null."""
+def variants_for_file(column: pa.Array) -> pa.Array:
+    """Return variants as Delta's files store them: the two parts of a null are empty, not null."""
     parts = [pc.fill_null(column.field(part.name), b"") for part in VARIANT_FILE]
     return pa.StructArray.from_arrays(parts, fields=list(VARIANT_FILE), mask=pc.is_null(column))

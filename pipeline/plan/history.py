@@ -93,7 +93,7 @@ class Lineage:
     ended : LogPosition or None
         The position of the drop; None if the space still exists after the batch.
     is_renewed : bool
-        Whether a generation (a snapshot after missing logs) contains the space again.
+        Whether a generation (a snapshot after missing logs) contains the space with the same definition.
 
     """
 

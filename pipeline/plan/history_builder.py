@@ -41,7 +41,7 @@ class SpacesBefore:
     primary_keys : mapping of int to frozenset
         For each space, all primary keys that it has had so far.
     applied_definitions : mapping of int to Space
-        For each refused space that has rows in its table, their definition.
+        For each refused space that has rows in its table, the definition by which they were applied.
 
     """
 
@@ -56,9 +56,9 @@ def build_history(
     before: Mapping[int, SpacesBefore],
     changes: Mapping[int, Iterable[SpaceChange]],
     router: Router,
-    snapshots: frozenset[int] = frozenset(),
-    vinyl: Mapping[int, frozenset[int]] | None = None,
-    unknown: Mapping[int, UnknownRanges] | None = None,
+    snapshot_segments: frozenset[int] = frozenset(),
+    vinyl_spaces: Mapping[int, frozenset[int]] | None = None,
+    undefined_ranges: Mapping[int, UnknownRanges] | None = None,
     owners: TableOwners | None = None,
 ) -> History:
     """Return what each space id means at each position of a batch.
@@ -70,18 +70,18 @@ def build_history(
     changes : mapping of int to iterable of SpaceChange
         By replicaset id, in log order.
     router : Router
-    snapshots : frozenset of int
+    snapshot_segments : frozenset of int
         Segments that are snapshots without the rows of vinyl spaces.
-    vinyl : mapping of int to frozenset of int, optional
+    vinyl_spaces : mapping of int to frozenset of int, optional
         For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
-    unknown : mapping of int to mapping, optional
+    undefined_ranges : mapping of int to mapping, optional
         By replicaset id, the ranges of the log in which spaces are unknown.
     owners : TableOwners, optional
         The spaces that have rows in tables, but neither rows nor events in the batch.
 
     """
     owners = owners or TableOwners()
-    builder = _HistoryBuilder(router, snapshots, vinyl or {}, owners)
+    builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners)
     for replicaset_id, known in before.items():
         for space_id in known.tables.keys() - known.spaces.keys():
             owners.reserve(replicaset_id, known.tables[space_id], space_id)
@@ -90,7 +90,7 @@ def build_history(
     events = ([(number, change) for change in own] for number, own in changes.items())
     for replicaset_id, change in merge(*events, key=lambda event: event[1].position):
         builder.apply_change(replicaset_id, change)
-    for replicaset_id, spaces in (unknown or {}).items():
+    for replicaset_id, spaces in (undefined_ranges or {}).items():
         for space_id, ranges in spaces.items():
             for one in ranges:
                 builder.apply_early_rows((replicaset_id, space_id), one)
@@ -249,7 +249,7 @@ class _HistoryBuilder:
         position: LogPosition,
         base: str | None = None,
     ) -> None:
-        """Begin a lineage, which has its versions before the batch in the table `base`."""
+        """Begin a lineage; `base` is the table with its versions from before the batch, None if it has none."""
         self._versions.append(SchemaVersion(key[0], space, table))
         number = len(self._versions) - 1
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
@@ -258,7 +258,7 @@ class _HistoryBuilder:
         self._add_meaning(key, Meaning(position, number, track.lineage))
 
     def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
-        """Add a refused space, whose versions stay in its table unchanged."""
+        """Add the lineage of a refused space, whose versions stay unchanged in the table `base` (None: it has none)."""
         if base is None:
             return
         self._versions.append(SchemaVersion(key[0], space, base))
@@ -300,7 +300,7 @@ class _HistoryBuilder:
     def _stop(
         self, key: tuple[int, int], track: _SpaceTrack, position: LogPosition, *, is_alive: bool
     ) -> None:
-        """Stop updating a lineage's table. The lineage ends; with `is_alive` it does not, and its versions stay."""
+        """Stop updating a lineage's table. With `is_alive` the versions stay in it; else the lineage ends."""
         if track.is_applied:
             self._add_meaning(key, Meaning(position))
         if track.lineage != NO_TABLE:
@@ -314,7 +314,7 @@ class _HistoryBuilder:
         track.is_applied = False
 
     def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
-        """Refuse a space from a row on that cannot be applied; later rows still have its name in `_changelog`."""
+        """Refuse a space from the first row that cannot be applied; `_changelog` still names it in later rows."""
         if not track.is_applied:
             return
         version = self._meanings[key][-1].version
@@ -329,7 +329,7 @@ class _HistoryBuilder:
         meanings.append(meaning)
 
     def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
-        """Set the meaning of rows that come before their space's definition: the one that this definition gives."""
+        """Give rows that come before their space's definition the meaning that the space has from there on."""
         meanings = self._meanings.get(key, [])
         indices = [
             i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE

@@ -3,8 +3,8 @@
 Usually all sources of a replicaset use the same replica ids, and nothing is translated. But the `_cluster` of a source
 (its *view*) may assign an id to another instance than the member that was read first did. Then the source's ids are
 translated: an instance that already has an id in the replicaset keeps it, any other gets a number above Tarantool's
-maximum. If a source inserts an id that is new to it, but that other members have assigned, this is such a conflict.
-If the source deleted the id before, it is not: all members reuse the id.
+maximum. It is such a conflict if a source assigns an id that it did not have, while other members have assigned it to
+another instance. It is none if the source had the id and deleted it before: then all members reuse the id.
 
 Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
@@ -93,20 +93,20 @@ class _IdAssignments:
         return meant
 
     def expel(self, source: str, replica_id: int, uuid: str | None) -> None:
-        """Record that a source deletes an id, unless the id belongs to another instance than `uuid` by now.
+        """Record that a source deletes an id, unless the id now belongs to another instance than `uuid`.
 
-        That happens if another member's log has a copy of a DELETE of an earlier instance of the id.
+        It does if the row is another member's copy of an old DELETE, and the id was assigned again since then.
         """
         meant = self.translate(source, replica_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
-    def forget_assigned(self, source: str, vclock: Mapping[int, int]) -> None:
-        """Forget which instances have the ids in the `vclock` of a generation: its `_cluster` names these instances.
+    def forget_ids_of_generation(self, source: str, vclock: Mapping[int, int]) -> None:
+        """Forget the instances of the ids in a generation's `vclock`; its `_cluster` assigns the ids again.
 
-        An id may have passed to another instance in the missing logs. The new instance continues the id's lsns. So an
-        id whose lsn in `vclock` is lower than the settled one has not passed on: the source uses this id for another
-        instance than the replicaset does. It is not forgotten, so that it is translated.
+        In the missing logs, an id may have passed to another instance, which continues the id's lsns. An id whose lsn
+        in `vclock` is below the settled one has not passed on: the source uses it for another instance than the
+        replicaset does. The instance of such an id is not forgotten, so that the id is translated.
         """
         lsns = {self.translate(source, replica_id): lsn for replica_id, lsn in vclock.items()}
         settled = self.known.settled
@@ -152,19 +152,19 @@ def assign_source_ids(
     pending = list(registrations)
     for segment in segments:
         if segment.number == generation:
-            ids.forget_assigned(segment.source, segment.vclock)
+            ids.forget_ids_of_generation(segment.source, segment.vclock)
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
         for replica_id, uuid in segment.registered.items():
             row = ReplicaIdChange(LogPosition(segment.number, -1, 0), replica_id, uuid)
             known_before = dict(ids.cluster)
-            meant = _apply_row(ids, views, segment.source, row)
+            meant = _apply_registration(ids, views, segment.source, row)
             # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
             if known_before.get(meant) != uuid == ids.cluster.get(meant):
                 registered.append(replace(row, replica_id=meant))
         while pending and pending[0].position.segment <= segment.number:
-            _apply_row(ids, views, segment.source, pending.pop(0))
+            _apply_registration(ids, views, segment.source, pending.pop(0))
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)
 
 
@@ -189,7 +189,7 @@ def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
-def _apply_row(
+def _apply_registration(
     ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: ReplicaIdChange
 ) -> int:
     """Apply one row of `_cluster`; return the replicaset's id for the row's replica id."""
@@ -261,7 +261,7 @@ def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
     return packed
 
 
-def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
+def settlement_in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
     """Return a settlement whose low watermarks are in the replica ids of each segment's source."""
     if not any(ids.values()):
         return settlement

@@ -115,13 +115,13 @@ IsSync = Callable[[int, LogPosition], bool]
 def settle(
     summary: Summary,
     read_vclock: Vclock,
-    instances: Mapping[int, str | None],
+    instance_by_segment: Mapping[int, str | None],
     leader: str | None,
     on_gap: str,
     is_sync: IsSync,
-    snapshots: frozenset[int] = frozenset(),
+    snapshot_segments: frozenset[int] = frozenset(),
     local_lsns: Mapping[str, int] | None = None,
-    earlier: Mapping[int, Vclock] | None = None,
+    vclocks_before: Mapping[int, Vclock] | None = None,
 ) -> Settlement:
     """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
@@ -131,7 +131,7 @@ def settle(
         The summary of the replicaset's rows.
     read_vclock : mapping of int to int
         The vclock of the rows that were read before these rows.
-    instances : mapping of int to str or None
+    instance_by_segment : mapping of int to str or None
         For each segment of the summary, in log order, the uuid of the instance that wrote it.
     leader : str or None
         The instance whose log was read last: component 0 of `read_vclock` belongs to it.
@@ -139,21 +139,25 @@ def settle(
         Whether rows after a missing lsn wait.
     is_sync : callable
         Called with (space id, position) for rows without a flag for synchronous transactions.
-    snapshots : frozenset of int
+    snapshot_segments : frozenset of int
         Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to the lsns of the
         logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
     local_lsns : mapping of str to int, optional
         Component 0 of the vclock of each instance whose log was read before.
-    earlier : mapping of int to mapping of int to int, optional
+    vclocks_before : mapping of int to mapping of int to int, optional
         For each segment, the vclock of the rows before it (`LogSegment.earlier`).
 
     """
-    summary = _without_segments(summary, snapshots)
-    logs = {segment: instance for segment, instance in instances.items() if segment not in snapshots}
+    summary = _without_segments(summary, snapshot_segments)
+    logs = {
+        segment: instance
+        for segment, instance in instance_by_segment.items()
+        if segment not in snapshot_segments
+    }
     local = dict(local_lsns or {})
     holds_gaps = on_gap == "hold"
     low_watermarks, gaps, vclock = _settle_lsns(
-        summary.runs, dict(read_vclock), logs, leader, local, earlier or {}, holds_gaps=holds_gaps
+        summary.runs, dict(read_vclock), logs, leader, local, vclocks_before or {}, holds_gaps=holds_gaps
     )
     first_waiting, rolled_back, unreadable = _settle_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
@@ -169,33 +173,33 @@ def settle(
     return Settlement(low_watermarks, hold, reason, rolled_back, gaps, (), vclock, local)
 
 
-def _without_segments(summary: Summary, snapshots: frozenset[int]) -> Summary:
-    runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
-    waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in snapshots)
+def _without_segments(summary: Summary, segments: frozenset[int]) -> Summary:
+    runs = tuple(run for run in summary.runs if run.start.segment not in segments)
+    waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in segments)
     return replace(summary, runs=runs, transactions=Transactions(waiting))
 
 
 def _settle_lsns(
     runs: Sequence[LsnRun],
     vclock: dict[int, int],
-    segments: Mapping[int, str | None],
+    instance_by_segment: Mapping[int, str | None],
     leader: str | None,
-    local: dict[str, int],
-    earlier: Mapping[int, Vclock],
+    local_lsns: dict[str, int],
+    vclocks_before: Mapping[int, Vclock],
     *,
     holds_gaps: bool,
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
-    """Return the low watermarks, the gaps, and the vclock after the runs; changes `local` (`Settlement.local_lsns`)."""
+    """Return the low watermarks, the gaps, and the vclock after the runs; also updates `local_lsns`."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
     # Lsns that are missing before a file count as read only where their loss is accepted.
     missing: dict[int, int] = {} if holds_gaps else vclock
-    by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}
+    by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in instance_by_segment}
     for run in runs:
         by_segment[run.start.segment].append(run)
-    for segment, instance in segments.items():
-        if instance in local:
-            vclock[LOCAL_ID] = local[instance]
+    for segment, instance in instance_by_segment.items():
+        if instance in local_lsns:
+            vclock[LOCAL_ID] = local_lsns[instance]
         elif instance != leader:
             vclock.pop(LOCAL_ID, None)
         leader = instance
@@ -206,7 +210,7 @@ def _settle_lsns(
             low_watermarks[segment, origin] = min(firsts, default=lsn + 1) - 1
         if by_segment[segment]:
             begin = LogPosition(segment, 0, 0)
-            for origin, lsn in sorted(earlier.get(segment, {}).items()):
+            for origin, lsn in sorted(vclocks_before.get(segment, {}).items()):
                 known = max(vclock.get(origin, 0), missing.get(origin, 0))
                 if lsn > known:
                     gaps.append(LsnGap(origin, known + 1, lsn, begin))
@@ -217,7 +221,7 @@ def _settle_lsns(
                 gaps.append(LsnGap(run.replica_id, known + 1, run.first - 1, run.start))
             vclock[run.replica_id] = max(vclock.get(run.replica_id, 0), run.last)
         if instance is not None and LOCAL_ID in vclock:
-            local[instance] = vclock[LOCAL_ID]
+            local_lsns[instance] = vclock[LOCAL_ID]
     return low_watermarks, tuple(gaps), vclock
 
 
@@ -231,9 +235,10 @@ def _is_in_gap(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
 def _settle_limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
 ) -> tuple[WaitingTransaction | None, tuple[RolledBackRows, ...], tuple[LogPosition, str] | None]:
-    """Return the first transaction that still waits, the rolled-back rows, and the position of an unreadable row.
+    """Return the first transaction that still waits, the rolled-back rows, and (position, error) of an unreadable row.
 
-    Rows from an unreadable row on wait, since it may settle any transaction; the error is returned with its position.
+    The first and the third are None if there is none. All rows from an unreadable row on wait, since it may settle any
+    transaction.
     """
     waiting: list[WaitingTransaction] = []
     rolled_back: list[RolledBackRows] = []

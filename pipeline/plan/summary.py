@@ -158,7 +158,7 @@ def _int64_column(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
 
 
 def control_rows(
-    rows: pa.RecordBatch, headers: Headers, segment: int, watched: Iterable[int] = ()
+    rows: pa.RecordBatch, headers: Headers, segment: int, watched_spaces: Iterable[int] = ()
 ) -> tuple[ControlRow, ...]:
     """Return the control rows among decoded rows.
 
@@ -170,18 +170,18 @@ def control_rows(
         The headers of the same rows.
     segment : int
         The segment's number in the batch.
-    watched : iterable of int
+    watched_spaces : iterable of int
         Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a row that cannot be
         applied was read before.
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
-    held = _held_reasons(rows, headers, np.flatnonzero(controls), watched)
+    held = _held_reasons(rows, headers, np.flatnonzero(controls), watched_spaces)
     controls[list(held)] = True
     # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
-    controls |= np.isin(headers.space_id, list(watched))
+    controls |= np.isin(headers.space_id, list(watched_spaces))
     at = np.flatnonzero(controls)
     found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
     return tuple(
@@ -282,7 +282,7 @@ def _count_rows(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]
 
 
 def summarize_rows(
-    rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched: Iterable[int] = ()
+    rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched_spaces: Iterable[int] = ()
 ) -> Summary:
     """Summarize consecutive decoded rows of one segment.
 
@@ -294,23 +294,23 @@ def summarize_rows(
         The segment's number in the batch.
     sync_spaces : iterable of int
         Ids of synchronous spaces, as for `summarize`.
-    watched : iterable of int
+    watched_spaces : iterable of int
         Ids of user spaces whose rows also affect the plan, as for `control_rows`.
 
     """
     headers = row_headers(rows)
-    return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
+    return summarize(headers, control_rows(rows, headers, segment, watched_spaces), segment, sync_spaces)
 
 
-def concat_summaries(parts: Sequence[Summary]) -> Summary:
+def concat_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return one summary of consecutive parts of a log."""
     counts: Counter[tuple[int, int, str]] = Counter()
     runs: list[LsnRun] = []
     last: dict[int, int] = {}
     registrations = [
-        row.position for part in parts for row in part.control if row.space_id == SystemSpace.CLUSTER
+        row.position for part in summaries for row in part.control if row.space_id == SystemSpace.CLUSTER
     ]
-    for part in parts:
+    for part in summaries:
         counts.update(part.counts)
         for run in part.runs:
             known = last.get(run.replica_id)
@@ -325,33 +325,35 @@ def concat_summaries(parts: Sequence[Summary]) -> Summary:
                 last[run.replica_id] = len(runs)
                 runs.append(run)
     return Summary(
-        row_count=sum(part.row_count for part in parts),
+        row_count=sum(part.row_count for part in summaries),
         runs=tuple(runs),
         counts=counts,
-        control=tuple(row for part in parts for row in part.control),
-        transactions=join_transactions(part.transactions for part in parts),
-        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
+        control=tuple(row for part in summaries for row in part.control),
+        transactions=join_transactions(part.transactions for part in summaries),
+        last_time=max((part.last_time for part in summaries if part.last_time is not None), default=None),
     )
 
 
-def interleave_summaries(parts: Sequence[Summary]) -> Summary:
+def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return one summary of the summaries of different segments, in the order of the segments' numbers."""
     counts: Counter[tuple[int, int, str]] = Counter()
-    for part in parts:
+    for part in summaries:
         counts.update(part.counts)
-    waiting = (one for part in parts for one in part.transactions.waiting)
+    waiting = (one for part in summaries for one in part.transactions.waiting)
     return Summary(
-        row_count=sum(part.row_count for part in parts),
-        runs=tuple(sorted((run for part in parts for run in part.runs), key=lambda run: run.start)),
+        row_count=sum(part.row_count for part in summaries),
+        runs=tuple(sorted((run for part in summaries for run in part.runs), key=lambda run: run.start)),
         counts=counts,
-        control=tuple(sorted((row for part in parts for row in part.control), key=lambda row: row.position)),
+        control=tuple(
+            sorted((row for part in summaries for row in part.control), key=lambda row: row.position)
+        ),
         transactions=Transactions(tuple(sorted(waiting, key=lambda one: one.position))),
-        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
+        last_time=max((part.last_time for part in summaries if part.last_time is not None), default=None),
     )
 
 
 def _held_reasons(
-    rows: pa.RecordBatch, headers: Headers, controls: npt.NDArray[np.intp], watched: Iterable[int] = ()
+    rows: pa.RecordBatch, headers: Headers, controls: npt.NDArray[np.intp], watched_spaces: Iterable[int] = ()
 ) -> dict[int, str]:
     """Return why rows cannot be applied, for the first such row of each space between two control rows.
 
@@ -365,7 +367,7 @@ def _held_reasons(
         The headers of the same rows.
     controls : intp[k]
         Indices of the control rows, ascending.
-    watched : iterable of int
+    watched_spaces : iterable of int
         Ids of spaces of which all rows that cannot be applied are returned.
 
     Returns
@@ -376,7 +378,7 @@ def _held_reasons(
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
-    all_of = np.isin(headers.space_id, list(watched))
+    all_of = np.isin(headers.space_id, list(watched_spaces))
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
@@ -396,7 +398,7 @@ def _held_reasons(
 
 
 def has_inapplicable_rows(rows: pa.Table) -> bool:
-    """Return whether this version cannot apply some row to its table: an unknown type, or a range it cannot decode.
+    """Return whether some row cannot be applied to its table: its type is not known, or its range is malformed.
 
     Parameters
     ----------
@@ -418,27 +420,29 @@ def _is_applied_type(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def unsupported_reason(name: str) -> str:
-    """Return why rows of a type, named `name`, cannot be applied to a table."""
-    if name == RequestType.INSERT_ARROW.name:
-        return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
-    return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
+def unsupported_reason(row_type: str) -> str:
+    """Return why rows of an unsupported type cannot be applied to a table."""
+    if row_type == RequestType.INSERT_ARROW.name:
+        return (
+            f"{HELD_PREFIX}: {row_type}: rows in Arrow batches, as engine memcs writes them, are not decoded"
+        )
+    return f"{HELD_PREFIX}: {row_type}: a type of row that this version does not know"
 
 
 def _first_of_each_space(
-    mask: npt.NDArray[np.bool_],
+    is_candidate: npt.NDArray[np.bool_],
     headers: Headers,
     controls: npt.NDArray[np.intp],
-    all_of: npt.NDArray[np.bool_],
+    is_watched: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
-    """Return the indices of each space's first row in `mask` after each control row.
+    """Return the indices of each space's first candidate row after each control row.
 
-    Rows that are also in `all_of` are all returned.
+    Of watched spaces, all candidate rows are returned.
     """
-    rows = np.flatnonzero(mask)
+    rows = np.flatnonzero(is_candidate)
     pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
-    found: npt.NDArray[np.intp] = np.union1d(rows[first], rows[all_of[rows]])
+    found: npt.NDArray[np.intp] = np.union1d(rows[first], rows[is_watched[rows]])
     return found
 
 

@@ -77,11 +77,11 @@ def find_transactions(
     segment: int,
     positions: Int64s,
     rows: Int64s,
-    commits: npt.NDArray[np.bool_],
+    is_last: npt.NDArray[np.bool_],
     waits: Int64s,
-    replica: Int64s,
-    tsn: Int64s,
-    lsn: Int64s,
+    replica_ids: Int64s,
+    tsns: Int64s,
+    lsns: Int64s,
 ) -> Transactions:
     """Return the transactions in consecutive rows of a segment.
 
@@ -91,21 +91,21 @@ def find_transactions(
         The segment's number.
     positions, rows : int64[n]
         Of each row, the byte position of its block, and its index in the block.
-    commits : bool[n]
+    is_last : bool[n]
         Whether a row is the last one of its transaction.
     waits : int64[n]
         For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space.
-    replica, tsn, lsn : int64[n]
+    replica_ids, tsns, lsns : int64[n]
         The replica id, tsn and lsn of each row.
 
     """
-    begins = np.flatnonzero(np.concatenate(([True], commits[:-1])))
-    ends = np.concatenate((begins[1:] - 1, [commits.size - 1]))
+    begins = np.flatnonzero(np.concatenate(([True], is_last[:-1])))
+    ends = np.concatenate((begins[1:] - 1, [is_last.size - 1]))
     # A transaction waits if any of its rows does.
     why = np.maximum.reduceat(waits, begins)
     reported = why != ASYNCHRONOUS
     reported[[0, -1]] = True
-    named = np.maximum.reduceat(np.where(replica == LOCAL, -1, np.arange(replica.size)), begins)
+    named = np.maximum.reduceat(np.where(replica_ids == LOCAL, -1, np.arange(replica_ids.size)), begins)
     named = np.where(named < 0, ends, named)
 
     def position_of(row: int) -> LogPosition:
@@ -114,17 +114,20 @@ def find_transactions(
     def reasons(number: int, first: int, last: int) -> Mapping[int, LogPosition]:
         if why[number] in (ASYNCHRONOUS, FLAGGED):
             return {} if why[number] == ASYNCHRONOUS else _WAITS_BY_FLAG
-        return {space_id: position_of(row) for space_id, row in _last_rows(waits[first : last + 1], first)}
+        return {
+            space_id: position_of(row)
+            for space_id, row in _last_rows_of_spaces(waits[first : last + 1], first)
+        }
 
     found = [
         _Transaction(
             *(
                 position_of(a),
-                int(replica[n]),
-                int(tsn[n]),
-                int(lsn[n]),
+                int(replica_ids[n]),
+                int(tsns[n]),
+                int(lsns[n]),
                 reasons(number, a, b),
-                bool(commits[b]),
+                bool(is_last[b]),
             )
         )
         for number, a, b, n in zip(
@@ -134,12 +137,12 @@ def find_transactions(
     return Transactions(_waiting_transactions(found), found[0], found[-1])
 
 
-def _last_rows(waits: Int64s, first: int) -> Iterator[tuple[int, int]]:
-    """Yield the id of each synchronous space among some rows, and its last row; `first` is the first row."""
+def _last_rows_of_spaces(waits: Int64s, first_row: int) -> Iterator[tuple[int, int]]:
+    """Yield (space id, index of its last row) of each synchronous space; `first_row` is the index of the first row."""
     ids, backwards = np.unique(waits[::-1], return_index=True)
     for space_id, index in zip(ids.tolist(), backwards.tolist(), strict=True):
         if space_id != ASYNCHRONOUS:
-            yield space_id, first + len(waits) - 1 - index
+            yield space_id, first_row + len(waits) - 1 - index
 
 
 def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:

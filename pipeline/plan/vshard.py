@@ -247,25 +247,27 @@ def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 
-def latest_time(known: datetime | None, last_row: int | None) -> datetime | None:
-    """Return the later of a known time and the timestamp of a row, in microseconds since 1970."""
-    if last_row is None:
+def latest_time(known: datetime | None, row_time_us: int | None) -> datetime | None:
+    """Return the later of two times, None if neither is known; `row_time_us` is in microseconds since 1970."""
+    if row_time_us is None:
         return known
-    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=last_row)
+    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row_time_us)
     return found if known is None else max(known, found)
 
 
 def first_awaited_departure(
     departures: Iterable[Departure], read_until: datetime | None, others: Mapping[str, BucketProgress]
 ) -> Departure | None:
-    """Return the first departure for which the replicaset must wait: its destination is not read far enough.
+    """Return the first departure whose destination's log is not read up to the bucket's arrival, else None.
+
+    The replicaset's rows from this departure on wait.
 
     Parameters
     ----------
     departures : iterable of Departure
     read_until : datetime or None
-        The time up to which the replicaset's own log is read, waiting rows included. By this time the replicaset waits
-        for `MOVE_WAIT` at most.
+        The timestamp up to which the replicaset's own log is read, waiting rows included. A departure more than
+        `MOVE_WAIT` before it is not waited for any longer.
     others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
@@ -309,12 +311,14 @@ def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
     return is_new or _is_read_to(other.read_until, departure.timestamp + MAX_CLOCK_DIFFERENCE)
 
 
-def _is_read_to(read: datetime | None, moment: datetime) -> bool:
-    return read is not None and read >= moment
+def _is_read_to(read_until: datetime | None, moment: datetime) -> bool:
+    return read_until is not None and read_until >= moment
 
 
 def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
-    """Return the state with `doubled_with` of some buckets computed; `undecided_buckets` has those still undecided.
+    """Return the state in which `doubled_with` of some buckets is computed.
+
+    `undecided_buckets` gets those of them that cannot be judged yet, since a log is not read far enough.
 
     Parameters
     ----------
@@ -350,10 +354,10 @@ def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
     return replace(state.with_replicasets(replicasets), undecided_buckets=frozenset(undecided))
 
 
-def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], one: str, other: str) -> bool:
+def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], uuid: str, other_uuid: str) -> bool:
     """Return whether each log is read beyond the time at which the other replicaset received the bucket."""
-    return _is_read_beyond(state, one, holders[other].since) and _is_read_beyond(
-        state, other, holders[one].since
+    return _is_read_beyond(state, uuid, holders[other_uuid].since) and _is_read_beyond(
+        state, other_uuid, holders[uuid].since
     )
 
 

@@ -49,9 +49,9 @@ class BaseVersion(NamedTuple):
 
 def fold_keys(
     rows: pa.Table,
-    keys: NDArray[np.int32],
+    key_numbers: NDArray[np.int32],
     truncations: NDArray[np.int32],
-    bases: dict[int, BaseVersion],
+    base_versions: dict[int, BaseVersion],
     ends: dict[int, tuple[int, bool]],
     plan: ReducePlan,
 ) -> dict[int, FoldedKey]:
@@ -61,11 +61,11 @@ def fold_keys(
     ----------
     rows : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
-    keys : int32[rows]
+    key_numbers : int32[rows]
         The number of each row's key.
     truncations : int32[rows]
         The number of truncations before each row.
-    bases : dict of int to BaseVersion
+    base_versions : dict of int to BaseVersion
         By key number.
     ends : dict of int to (int, bool)
         By key number: the number of truncations in the era, and whether a generation renews the key's space.
@@ -82,13 +82,18 @@ def fold_keys(
     snapshots = rows["is_snapshot"].to_pylist()
     news = rows["new_tuple"].to_pylist()
     for key, before, is_snapshot, row, new in zip(
-        keys.tolist(), truncations.tolist(), snapshots, _changes(rows, layouts.tolist()), news, strict=True
+        key_numbers.tolist(),
+        truncations.tolist(),
+        snapshots,
+        _changes(rows, layouts.tolist()),
+        news,
+        strict=True,
     ):
         if key != current:
             if current >= 0:
                 found[current] = fold.finish(*ends[current])
             current = key
-            fold.begin(bases.get(key))
+            fold.begin(base_versions.get(key))
         fold.apply(row, before, is_snapshot, ends[key][1], new)
     if current >= 0:
         found[current] = fold.finish(*ends[current])

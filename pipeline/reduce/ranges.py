@@ -74,35 +74,35 @@ class RangeSet:
         which = np.where(slots >= 0, self.definitions[slots], np.int32(NO_NUMBER))
         return self._intervals_of_ordered(which, ordered_keys(keys, self.order, which))
 
-    def _intervals_of_ordered(self, which: Int32s, keys: pa.Array) -> Int64s:
+    def _intervals_of_ordered(self, definitions: Int32s, keys: pa.Array) -> Int64s:
         flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
         found = np.empty(len(keys), np.int32)
         find_ranges(
-            *(which, flat.data, flat.offsets, flat.nulls),
+            *(definitions, flat.data, flat.offsets, flat.nulls),
             *(self.firsts, self.starts, bounds.data, bounds.offsets, found),
         )
         return found.astype(np.int64)
 
-    def hits(self, rows: Int32s, intervals: Int64s, lives: Flags) -> tuple[Int64s, Int32s]:
+    def hits(self, row_keys: Int32s, intervals: Int64s, has_tuple: Flags) -> tuple[Int64s, Int32s]:
         """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
 
         Parameters
         ----------
-        rows : int32[rows]
+        row_keys : int32[rows]
             The number of each row's key, -1 for a row without a key.
         intervals : int64[keys]
             From `intervals_of`.
-        lives : bool[keys]
+        has_tuple : bool[keys]
             Whether a key has a present or unfit version before the first row.
 
         """
-        most = len(rows) + len(intervals)
+        most = len(row_keys) + len(intervals)
         hit_rows, hit_keys = np.empty(most, np.int64), np.empty(most, np.int32)
         memory = np.empty(len(intervals), np.int64)
         count = find_hits(
-            *(rows, intervals, lives.astype(np.uint8), self.size, self.nodes, self.items),
+            *(row_keys, intervals, has_tuple.astype(np.uint8), self.size, self.nodes, self.items),
             *(memory, hit_rows, hit_keys),
         )
         return hit_rows[:count], hit_keys[:count]
@@ -139,7 +139,9 @@ class Ranges:
             found[hit] = True
         return found
 
-    def hits(self, slots: Int32s, keys: pa.Array, rows: Int32s, lives: Flags) -> tuple[Int64s, Int32s]:
+    def hits(
+        self, slots: Int32s, keys: pa.Array, row_keys: Int32s, has_tuple: Flags
+    ) -> tuple[Int64s, Int32s]:
         """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
@@ -150,11 +152,11 @@ class Ranges:
             Slot of each key; -1 for a key that no range may hit.
         keys : pyarrow.BinaryArray
             The canonical keys.
-        rows, lives
+        row_keys, has_tuple
             As in `RangeSet.hits`.
 
         """
-        found = [one.hits(rows, one.intervals_of(slots, keys), lives) for one in self.sets]
+        found = [one.hits(row_keys, one.intervals_of(slots, keys), has_tuple) for one in self.sets]
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
 
 
@@ -182,9 +184,9 @@ class RowKeyPairs:
         """Return the rows of the pairs with these indices."""
         return pairs if self.rows is None else self.rows[pairs]
 
-    def without(self, keys: Int32s, count: int) -> RowKeyPairs:
-        """Skip the pairs of these keys; `count` is the number of all keys."""
-        is_left_out = np.zeros(count + 1, np.bool_)
+    def without(self, keys: Int32s, key_count: int) -> RowKeyPairs:
+        """Skip the pairs of these keys; `key_count` is the number of all keys."""
+        is_left_out = np.zeros(key_count + 1, np.bool_)
         is_left_out[keys] = True
         return RowKeyPairs(self.rows, np.where(is_left_out[self.keys], np.int32(NO_NUMBER), self.keys))
 
@@ -223,36 +225,43 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
 
 
 def _range_set(
-    rows: pa.Table, slots: Int32s, indices: NDArray[np.intp], orders: dict[int, Directions], plan: ReducePlan
+    rows: pa.Table,
+    slots: Int32s,
+    indices: NDArray[np.intp],
+    directions_by_slot: dict[int, Directions],
+    plan: ReducePlan,
 ) -> RangeSet:
-    order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NO_NUMBER, np.int32)
-    numbers[list(orders)] = np.arange(len(orders), dtype=np.int32)
+    order, numbers = (
+        key_order(list(directions_by_slot.values())),
+        np.full(len(plan.slot_lineages), NO_NUMBER, np.int32),
+    )
+    numbers[list(directions_by_slot)] = np.arange(len(directions_by_slot), dtype=np.int32)
     which = numbers[slots]
     begins, ends = (ordered_keys(as_array(rows[name]), order, which) for name in ("tuple", "operations"))
     sorted_bounds = [
         sorted(
             set(pa.concat_arrays([one.filter(pa.array(which == i)) for one in (begins, ends)]).to_pylist())
         )
-        for i in range(len(orders))
+        for i in range(len(directions_by_slot))
     ]
     starts = np.cumsum([0, *map(len, sorted_bounds)]).astype(np.int32)
-    firsts = (starts[:-1] + np.arange(len(orders))).astype(np.int32)
+    firsts = (starts[:-1] + np.arange(len(directions_by_slot))).astype(np.int32)
     bounds = pa.array([one for own in sorted_bounds for one in own], pa.binary())
-    count = int(starts[-1]) + len(orders)
+    count = int(starts[-1]) + len(directions_by_slot)
     size = 1 << max(0, (count - 1).bit_length())
-    found = RangeSet(order, numbers, firsts, starts, bounds, size, _EMPTY, _EMPTY)
+    found = RangeSet(order, numbers, firsts, starts, bounds, size, _NO_ITEMS, _NO_ITEMS)
     lows, highs = (found._intervals_of_ordered(which, one) for one in (begins, ends))
     # A range covers the intervals from its begin to the one before its end; an end without parts is unbounded.
     last = firsts + np.diff(starts)
     highs = np.where(_is_unbounded(ends), last[which], highs - 1).astype(np.int64)
     nodes, rows_ = np.zeros(2 * size + 1, np.int64), indices.astype(np.int64)
-    items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
+    items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _NO_ITEMS), np.int64)
     if len(items):
         build_range_tree(lows, highs, rows_, size, nodes, items)
     return RangeSet(order, numbers, firsts, starts, bounds, size, nodes, items)
 
 
-_EMPTY = np.zeros(0, np.int64)
+_NO_ITEMS = np.zeros(0, np.int64)
 
 
 def _is_unbounded(bounds: pa.Array) -> Flags:

@@ -147,7 +147,7 @@ class _Reduction:
             base_versions["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF
         )
         distinct, indices = np.unique(pairs, return_inverse=True)
-        slots = [starts.get((int(pair) >> 32, _signed(int(pair))), NO_ROW) for pair in distinct]
+        slots = [starts.get((int(pair) >> 32, _signed_lower_half(int(pair))), NO_ROW) for pair in distinct]
         found = np.array([*slots, NO_ROW], np.int32)[indices]
         found[base_versions["state"].to_numpy() == MERGED] = NO_ROW
         return found
@@ -187,28 +187,28 @@ class _Reduction:
         if era + 1 < self.eras:
             self._copy_to_next_era(own)
 
-    def _row_key_pairs(self, groups: Int32s, own: Flags) -> RowKeyPairs:
+    def _row_key_pairs(self, row_keys: Int32s, is_of_era: Flags) -> RowKeyPairs:
         """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
 
         Parameters
         ----------
-        groups : int32[rows]
+        row_keys : int32[rows]
             Number of each row's key, -1 for a row of another era, or without a key.
-        own : bool[keys]
+        is_of_era : bool[keys]
             Whether a key belongs to the era.
 
         """
         ranges, versions = self.keyed.ranges, self.versions
-        if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[own]).tolist()):
-            return RowKeyPairs(None, groups)
-        lives = own & ((versions.states == PRESENT) | (versions.states == UNFIT))
+        if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[is_of_era]).tolist()):
+            return RowKeyPairs(None, row_keys)
+        lives = is_of_era & ((versions.states == PRESENT) | (versions.states == UNFIT))
         # A deleted version without a row in the batch may have a key of an earlier primary key.
-        may_be_hit = lives | (own & (np.arange(len(own)) < len(self.keyed.groups)))
+        may_be_hit = lives | (is_of_era & (np.arange(len(is_of_era)) < len(self.keyed.groups)))
         hit_rows, hit_keys = ranges.hits(
-            np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, groups, lives
+            np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, row_keys, lives
         )
-        rows = np.concatenate([np.flatnonzero(groups >= 0), hit_rows])
-        keys = np.concatenate([groups[groups >= 0], hit_keys]).astype(np.int32)
+        rows = np.concatenate([np.flatnonzero(row_keys >= 0), hit_rows])
+        keys = np.concatenate([row_keys[row_keys >= 0], hit_keys]).astype(np.int32)
         order = np.argsort(rows, kind="stable")
         return RowKeyPairs(rows[order], keys[order])
 
@@ -271,7 +271,7 @@ class _Reduction:
         self,
         pairs: RowKeyPairs,
         operated: Int32s,
-        bases: dict[int, BaseVersion],
+        base_versions: dict[int, BaseVersion],
         truncations: Int32s,
         is_renewed: Flags,
     ) -> None:
@@ -285,7 +285,7 @@ class _Reduction:
         own = self.rows.take(pa.array(pairs.rows_at(indices))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
         offset = self.rows.num_rows + self.base_versions.num_rows
-        for key, found in fold_keys(own, pairs.keys[indices], before, bases, ends, self.plan).items():
+        for key, found in fold_keys(own, pairs.keys[indices], before, base_versions, ends, self.plan).items():
             index = offset + len(self.folded)
             self.folded.append(found)
             versions.states[key] = found.state
@@ -320,12 +320,12 @@ class _Reduction:
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
         return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], indices)
 
-    def _copy_to_next_era(self, own: Flags) -> None:
+    def _copy_to_next_era(self, is_of_era: Flags) -> None:
         """Copy the versions that are present or unfit to the next era, under their keys there."""
         plan, versions = self.plan, self.versions
         lasts = (plan.slot_starts[1:] - 1)[plan.slot_lineages]
         lives = (versions.states == PRESENT) | (versions.states == UNFIT)
-        moved = np.flatnonzero(own & lives & (versions.slots < lasts[versions.slots]))
+        moved = np.flatnonzero(is_of_era & lives & (versions.slots < lasts[versions.slots]))
         if not len(moved):
             return
         slots = versions.slots[moved] + 1
@@ -334,7 +334,7 @@ class _Reduction:
         found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
-            self._add_lost(moved, keys, errors)
+            self._add_key_errors(moved, keys, errors)
             known = pc.is_valid(keys).to_numpy(zero_copy_only=False)
             moved, slots, keys = moved[known], slots[known], keys.filter(pa.array(known))
         numbers = self.keyed.groups.find(slots, keys)
@@ -364,7 +364,7 @@ class _Reduction:
             np.concatenate([old.is_changed, unchanged]),
         )
 
-    def _add_lost(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
+    def _add_key_errors(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
         """Add the versions without a key in the next era to `key_errors`."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
         origins = self.versions.origins[moved[bad]]
@@ -406,7 +406,7 @@ class _Reduction:
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
 
     def _changes(self, indices: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
-        """Return versions as rows of `CHANGES`: changes of the tables that have their lineages after the batch."""
+        """Return versions as rows of `CHANGES`, for the tables that have their lineages after the batch."""
         plan, versions = self.plan, self.versions
         own, origins = lineages[indices], versions.origins[indices]
         bases = versions.bases[indices] if with_base else np.full(len(indices), NO_ROW, np.int64)
@@ -427,7 +427,7 @@ class _Reduction:
             pa.array(bases),
             pa.array(plan.ranks[own]),
         ]
-        return pa.Table.from_arrays(columns, schema=_RANKED)
+        return pa.Table.from_arrays(columns, schema=_RANKED_CHANGES)
 
     def _removals(self, indices: NDArray[np.intp], lineages: Int32s) -> pa.Table:
         """Return rows of `CHANGES` that remove base versions.
@@ -437,7 +437,7 @@ class _Reduction:
         plan, versions = self.plan, self.versions
         own, count = lineages[indices], len(indices)
         nothing = {
-            name: pa.nulls(count, _RANKED.field(name).type)
+            name: pa.nulls(count, _RANKED_CHANGES.field(name).type)
             for name in ("tuple", "global_id", "lsn", "timestamp", "created", "faults")
         }
         columns = {
@@ -449,10 +449,13 @@ class _Reduction:
             "base": pa.array(versions.bases[indices]),
             "rank": pa.array(np.full(count, -1, np.int32)),
         }
-        return pa.Table.from_arrays([columns[name] for name in _RANKED.names], schema=_RANKED)
+        return pa.Table.from_arrays([columns[name] for name in _RANKED_CHANGES.names], schema=_RANKED_CHANGES)
 
     def _one_per_key(self, changes: pa.Table) -> pa.Table:
-        """Return one change per (table, replicaset, key): one with a version if there is any, of the highest rank."""
+        """Keep one change per (table, replicaset, key).
+
+        A change with a version precedes one without, and among these the highest rank decides.
+        """
         whole = changes.combine_chunks()
         tables = whole["table"].to_numpy().astype(np.int64)
         pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
@@ -470,7 +473,7 @@ class _Reduction:
         return result.set_column(index, "base", pa.array(bases[groups.ids[chosen]]))
 
 
-_RANKED = CHANGES.append(pa.field("rank", pa.int32()))
+_RANKED_CHANGES = CHANGES.append(pa.field("rank", pa.int32()))
 """Changes with the rank of their lineage (`ReducePlan.ranks`)."""
 
 
@@ -487,7 +490,7 @@ def _take(parts: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
     return whole.take(pa.array(indices, mask=indices < 0))
 
 
-def _signed(pair: int) -> int:
+def _signed_lower_half(pair: int) -> int:
     """Return the lower 32 bits of a number as a signed one."""
     low = pair & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low

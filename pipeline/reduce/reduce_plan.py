@@ -120,7 +120,7 @@ class ReducePlan:
         return (self.slot_starts[lineages] + self.meanings.eras).astype(np.int32)
 
     def tables_of(self, meanings: Int32s) -> Int32s:
-        """Return the number of each row's table, by its meaning: the final table of its lineage, else the base."""
+        """Return the number of each row's table, by its meaning: its lineage's final table, or else the base table."""
         known = np.where(self.final_tables >= 0, self.final_tables, self.base_tables)
         found: Int32s = known[self.meanings.lineages[meanings]].astype(np.int32)
         return found

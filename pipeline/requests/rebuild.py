@@ -20,7 +20,7 @@ from pipeline.changelog.keyed_rows import KEY_ERRORS
 from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.partition import PartitionResult, encode_result
-from pipeline.plan.tables import closest_fields, current_table_plan, unknown_fields
+from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_fields
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
@@ -94,7 +94,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
         raise UnsupportedError(
             f"the policy names the field {name}, which no replicaset has",
             space=space,
-            advice=closest_fields(name, found.spaces),
+            advice=field_suggestion(name, found.spaces),
         )
     encoding = encoding_of(found)
     chosen = table_policy(found, policy, config.priority(policy))

@@ -184,7 +184,7 @@ def conflict_rows(
     choices: Choices,
     is_changed: NDArray[np.bool_],
     plan: ResolvePlan,
-    changed: str | None = None,
+    changed_label: str | None = None,
 ) -> pa.Table:
     """Return rows of `_conflicts` for versions that lost to another replicaset's version, if one of the two is new.
 
@@ -194,8 +194,8 @@ def conflict_rows(
         The canonical key of each version.
     is_changed : bool[n]
         Whether a version is new.
-    changed : str, optional
-        The value of the column `changed`; by default it says which of the two is new.
+    changed_label : str, optional
+        The value of the column `changed_label`; by default it says which of the two is new.
 
     """
     winners = choices.winners[versions.keys]
@@ -221,16 +221,16 @@ def conflict_rows(
     both = np.where(is_changed[rows] & winner_changed[rows], 0, np.where(is_changed[rows], 1, 2))
     which = _texts_at([ChangedSide.BOTH, ChangedSide.LOSER, ChangedSide.WINNER], both)
     columns: dict[str, Any] = {
-        "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
-        "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
+        "epoch": _constant_array(plan.epoch, pa.int64(), len(rows)),
+        "decided_at": _constant_array(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
         "space": table_names(versions.tables[rows], plan),
         "key": keys.take(index),
         "policy": _texts_at([table.kind for table in plan.tables], versions.tables[rows]),
-        "kind": _constant(ConflictKind.KEY, pa.string(), len(rows)),
+        "kind": _constant_array(ConflictKind.KEY, pa.string(), len(rows)),
         "sequence": _sequence_labels(versions.tables[rows], choices.lost_by[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},
-        "changed": which if changed is None else _constant(changed, pa.string(), len(rows)),
+        "changed": which if changed_label is None else _constant_array(changed_label, pa.string(), len(rows)),
         "note": _texts_at(["deleted", "time unknown", None], notes),
     }
     return pa.Table.from_arrays([columns[f.name] for f in CONFLICTS_ARROW], schema=CONFLICTS_ARROW)
@@ -274,14 +274,14 @@ def _winner_columns(
 
 
 def _sequence_labels(tables: NDArray[np.int32], lost_by: NDArray[np.int8], plan: ResolvePlan) -> pa.Array:
-    texts = [label for table in plan.tables for label in labels_of(table)]
+    texts = [label for table in plan.tables for label in comparison_labels(table)]
     return _texts_at(texts, tables.astype(np.int64) * len(_COMPARISONS) + lost_by)
 
 
 _COMPARISONS = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
 
 
-def labels_of(table: TablePolicy) -> Sequence[str]:
+def comparison_labels(table: TablePolicy) -> Sequence[str]:
     """Return `_conflicts.sequence` for each value of `Choices.lost_by`: the name of the comparison that decided."""
     own = table.policy.label(table.options)
     return (own, ", ".join(table.options.sequence), "timestamp", "replicaset uuid", own)
@@ -291,7 +291,7 @@ def _texts_at(texts: Sequence[str | None], index: NDArray[Any]) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(index))
 
 
-def _constant(value: object, kind: pa.DataType, count: int) -> pa.Array:
+def _constant_array(value: object, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 

@@ -246,7 +246,7 @@ class ResolvedAgain:
     examples: list[tuple[bytes, bytes | None, bytes | None]]
 
 
-def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
+def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int = 0) -> ResolvedAgain:
     """Resolve the versions of some keys by another policy, without any new rows of the log.
 
     Parameters
@@ -255,7 +255,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0)
         `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
     plan : ResolvePlan
         With the other policy.
-    examples : int
+    max_examples : int
         The maximum number of examples.
 
     """
@@ -288,17 +288,19 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0)
         undecided_rows(versions, found.keys, choices, plan),
     )
     changed = np.flatnonzero(~stays)
-    return ResolvedAgain(resolved, len(changed), _examples(found, rows, resolved.puts, changed[:examples]))
+    return ResolvedAgain(
+        resolved, len(changed), _examples(found, rows, resolved.puts, changed[:max_examples])
+    )
 
 
 def _examples(
-    found: _ContendedVersions, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
+    contended: _ContendedVersions, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
 ) -> list[tuple[bytes, bytes | None, bytes | None]]:
     result = []
     for key in keys:
-        (version,) = np.flatnonzero(found.versions.keys == key)[:1]
-        name = found.keys[int(version)].as_py()
-        before = None if rows[key] == NOBODY else found.versions.tuples[int(rows[key])].as_py()
+        (version,) = np.flatnonzero(contended.versions.keys == key)[:1]
+        name = contended.keys[int(version)].as_py()
+        before = None if rows[key] == NOBODY else contended.versions.tuples[int(rows[key])].as_py()
         after = puts.filter(pc.equal(puts["key"], pa.scalar(name, pa.binary())))["tuple"].to_pylist()
         result.append((name, before, after[0] if after else None))
     return result
@@ -366,27 +368,27 @@ def _int64s(column: pa.ChunkedArray) -> Int64s:
     return found
 
 
-def _replaced_rows(found: _ContendedVersions, choices: Choices) -> Flags:
+def _replaced_rows(contended: _ContendedVersions, choices: Choices) -> Flags:
     """Return for each base version whether it is a row to remove: another version wins the key, or none does."""
-    stays = np.zeros(found.count, np.bool_)
+    stays = np.zeros(contended.count, np.bool_)
     known = np.flatnonzero(choices.winners >= 0)
     winners = choices.winners[known]
-    is_same = found.is_row[winners] & ~found.is_changed[winners]
-    stays[known[is_same & (found.versions.states[winners] == PRESENT)]] = True
-    return _flags(found.base_versions, "is_row") & ~stays[found.base_keys]
+    is_same = contended.is_row[winners] & ~contended.is_changed[winners]
+    stays[known[is_same & (contended.versions.states[winners] == PRESENT)]] = True
+    return _flags(contended.base_versions, "is_row") & ~stays[contended.base_keys]
 
 
-def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
+def _puts(contended: _ContendedVersions, choices: Choices) -> pa.Table:
     """Return new rows of tables: winners that are not the row already, and tuples that a policy made."""
-    versions = found.versions
+    versions = contended.versions
     winners = choices.winners[choices.winners >= 0]
-    new = found.is_changed[winners] | ~found.is_row[winners]
+    new = contended.is_changed[winners] | ~contended.is_row[winners]
     rows = winners[new & (versions.states[winners] == PRESENT)]
     index = pa.array(rows)
     chosen = pa.Table.from_arrays(
         [
             pa.array(versions.tables[rows]),
-            found.keys.take(index),
+            contended.keys.take(index),
             versions.tuples.take(index),
             _null_if_negative(versions.global_ids[rows]),
             pa.array(versions.replicasets[rows]),
@@ -397,13 +399,13 @@ def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
         schema=PUTS,
     )
     made = np.flatnonzero(choices.winners == MADE)
-    return pa.concat_tables([chosen, _made_rows(found, choices, made)]) if len(made) else chosen
+    return pa.concat_tables([chosen, _made_rows(contended, choices, made)]) if len(made) else chosen
 
 
-def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
+def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
     """Return tuples that a policy made as rows: origin and time of the greatest version, the earliest `created`."""
-    versions, greatest = found.versions, choices.greatest[keys]
-    earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
+    versions, greatest = contended.versions, choices.greatest[keys]
+    earliest = np.full(contended.count, np.iinfo(np.int64).max, np.int64)
     # Only a version that still exists says when the key began: not a removed one, nor a row that a policy made.
     known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
     np.minimum.at(earliest, versions.keys[known], versions.created[known])
@@ -411,7 +413,7 @@ def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.int
     return pa.Table.from_arrays(
         [
             pa.array(versions.tables[greatest]),
-            found.keys.take(pa.array(greatest)),
+            contended.keys.take(pa.array(greatest)),
             pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
             _null_if_negative(versions.global_ids[greatest]),
             pa.array(-versions.replicasets[greatest]),
@@ -423,13 +425,15 @@ def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.int
     )
 
 
-def _contended_version_rows(found: _ContendedVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
+def _contended_version_rows(
+    contended: _ContendedVersions, rows: NDArray[np.intp], plan: ResolvePlan
+) -> pa.Table:
     if not len(rows):
         return VERSIONS_ARROW.empty_table()
-    versions, index = found.versions, pa.array(rows)
+    versions, index = contended.versions, pa.array(rows)
     columns = {
         "space": table_names(versions.tables[rows], plan),
-        "key": found.keys.take(index),
+        "key": contended.keys.take(index),
         "replicaset_id": pa.array(versions.replicasets[rows]),
         "tuple": versions.tuples.take(index),
         "global_id": _null_if_negative(versions.global_ids[rows]),

@@ -81,7 +81,7 @@ class ResolvePlan:
     instances: Sequence[str]
 
 
-def options_of(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
+def policy_options(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
     """Convert the configuration of a policy for `udfs.before_replace`; `priority` lists replicaset uuids."""
     return PolicyOptions(
         policy.sequence, tuple(priority), policy.column, policy.fields, policy.columns, policy.function
@@ -96,7 +96,7 @@ def table_policy(table: TablePlan, policy: Policy, priority: Sequence[str]) -> T
     return TablePolicy(
         table.name,
         policy.policy,
-        options_of(policy, priority),
+        policy_options(policy, priority),
         Formats(table.layout.space, table.spaces),
         format_indices,
         policy.deletes == "all",

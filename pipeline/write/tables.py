@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.encode.columns import TableEncoding, encode, whole_variants
+from pipeline.encode.columns import TableEncoding, encode, variants_for_file
 from pipeline.resolve.resolve import PUTS
 from pipeline.write.lookup import FileCache, WantedKeys
 from schemas.tables import VERSION_COLUMNS
@@ -95,7 +95,7 @@ def _with_whole_variants(rows: pa.Table) -> pa.Table:
     """
     for number, column in enumerate(rows.schema):
         if pa.types.is_struct(column.type) and rows[number].null_count:
-            rows = rows.set_column(number, column.name, whole_variants(rows[number].combine_chunks()))
+            rows = rows.set_column(number, column.name, variants_for_file(rows[number].combine_chunks()))
     return rows
 
 
