@@ -50,7 +50,7 @@ def cluster_rows(
     """
     by_lsn = {member.lsn: member for member in changes}
     return [
-        _row(lsn, by_lsn.get(lsn), aggregator, epoch, now)
+        _changelog_row(lsn, by_lsn.get(lsn), aggregator, epoch, now)
         for lsn in range(last_lsn + 1, max(by_lsn, default=last_lsn) + 1)
     ]
 
@@ -62,7 +62,9 @@ def member_tuple(member: Member) -> bytes:
     return result
 
 
-def _row(lsn: int, member: Member | None, aggregator: Member, epoch: int, now: datetime) -> dict[str, Any]:
+def _changelog_row(
+    lsn: int, member: Member | None, aggregator: Member, epoch: int, now: datetime
+) -> dict[str, Any]:
     return {
         "epoch": epoch,
         "replicaset_id": OWN_REPLICASET,

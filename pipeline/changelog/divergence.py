@@ -105,10 +105,10 @@ def divergence_rows(divergences: Iterable[Divergence], epoch: int) -> list[dict[
         other = whole.get(key, one)
         rows = one.rows if other is one else one.rows + other.rows
         whole[key] = Divergence(*key, min(one.first, other.first), max(one.last, other.last), rows)
-    return [_report(one, epoch) for one in whole.values()]
+    return [_report_divergence(one, epoch) for one in whole.values()]
 
 
-def _report(divergence: Divergence, epoch: int) -> dict[str, Any]:
+def _report_divergence(divergence: Divergence, epoch: int) -> dict[str, Any]:
     """Log a divergence, and return its row of `_gaps`."""
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from pipeline.state import ReplicasetState
 
-NO_ID = 0
+NO_REPLICA_ID = 0
 """The replica id of rows whose instance has none."""
 
 
 def replica_ids_in_replicaset(rows: pa.Table, replicaset: ReplicasetState) -> NDArray[np.int64]:
-    """Return the replica id of each row, in the ids of its replicaset; `NO_ID` if its instance has none.
+    """Return the replica id of each row, in the ids of its replicaset; `NO_REPLICA_ID` if its instance has none.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def replica_ids_in_replicaset(rows: pa.Table, replicaset: ReplicasetState) -> ND
     for entry in replicaset.applier_map:
         ids_by_instance.setdefault(entry.global_id, []).append(entry.local_id)
     global_ids = pc.fill_null(rows["global_id"], -1).to_numpy()
-    found = np.full(rows.num_rows, NO_ID, np.int64)
+    found = np.full(rows.num_rows, NO_REPLICA_ID, np.int64)
     for global_id, ids in ids_by_instance.items():
         own = global_ids == global_id
         found[own] = ids[-1]
@@ -68,7 +68,10 @@ def _set_ids_of_returned_instance(
         By source: the replicaset's id of each id in the source's log.
 
     """
-    sources, written = pc.fill_null(rows["source"], ""), pc.fill_null(rows["replica_id"], NO_ID).to_numpy()
+    sources, written = (
+        pc.fill_null(rows["source"], ""),
+        pc.fill_null(rows["replica_id"], NO_REPLICA_ID).to_numpy(),
+    )
     for source in pc.unique(sources.filter(pa.array(is_own))).to_pylist():
         is_source = is_own & pc.equal(sources, source).to_numpy()
         for replica_id in np.unique(written[is_source]).tolist():

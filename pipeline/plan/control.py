@@ -180,7 +180,7 @@ class _SystemSpaces:
     def _apply(self, row: ControlRow, *, in_snapshot: bool) -> None:
         if row.held_reason is not None:
             if row.space_id in self.spaces:
-                self._change(row, row.space_id, SpaceEvent.HELD)
+                self._add_change(row, row.space_id, SpaceEvent.HELD)
         elif row.space_id == SystemSpace.CLUSTER:
             self._apply_to_cluster(row)
         elif row.space_id == SystemSpace.SPACE:
@@ -190,7 +190,7 @@ class _SystemSpaces:
         elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
             space_id = _row_space_id(row)
             if space_id in self.spaces:
-                self._change(row, space_id, SpaceEvent.TRUNCATED)
+                self._add_change(row, space_id, SpaceEvent.TRUNCATED)
             else:
                 self.emptied_unknown_spaces.append((row.position, space_id))
 
@@ -215,9 +215,9 @@ class _SystemSpaces:
         name = space_id if old is None else old.decoded().name
         new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
-            self._define(row, space_id, SpaceDefinition(new, {} if old is None else old.indexes))
+            self._define_space(row, space_id, SpaceDefinition(new, {} if old is None else old.indexes))
         elif old is not None:
-            self._change(row, space_id, SpaceEvent.DROPPED)
+            self._add_change(row, space_id, SpaceEvent.DROPPED)
             del self.spaces[space_id]
         elif row.type == "DELETE":
             self.emptied_unknown_spaces.append((row.position, space_id))
@@ -234,18 +234,18 @@ class _SystemSpaces:
         if index_id == 0 and new is None:
             # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
             self.spaces[space_id] = rows
-            self._change(row, space_id, SpaceEvent.TRUNCATED)
+            self._add_change(row, space_id, SpaceEvent.TRUNCATED)
         else:
-            self._define(row, space_id, rows)
+            self._define_space(row, space_id, rows)
 
-    def _define(self, row: ControlRow, space_id: int, definition: SpaceDefinition) -> None:
+    def _define_space(self, row: ControlRow, space_id: int, definition: SpaceDefinition) -> None:
         """Set a space's definition; if only the new one is malformed, record the event `HELD` instead."""
         old, fault = self.spaces.get(space_id), definition.decoded().fault
         if fault is not None and old is not None and old.decoded().primary_key:
-            self._change(row, space_id, SpaceEvent.HELD, f"{HELD_PREFIX}: {fault}")
+            self._add_change(row, space_id, SpaceEvent.HELD, f"{HELD_PREFIX}: {fault}")
             return
         self.spaces[space_id] = definition
-        self._change(row, space_id, SpaceEvent.DEFINED)
+        self._add_change(row, space_id, SpaceEvent.DEFINED)
 
     def _tuple_after(
         self, old: bytes | None, row: ControlRow, key: list[int], other_fields: list[object]
@@ -261,7 +261,7 @@ class _SystemSpaces:
             return packed
         return new
 
-    def _change(
+    def _add_change(
         self, row: ControlRow, space_id: int, kind: SpaceEvent, held_reason: str | None = None
     ) -> None:
         rows, held_reason = self.spaces[space_id], held_reason or row.held_reason

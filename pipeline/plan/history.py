@@ -21,6 +21,9 @@ from schemas.space import KeyParts, Space
 NO_TABLE = -1
 """The number of the schema version, or of the lineage, for rows that go to no table."""
 
+SpaceKey = tuple[int, int]
+"""(replicaset id, space id)."""
+
 
 @dataclass(frozen=True)
 class SchemaVersion:
@@ -160,9 +163,9 @@ class History:
 
     versions: tuple[SchemaVersion, ...] = ()
     lineages: tuple[Lineage, ...] = ()
-    meanings: Mapping[tuple[int, int], tuple[Meaning, ...]] = field(default_factory=dict)
+    meanings: Mapping[SpaceKey, tuple[Meaning, ...]] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
-    tables: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    current: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    primary_keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
-    tracked: frozenset[tuple[int, int]] = frozenset()
+    tables: Mapping[SpaceKey, str] = field(default_factory=dict)
+    current: Mapping[SpaceKey, int] = field(default_factory=dict)
+    primary_keys: Mapping[SpaceKey, frozenset[KeyParts]] = field(default_factory=dict)
+    tracked: frozenset[SpaceKey] = frozenset()

@@ -17,7 +17,7 @@ from config.deployment import Config, Types
 from config.policies import Policies, Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
-from pipeline.plan.history import History, Lineage
+from pipeline.plan.history import History, Lineage, SpaceKey
 from pipeline.plan.router import TableCheck, TableOwner, TableOwners
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
@@ -293,7 +293,7 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
     return table_plan(table, definitions, config, state, primary_keys=_keys_by_table(state).get(table, {}))
 
 
-def has_changes(lineage: Lineage, row_types: Mapping[tuple[int, int], frozenset[str]]) -> bool:
+def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) -> bool:
     """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way.
 
     `row_types` is the result of `change_types` for the batch.
@@ -301,9 +301,7 @@ def has_changes(lineage: Lineage, row_types: Mapping[tuple[int, int], frozenset[
     return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in row_types
 
 
-def active_lineages(
-    history: History, row_types: Mapping[tuple[int, int], frozenset[str]]
-) -> tuple[bool, ...]:
+def active_lineages(history: History, row_types: Mapping[SpaceKey, frozenset[str]]) -> tuple[bool, ...]:
     """Return for each lineage whether a batch, with these `change_types`, may change the versions of the lineage.
 
     Rows of a space that was refused before go to no table, so they change no versions.
@@ -315,9 +313,9 @@ def active_lineages(
     )
 
 
-def change_types(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
+def change_types(summaries: Mapping[int, Summary]) -> dict[SpaceKey, frozenset[str]]:
     """Return which of `CHANGE_TYPES` the rows of a batch have, by (replicaset id, space id)."""
-    found: dict[tuple[int, int], set[str]] = {}
+    found: dict[SpaceKey, set[str]] = {}
     for replicaset_id, summary in summaries.items():
         for _, space_id, kind in summary.counts:
             if kind in CHANGE_TYPES:

@@ -25,8 +25,8 @@ from pipeline.plan.position import BEGINNING, LogPosition
 from schemas.iproto import SYSTEM_ID_MAX
 from schemas.states import SpaceEvent
 
-_REASON = "space {} is not known: no row of _space has defined it"
-_PATTERN = "^" + re.escape(_REASON).replace(r"\{\}", r"\d+") + "$"
+_MISSING_DEFINITION = "space {} is not known: no row of _space has defined it"
+_MISSING_DEFINITION_PATTERN = "^" + re.escape(_MISSING_DEFINITION).replace(r"\{\}", r"\d+") + "$"
 
 ENGINE_WITHOUT_INDEX = "blackhole"
 """The engine whose spaces have neither a primary index nor tuples, so their definition has no index."""
@@ -127,9 +127,9 @@ def _definition_events(
 
 def missing_definition_reason(space_id: int) -> str:
     """Return the `_pending.reason` of rows that wait for the definition of a space."""
-    return _REASON.format(space_id)
+    return _MISSING_DEFINITION.format(space_id)
 
 
 def waits_for_definition(reasons: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """Return which rows of `_pending` wait only for the definition of their space, by their column `reason`."""
-    return pc.match_substring_regex(reasons, _PATTERN)
+    return pc.match_substring_regex(reasons, _MISSING_DEFINITION_PATTERN)

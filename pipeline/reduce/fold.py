@@ -19,7 +19,7 @@ from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 
-_KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
+_TYPES_FOR_ONE_KEY = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 """For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
 
 
@@ -85,7 +85,7 @@ def fold_keys(
         key_numbers.tolist(),
         truncations.tolist(),
         snapshots,
-        _changes(rows, layouts.tolist()),
+        _row_changes(rows, layouts.tolist()),
         news,
         strict=True,
     ):
@@ -100,9 +100,9 @@ def fold_keys(
     return found
 
 
-def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
+def _row_changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
     """Yield each row as `udfs.versions.fold.RowChange`."""
-    kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
+    kinds = [_TYPES_FOR_ONE_KEY[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
     return zip(kinds, *columns, times, layouts, strict=True)
@@ -143,14 +143,14 @@ class _KeyFold:
             self._compare_with_snapshot()
         if truncations > self._truncations:
             self._truncations = truncations
-            self._remove()
+            self._end_version()
         self._fold.apply(row, new)
 
     def finish(self, truncations: int, is_renewed: bool) -> FoldedKey:
         if is_renewed and not self._is_compared:
             self._compare_with_snapshot()
         if truncations > self._truncations:
-            self._remove()
+            self._end_version()
         fold = self._fold
         version = fold.version
         state = PRESENT if fold.is_present else (DELETED if version.lsn else NONE)
@@ -177,7 +177,7 @@ class _KeyFold:
         """Restore the remembered version if the snapshot has its tuple; remove it if the snapshot lacks the key."""
         self._is_compared = True
         if not self._is_in_snapshot:
-            self._remove()
+            self._end_version()
             return
         fold, before = self._fold, self._before
         if not self._ended or not fold.is_present:
@@ -189,7 +189,7 @@ class _KeyFold:
             fold.timestamp, fold.created = max(times, default=None), before.created
         self._ended = False
 
-    def _remove(self) -> None:
+    def _end_version(self) -> None:
         if self._fold.is_present:
             self._faults += map(asdict, self._fold.faults)
             self._fold.start(None)

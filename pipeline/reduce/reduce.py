@@ -129,7 +129,7 @@ class _Reduction:
             is_changed=np.zeros(size, np.bool_),
         )
         known = np.flatnonzero(numbers >= 0)
-        self._set_bases(versions, numbers[known], known)
+        self._start_from_bases(versions, numbers[known], known)
         return versions
 
     def _base_version_slots(self) -> Int32s:
@@ -152,7 +152,7 @@ class _Reduction:
         found[base_versions["state"].to_numpy() == MERGED] = NO_ROW
         return found
 
-    def _set_bases(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
+    def _start_from_bases(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
         """Start the keys `numbers` with the base versions that have the indices `rows`."""
         base_versions = self.base_versions
         states = base_versions["state"].to_numpy()[rows]
@@ -180,10 +180,10 @@ class _Reduction:
             pairs = self._without_overwritten(pairs, is_renewed, operated)
         if len(operated):
             bases = self._base_versions(operated)
-            self._fold(pairs, operated, bases, truncations, is_renewed)
+            self._fold_operated_keys(pairs, operated, bases, truncations, is_renewed)
             pairs = pairs.without(operated, len(slots))
             truncations[operated], is_renewed[operated] = 0, False
-        self._reduce(pairs, truncations, is_renewed)
+        self._reduce_plain_keys(pairs, truncations, is_renewed)
         if era + 1 < self.eras:
             self._copy_to_next_era(own)
 
@@ -232,7 +232,7 @@ class _Reduction:
         left[indices[lasts[keys[indices]] != indices]] = NO_ROW
         return replace(pairs, keys=left)
 
-    def _reduce(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
+    def _reduce_plain_keys(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
         """Reduce the rows of keys without operations."""
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
@@ -267,7 +267,7 @@ class _Reduction:
         result[indices] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
 
-    def _fold(
+    def _fold_operated_keys(
         self,
         pairs: RowKeyPairs,
         operated: Int32s,

@@ -136,7 +136,7 @@ def _resolve_single_writer(changes: pa.Table, base_versions: pa.Table, plan: Res
     has_base = bases >= 0
     index = np.maximum(bases, 0)
     is_row, in_versions = (
-        _flags(base_versions, name)[index] & has_base
+        _flag_column(base_versions, name)[index] & has_base
         if base_versions.num_rows
         else np.zeros(len(bases), np.bool_)
         for name in ("is_row", "in_versions")
@@ -170,7 +170,7 @@ def _rows_to_remove(base_versions: pa.Table, rows: Int64s) -> pa.Table:
     return base_versions.take(pa.array(rows)).select(REMOVED.names)
 
 
-def _flags(table: pa.Table, name: str) -> Flags:
+def _flag_column(table: pa.Table, name: str) -> Flags:
     found: Flags = as_array(table[name]).to_numpy(zero_copy_only=False)
     return found
 
@@ -281,7 +281,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
         puts.filter(pa.array(is_new)),
         _rows_to_remove(
             found.base_versions,
-            np.flatnonzero(_flags(found.base_versions, "is_row") & ~stays[found.base_keys]),
+            np.flatnonzero(_flag_column(found.base_versions, "is_row") & ~stays[found.base_keys]),
         ),
         _contended_version_rows(found, np.flatnonzero(loses), plan),
         conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
@@ -326,7 +326,7 @@ def _contended_versions(
     names = (ids.astype(np.int64) << 32) | (replicasets.astype(np.int64) & 0xFFFFFFFF)
     replaced = np.isin(names[new:], names[:new])
     before = np.flatnonzero(~replaced)
-    row_of, listed_of = _flags(base_versions, "is_row"), _flags(base_versions, "in_versions")
+    row_of, listed_of = _flag_column(base_versions, "is_row"), _flag_column(base_versions, "in_versions")
     is_row = np.concatenate([np.isin(names[:new], names[new:][row_of]), row_of[before]])
     in_versions = np.concatenate([np.isin(names[:new], names[new:][listed_of]), listed_of[before]])
     chosen = np.concatenate([np.arange(new), new + before])
@@ -375,7 +375,7 @@ def _replaced_rows(contended: _ContendedVersions, choices: Choices) -> Flags:
     winners = choices.winners[known]
     is_same = contended.is_row[winners] & ~contended.is_changed[winners]
     stays[known[is_same & (contended.versions.states[winners] == PRESENT)]] = True
-    return _flags(contended.base_versions, "is_row") & ~stays[contended.base_keys]
+    return _flag_column(contended.base_versions, "is_row") & ~stays[contended.base_keys]
 
 
 def _puts(contended: _ContendedVersions, choices: Choices) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipeline.changelog.own_ids import NO_ID, lsns_of_ids, replica_ids_in_replicaset
+from pipeline.changelog.own_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline.logs import A
 
@@ -32,8 +32,8 @@ STATE = ReplicasetState(
         (ELSEWHERE, "a2", 3, 32),
         pytest.param(TWICE, None, 2, 2, id="no source"),
         pytest.param(TWICE, "a1", None, 3, id="a local space"),
-        pytest.param(99, "a1", 2, NO_ID, id="in no map"),
-        pytest.param(None, "a1", 2, NO_ID, id="no instance"),
+        pytest.param(99, "a1", 2, NO_REPLICA_ID, id="in no map"),
+        pytest.param(None, "a1", 2, NO_REPLICA_ID, id="no instance"),
     ],
 )
 def test_a_row_has_the_id_by_which_its_instance_wrote_it(
