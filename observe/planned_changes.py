@@ -268,10 +268,10 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChan
             Sign.REFUSED,
             "gap_found",
             uuid,
-            f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
+            f"lsns {gap.first_lsn} to {gap.last_lsn} of replica id {gap.replica_id} are missing",
         )
     if settlement.waits_from is not None:
-        yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
+        yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.wait_reason}")
 
 
 def format_changes(changes: Iterable[PlannedChange], labels: Mapping[str, str]) -> Iterator[tuple[Sign, str]]:

@@ -70,7 +70,7 @@ def waiting_segment(
     return LogSegment(
         *(number, replicaset_uuid, source, file, instance, False, {}, server),
         has_waited=True,
-        earlier=vclock_before_file(rows),
+        vclock_before=vclock_before_file(rows),
     )
 
 

@@ -136,7 +136,7 @@ def _differing_columns(
 ) -> pa.Array:
     """Return the computed column `DIFFERING_COLUMNS`."""
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
-    formats = encoding.format_of(replicasets.astype(np.int32))
+    formats = encoding.format_indices_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
     decoded = decode(tuples, encoding.plan, pc.fill_null(formats, 0))
     has_tuple = pc.is_valid(tuples).to_numpy(zero_copy_only=False)

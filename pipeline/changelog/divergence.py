@@ -38,15 +38,18 @@ LSN_HASHES = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash"
 
 @dataclass(frozen=True)
 class Divergence:
-    """Rows of a file that differ from the rows settled under their lsns: `rows` of them, from lsn `first` to `last`."""
+    """Rows of one file and replica id that differ from the rows settled before under the same lsns.
+
+    `first_lsn` and `last_lsn` are the lowest and the highest lsn of these `row_count` rows.
+    """
 
     replicaset_id: int
     source: str
     file: str
     replica_id: int
-    first: int
-    last: int
-    rows: int
+    first_lsn: int
+    last_lsn: int
+    row_count: int
 
 
 def repeated_lsn_bounds(plan: BatchPlan) -> dict[int, tuple[int, int]]:
@@ -56,9 +59,9 @@ def repeated_lsn_bounds(plan: BatchPlan) -> dict[int, tuple[int, int]]:
         number = plan.after.replicasets[uuid].id
         for run in plan.summaries[uuid].runs:
             low = settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
-            if run.replica_id != LOCAL_ID and run.first <= low:
-                first, last = found.get(number, (run.first, low))
-                found[number] = (min(first, run.first), max(last, min(run.last, low)))
+            if run.replica_id != LOCAL_ID and run.first_lsn <= low:
+                first, last = found.get(number, (run.first_lsn, low))
+                found[number] = (min(first, run.first_lsn), max(last, min(run.last_lsn, low)))
     return found
 
 
@@ -103,8 +106,10 @@ def divergence_rows(divergences: Iterable[Divergence], epoch: int) -> list[dict[
     for one in divergences:
         key = (one.replicaset_id, one.source, one.file, one.replica_id)
         other = whole.get(key, one)
-        rows = one.rows if other is one else one.rows + other.rows
-        whole[key] = Divergence(*key, min(one.first, other.first), max(one.last, other.last), rows)
+        rows = one.row_count if other is one else one.row_count + other.row_count
+        whole[key] = Divergence(
+            *key, min(one.first_lsn, other.first_lsn), max(one.last_lsn, other.last_lsn), rows
+        )
     return [_report_divergence(one, epoch) for one in whole.values()]
 
 
@@ -113,7 +118,13 @@ def _report_divergence(divergence: Divergence, epoch: int) -> dict[str, Any]:
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "
         "heal the replicaset by a snapshot of the member that is right, see aggregator heal",
-        *(divergence.file, divergence.rows, divergence.replica_id, divergence.first, divergence.last),
+        *(
+            divergence.file,
+            divergence.row_count,
+            divergence.replica_id,
+            divergence.first_lsn,
+            divergence.last_lsn,
+        ),
     )
     return {
         "epoch": epoch,
@@ -121,8 +132,8 @@ def _report_divergence(divergence: Divergence, epoch: int) -> dict[str, Any]:
         "replicaset_id": divergence.replicaset_id,
         "source": divergence.source,
         "local_id": divergence.replica_id,
-        "first_lsn": divergence.first,
-        "last_lsn": divergence.last,
+        "first_lsn": divergence.first_lsn,
+        "last_lsn": divergence.last_lsn,
         "kind": GapKind.DIVERGENCE,
         "file": divergence.file,
         "state": GapState.OPEN,

@@ -131,7 +131,7 @@ def keyed_rows_of(
             global_ids,
             rows.column("lsn"),
             stamps,
-            bucket_events_column(bucket_events, types == DELETED, plan.moves),
+            bucket_events_column(bucket_events, types == DELETED, plan.bucket_moves),
         ],
         schema=KEYED,
     )

@@ -44,35 +44,35 @@ class BucketMoves:
 
     Parameters
     ----------
-    fields : KeyPlan
+    bucket_id_keys : KeyPlan
         By schema version, how to read a tuple's bucket id: it is read as if it were the primary key. A space that is
         not sharded has no such key.
     event_positions : tuple of LogPosition
         Positions of the rows of `_bucket` in the batch, in log order.
-    states : mapping of bytes to tuple of (int, str or None)
+    states_by_bucket : mapping of bytes to tuple of (int, str or None)
         By the bucket's id as a canonical key: pairs (n, the bucket's state after the first n rows of `_bucket`).
 
     """
 
-    fields: KeyPlan
+    bucket_id_keys: KeyPlan
     event_positions: tuple[LogPosition, ...]
-    states: Mapping[bytes, tuple[tuple[int, str | None], ...]]
+    states_by_bucket: Mapping[bytes, tuple[tuple[int, str | None], ...]]
 
     def state(self, bucket_key: bytes, event_count: int) -> str | None:
         """Return a bucket's state after the first `event_count` rows of `_bucket`; None if it is not being moved."""
-        known = self.states.get(bucket_key, ())
+        known = self.states_by_bucket.get(bucket_key, ())
         index = bisect_right([since for since, _ in known], event_count) - 1
         return known[index][1] if index >= 0 else None
 
     @property
-    def may_collect(self) -> bool:
+    def may_delete_tuples(self) -> bool:
         """Whether the garbage collector may have deleted tuples."""
-        return any(state in COLLECTED_IN for known in self.states.values() for _, state in known)
+        return any(state in COLLECTED_IN for known in self.states_by_bucket.values() for _, state in known)
 
     @property
-    def may_receive(self) -> bool:
+    def may_receive_tuples(self) -> bool:
         """Whether tuples may have come with a received bucket."""
-        return any(state == RECEIVING for known in self.states.values() for _, state in known)
+        return any(state == RECEIVING for known in self.states_by_bucket.values() for _, state in known)
 
 
 def bucket_keys(tuples: pa.Array, bucket_id_keys: KeyPlan, schema_versions: pa.Array) -> pa.Array:
@@ -110,25 +110,25 @@ def bucket_moves(plan: BatchPlan) -> dict[int, BucketMoves]:
     by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.vshard_buckets.items() if one.is_used}
     if not by_id:
         return {}
-    fields = bucket_id_key_plan(plan.history, {number: one.fields for number, one in by_id.items()})
+    fields = bucket_id_key_plan(plan.history, {number: one.bucket_id_fields for number, one in by_id.items()})
     found = {}
     for number, one in by_id.items():
-        states = _moving_states(one) if one.fields else {}
+        states = _moving_states(one) if one.bucket_id_fields else {}
         if states:
             found[number] = BucketMoves(fields, tuple(event.position for event in one.events), states)
     return found
 
 
 def _moving_states(buckets: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
-    """Return `BucketMoves.states`."""
+    """Return `BucketMoves.states_by_bucket`."""
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in buckets.before.items():
         if before.status in _MOVING_STATES:
             known[bucket] = [(0, before.status)]
-    moving = {event.bucket for event in buckets.events if event.status in _MOVING_STATES} | known.keys()
+    moving = {event.bucket_id for event in buckets.events if event.status in _MOVING_STATES} | known.keys()
     for number, event in enumerate(buckets.events, start=1):
-        if event.bucket in moving:
-            known.setdefault(event.bucket, []).append((number, event.status))
+        if event.bucket_id in moving:
+            known.setdefault(event.bucket_id, []).append((number, event.status))
     return dict(zip(keys_of_buckets(list(known)), map(tuple, known.values()), strict=True))
 
 
@@ -142,7 +142,7 @@ def bucket_events_before(moves: BucketMoves | None, segment: int, positions: Int
 
 def bucket_events_column(event_counts: Int32s, is_delete: Flags, moves: BucketMoves | None) -> pa.Array:
     """Return the column `bucket_events` of keyed rows: set for DELETEs that the garbage collector may have made."""
-    if moves is None or not moves.may_collect:
+    if moves is None or not moves.may_delete_tuples:
         return pa.nulls(len(event_counts), pa.int32())
     return pa.array(event_counts, pa.int32(), mask=~is_delete)
 
@@ -170,16 +170,16 @@ def moved_column(
     """
     nothing = pa.nulls(len(schema_versions), pa.string())
     about = np.flatnonzero(has_tuple & (schema_versions != NO_TABLE))
-    if moves is None or not moves.may_receive or not len(about):
+    if moves is None or not moves.may_receive_tuples or not len(about):
         return nothing
     result = np.zeros(len(schema_versions), np.bool_)
     index = pa.array(about)
-    keys = bucket_keys(tuples.take(index), moves.fields, pa.array(schema_versions[about]))
+    keys = bucket_keys(tuples.take(index), moves.bucket_id_keys, pa.array(schema_versions[about]))
     coded = keys.dictionary_encode()
     numbers = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     for number, name in enumerate(coded.dictionary.to_pylist()):
         own = about[numbers == number]
-        states = moves.states.get(name, ())
+        states = moves.states_by_bucket.get(name, ())
         for i, (since, state) in enumerate(states):
             if state == RECEIVING:
                 until = states[i + 1][0] if i + 1 < len(states) else np.iinfo(np.int32).max
@@ -193,27 +193,28 @@ class ShardPlan:
 
     Parameters
     ----------
-    moves : mapping of int to BucketMoves
+    moves_by_replicaset : mapping of int to BucketMoves
         By replicaset id.
-    storages : frozenset of int
+    storage_ids : frozenset of int
         Ids of replicasets that are storages of vshard.
-    fields : KeyPlan
-        As `BucketMoves.fields`.
-    doubled : mapping of bytes to frozenset of (int, int)
+    bucket_id_keys : KeyPlan
+        As `BucketMoves.bucket_id_keys`.
+    doubled_pairs : mapping of bytes to frozenset of (int, int)
         By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
         (doubled: see `pipeline.plan.vshard`), the lower id first.
-    versions : mapping of str to int
-        For each table of a sharded space, the number of a schema version by which `fields` finds the bucket's id.
+    version_by_table : mapping of str to int
+        For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's
+        id.
     bucket_tables : frozenset of str
         Tables of vshard's `_bucket`.
 
     """
 
-    moves: Mapping[int, BucketMoves]
-    storages: frozenset[int]
-    fields: KeyPlan
-    doubled: Mapping[bytes, frozenset[tuple[int, int]]]
-    versions: Mapping[str, int]
+    moves_by_replicaset: Mapping[int, BucketMoves]
+    storage_ids: frozenset[int]
+    bucket_id_keys: KeyPlan
+    doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]
+    version_by_table: Mapping[str, int]
     bucket_tables: frozenset[str]
 
 

@@ -58,7 +58,7 @@ class SegmentRows:
         `LSN_HASHES` of rows of registered instances that were read before; None if there are none.
     settled : mapping of int to int
         For each replica id (0: local), the highest lsn in `changelog`.
-    unknown : frozenset of int
+    undefined_spaces : frozenset of int
         Ids of spaces whose rows wait for their definition.
 
     """
@@ -69,7 +69,7 @@ class SegmentRows:
     pending: pa.RecordBatch | None
     read_before: pa.RecordBatch | None
     settled: Mapping[int, int]
-    unknown: frozenset[int] = frozenset()
+    undefined_spaces: frozenset[int] = frozenset()
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
@@ -105,7 +105,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         rows = rows.filter(pa.array(settled_now))
         numbers = _RowNumbers.of(rows)
     changelog, keyed, errors = _settled_rows(rows, numbers, plan)
-    unknown = _rows_of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
+    unknown = _rows_of_unknown_spaces(rows, numbers, plan) if plan.undefined_spaces else {}
     waiting += unknown.values()
     return SegmentRows(
         changelog,
@@ -130,12 +130,12 @@ def _rows_of_unknown_spaces(
     """Return the settled rows that wait for the definition of their space, as rows of `_pending`, by space id."""
     changes = (_change_types(rows) >= 0) & ~numbers.is_local & ~_is_rolled_back(rows, numbers, plan)
     found = {}
-    for space_id, begin in plan.unknown.items():
+    for space_id, begin in plan.undefined_spaces.items():
         own = changes & (numbers.space_id == space_id)
         if begin != BEGINNING:
             own[: first_row_index(begin, plan.segment, numbers.position, numbers.row)] = False
         if own.any():
-            waiting = replace(plan, reason=missing_definition_reason(space_id))
+            waiting = replace(plan, wait_reason=missing_definition_reason(space_id))
             found[space_id] = pending_rows(rows.filter(pa.array(own)), waiting)
     return found
 
@@ -225,9 +225,9 @@ def _settled_rows(
         # the same batch.
         is_early = (meaning != NO_TABLE) & plan.meanings.is_early[meaning]
         names = np.where(is_early, np.int32(NO_TABLE), versions)
-    events = bucket_events_before(plan.moves, plan.segment, numbers.position, numbers.row)
+    events = bucket_events_before(plan.bucket_moves, plan.segment, numbers.position, numbers.row)
     is_put = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
-    moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.moves)
+    moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.bucket_moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _values_of_meanings(plan.meanings.lineages, meaning)
     applied = (lineages != NO_TABLE) & is_change
@@ -314,7 +314,7 @@ def _is_rolled_back(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPla
         since = first_row_index(gone.since, plan.segment, numbers.position, numbers.row)
         until = first_row_index(gone.until, plan.segment, numbers.position, numbers.row)
         own = slice(since, until)
-        result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.tsn)
+        result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.first_tsn)
     if result.any():
         # Rows that settle transactions, and local rows, are not part of the rolled-back transactions.
         result &= ~pc.is_in(rows.column("type"), _LIMBO_ROW_TYPES).to_numpy(zero_copy_only=False)
@@ -429,7 +429,7 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
         meaning,
         _values_of_meanings(plan.meanings.versions, meaning),
         own.column("global_id"),
-        replace(plan, is_snapshot=False, moves=None),
+        replace(plan, is_snapshot=False, bucket_moves=None),
         np.zeros(own.num_rows, np.int32),
     )
     return pa.Table.from_batches([keyed])

@@ -54,10 +54,10 @@ class TableEncoding:
 
     Parameters
     ----------
-    name, exact : str
+    name, exact_table : str
         The name of the table that readers see, and of the one with the exact tuples.
     layout : TableLayout
-    formats : mapping of int to int
+    format_indices : mapping of int to int
         For each replicaset id, the index of its format in the layout.
     mask : Mask or None
     quarantines_misfits, has_moved_fields, has_added_fields : bool
@@ -66,9 +66,9 @@ class TableEncoding:
     """
 
     name: str
-    exact: str
+    exact_table: str
     layout: TableLayout
-    formats: Mapping[int, int]
+    format_indices: Mapping[int, int]
     mask: Mask | None = None
     quarantines_misfits: bool = False
     has_moved_fields: bool = False
@@ -79,11 +79,11 @@ class TableEncoding:
         """The plan for decoding tuples."""
         return decoding_plan(self.layout)
 
-    def format_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
+    def format_indices_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
         """Return the index of each tuple's format, by its replicaset id (negative for a tuple that a policy made)."""
-        size = max(self.formats, default=0) + 1
+        size = max(self.format_indices, default=0) + 1
         known = np.full(size + 1, -1, np.int32)
-        for replicaset_id, index in self.formats.items():
+        for replicaset_id, index in self.format_indices.items():
             known[replicaset_id] = index
         found = known[np.minimum(np.abs(replicasets), size)]
         return pa.array(found, mask=found < 0)
@@ -92,7 +92,7 @@ class TableEncoding:
 def encoding_of(table: TablePlan) -> TableEncoding:
     """Return the encoding of a planned table."""
     return TableEncoding(
-        *(table.name, table.exact, table.layout, table.formats, table.mask),
+        *(table.name, table.exact, table.layout, table.format_indices, table.mask),
         quarantines_misfits=table.quarantines_misfits,
         has_moved_fields=table.has_moved_fields,
         has_added_fields=table.has_added_fields,
@@ -119,7 +119,7 @@ class Encoded:
     misfits: pa.Table
 
     @property
-    def set_aside(self) -> pa.Table:
+    def left_out_rows(self) -> pa.Table:
         """The rows of `misfits` whose tuples `rows` leaves out."""
         return self.misfits.filter(pc.is_null(self.misfits["misfits"]))
 
@@ -135,7 +135,7 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
 
     """
     puts = puts.combine_chunks()
-    formats = encoding.format_of(puts["replicaset_id"].to_numpy())
+    formats = encoding.format_indices_of(puts["replicaset_id"].to_numpy())
     typed = decode(as_array(puts["tuple"]), encoding.plan, formats)
     error = typed.field(ERROR_COLUMN)
     named = typed.field(MISFITS_COLUMN)

@@ -43,9 +43,9 @@ class ReplicasetDecision:
         The assignments of replica ids that take effect, with replica ids of the replicaset.
     source_ids : SourceIds
         The replica ids that each source uses.
-    translations : mapping of int to mapping of int to int
+    translations_by_segment : mapping of int to mapping of int to int
         For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
-    generation : LogPosition or None
+    generation_position : LogPosition or None
         The position from which a snapshot replaces the replicaset's state.
     vshard_buckets : ReplicasetBuckets
 
@@ -56,8 +56,8 @@ class ReplicasetDecision:
     control: ControlChanges
     registrations: tuple[ReplicaIdChange, ...]
     source_ids: SourceIds
-    translations: Mapping[int, IdTranslation]
-    generation: LogPosition | None = None
+    translations_by_segment: Mapping[int, IdTranslation]
+    generation_position: LogPosition | None = None
     vshard_buckets: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
 
 
@@ -77,7 +77,7 @@ def instances_seen(
         cluster = dict(decisions[uuid].before.cluster)
         for one in decisions[uuid].registrations:
             if one.uuid is not None:
-                if decisions[uuid].generation is not None:
+                if decisions[uuid].generation_position is not None:
                     found += _expel_other_ids(cluster, one.replica_id, one.uuid, uuid)
                 found += _expulsion_of_replaced(cluster, one.replica_id, one.uuid, uuid)
                 cluster[one.replica_id] = one.uuid
@@ -151,7 +151,7 @@ def state_after_batch(
     """
     before, settlement = decision.before, decision.settlement
     cluster, maps = dict(before.cluster), list(before.applier_map)
-    summary = translate_summary(summary, decision.translations)
+    summary = translate_summary(summary, decision.translations_by_segment)
     for registration in decision.registrations:
         if registration.uuid is None:
             cluster.pop(registration.replica_id, None)
@@ -165,7 +165,7 @@ def state_after_batch(
     holds = settlement.waits_from is not None
     read = _with_local_lsn_of(settlement.vclock, settlement.local_lsns, leader)
     # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
-    is_renewed = bool(settlement.bridged) and not any(part.heals for part in segments)
+    is_renewed = bool(settlement.bridged_gaps) and not any(part.is_healing for part in segments)
     return replace(
         before,
         id=aggregator_cluster.replicaset_ids[before.uuid],
@@ -180,7 +180,7 @@ def state_after_batch(
         ),
         local_lsns=before.local_lsns if holds else settlement.local_lsns,
         id_translations=decision.source_ids.translations,
-        has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),
+        has_loss=bool(settlement.skipped_gaps) or (before.has_loss and not is_renewed),
         server_version=last_server_version(segments, summary.control) or before.server_version,
         last_file=next((part.file for part in reversed(segments) if not part.has_waited), before.last_file),
         views=decision.source_ids.views,
@@ -274,7 +274,7 @@ def _last_lsn_of_id(
 ) -> int:
     """Return the last lsn of a replica id before a row of `_cluster` assigns the id to an instance."""
     replica_id, position = registration.replica_id, registration.position
-    own = [run.last for run in summary.runs if run.replica_id == replica_id and run.start < position]
+    own = [run.last_lsn for run in summary.runs if run.replica_id == replica_id and run.start < position]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
     if not any(entry.local_id == replica_id for entry in applier_map):
         return before.settled.get(replica_id, 0)
@@ -292,7 +292,7 @@ def with_history(replicaset: ReplicasetState, before: ReplicasetState, history: 
     history : History
 
     """
-    seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == replicaset.id}
+    seen = {space_id for replicaset_id, space_id in history.tracked_spaces if replicaset_id == replicaset.id}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in replicaset.spaces}
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in replicaset.spaces}
     tables |= {i: table for (r, i), table in history.tables.items() if r == replicaset.id}
@@ -368,7 +368,7 @@ def _with_stopped_spaces(
     )
     for lineage, reason in stopped_lineages:
         space_id, base = lineage.space_id, lineage.base_table
-        if (replicaset.id, space_id) in history.current:
+        if (replicaset.id, space_id) in history.current_versions:
             refused[space_id] = reason
         if base is not None and base not in tables.values():
             tables[space_id] = base

@@ -92,11 +92,11 @@ class BatchPlan:
         By name, the tables that the batch may change.
     refused_tables : mapping of str to str
         For each table that cannot be written any more, the reason.
-    new_maps : tuple of MapRow
+    new_map_rows : tuple of MapRow
         New rows of `_applier_map`.
-    own_changes : tuple of Member
+    cluster_changes : tuple of Member
         The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn.
-    unknown : mapping of str to mapping
+    undefined_ranges : mapping of str to mapping
         For each replicaset, by space id: the ranges of its log in which the space has no definition.
     vshard_buckets : mapping of str to ReplicasetBuckets
     tuple_limit : int
@@ -114,9 +114,9 @@ class BatchPlan:
     history: History
     tables: Mapping[str, TablePlan]
     refused_tables: Mapping[str, str]
-    new_maps: tuple[MapRow, ...]
-    own_changes: tuple[Member, ...] = ()
-    unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
+    new_map_rows: tuple[MapRow, ...]
+    cluster_changes: tuple[Member, ...] = ()
+    undefined_ranges: Mapping[str, UnknownRanges] = field(default_factory=dict)
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
     tuple_limit: int = TUPLE_LIMIT
 
@@ -137,7 +137,7 @@ class BatchPlan:
         """
         return {
             (uuid, space_id)
-            for uuid, spaces in self.unknown.items()
+            for uuid, spaces in self.undefined_ranges.items()
             for space_id, ranges in spaces.items()
             if ranges[0].begin == BEGINNING and ranges[0].outcome in outcomes
         }
@@ -195,7 +195,7 @@ def plan_batch(
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
-    to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
+    to_judge = state.undecided_buckets.union(e.bucket_id for one in buckets.values() for e in one.events)
     new_state = replace(
         with_doubled_buckets(state.with_replicasets(after), to_judge),
         global_ids=cluster.global_ids,
@@ -211,16 +211,17 @@ def plan_batch(
         after=with_refused_spaces(state, new_state, history, refused),
         segments=tuple(segments),
         settlements={
-            uuid: settlement_in_source_ids(one.settlement, one.translations) for uuid, one in decided.items()
+            uuid: settlement_in_source_ids(one.settlement, one.translations_by_segment)
+            for uuid, one in decided.items()
         },
         controls={uuid: one.control for uuid, one in decided.items()},
         summaries=summaries,
         history=history,
         tables=tables,
         refused_tables=refused,
-        new_maps=new_maps,
-        own_changes=_new_cluster_changes(cluster, state.own_lsn),
-        unknown=unknown,
+        new_map_rows=new_maps,
+        cluster_changes=_new_cluster_changes(cluster, state.own_lsn),
+        undefined_ranges=unknown,
         vshard_buckets=buckets,
         tuple_limit=config.max_tuple_bytes,
     )
@@ -288,7 +289,12 @@ def _log_late_destinations(
                 log.warning(
                     "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds behind: "
                     "keys of the bucket are missing until it catches up",
-                    *(_label(one.before), departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
+                    *(
+                        _label(one.before),
+                        departure.bucket_id,
+                        departure.destination,
+                        MOVE_WAIT.total_seconds(),
+                    ),
                 )
 
 
@@ -313,20 +319,20 @@ def _decide_replicaset(
     ids = {part.number: views.translations.get(part.source, {}) for part in segments}
     summary = translate_summary(summary, ids)
     # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
-    known = replace(known, settled={**views.bases, **known.settled})
+    known = replace(known, settled={**views.base_lsns, **known.settled})
     if generation is not None:
-        known = replace(known, settled=joined(known.settled, generation.settled))
+        known = replace(known, settled=joined(known.settled, generation.settled_vclock))
     is_sync = _sync_check(known, all_control, segments)
-    earlier = {part.number: translate_vclock(part.earlier, ids[part.number]) for part in segments}
+    earlier = {part.number: translate_vclock(part.vclock_before, ids[part.number]) for part in segments}
     settlement = settle(
         *(summary, known.settled, instances, known.leader, on_gap, is_sync),
         *(snapshots, known.local_lsns, earlier),
     )
-    settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
+    settlement = replace(settlement, bridged_gaps=() if generation is None else generation.bridged_gaps)
     if awaited is not None:
         # A departure takes effect only if no earlier row waits, so this position is the first one.
-        reason = f"bucket {awaited.bucket} of vshard went to {awaited.peer}, whose log is not read as far"
-        settlement = replace(settlement, waits_from=awaited.position, reason=reason)
+        reason = f"bucket {awaited.bucket_id} of vshard went to {awaited.destination}, whose log is not read as far"
+        settlement = replace(settlement, waits_from=awaited.position, wait_reason=reason)
     while True:
         counting = (row for row in summary.control if settlement.takes_effect(row))
         control = apply_generation(known, generation, counting, snapshots)
@@ -334,15 +340,15 @@ def _decide_replicaset(
         if fault is not None:
             row = fault.row
             reason = f"a row of type {row.type} in the system space {row.space_id}: {fault.reason}"
-            settlement = replace(settlement, waits_from=row.position, reason=reason)
+            settlement = replace(settlement, waits_from=row.position, wait_reason=reason)
             continue
         new = (_translate_registration(one, ids) for one in control.registrations)
-        registrations = tuple(sorted((*views.registered, *new), key=lambda one: one.position))
+        registrations = tuple(sorted((*views.registrations, *new), key=lambda one: one.position))
         unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
-        settlement = replace(settlement, waits_from=unknown.start, reason=reason)
+        settlement = replace(settlement, waits_from=unknown.start, wait_reason=reason)
     position = None if generation is None else generation.position
     counting = (row for row in summary.control if settlement.takes_effect(row))
     shards = _bucket_changes(known, generation, segments, control, list(counting))
@@ -360,7 +366,7 @@ def _bucket_changes(
 
     A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
     """
-    heals = any(part.heals for part in segments)
+    heals = any(part.is_healing for part in segments)
     is_new_state = generation is not None and generation.spaces is None and not heals
     if generation is not None and not is_new_state:
         rows = [row for row in rows if row.position.segment != generation.segment]
@@ -435,7 +441,7 @@ def _first_unmapped_run(
         if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None
         low = settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
-        if run.replica_id not in mapped and run.last > low:
+        if run.replica_id not in mapped and run.last_lsn > low:
             return run
     return None
 

@@ -39,9 +39,9 @@ class SnapshotGeneration:
     ----------
     segment : int
         The snapshot's segment number.
-    settled : mapping of int to int
+    settled_vclock : mapping of int to int
         The replicaset's settled vclock after the snapshot.
-    bridged : tuple of LsnGap
+    bridged_gaps : tuple of LsnGap
         The missing lsns, whose effects are in the snapshot.
     spaces : frozenset of int, or None
         Ids of the spaces that it replaces; None for all.
@@ -49,8 +49,8 @@ class SnapshotGeneration:
     """
 
     segment: int
-    settled: Mapping[int, int]
-    bridged: tuple[LsnGap, ...]
+    settled_vclock: Mapping[int, int]
+    bridged_gaps: tuple[LsnGap, ...]
     spaces: frozenset[int] | None = None
 
     @property
@@ -79,7 +79,7 @@ def find_generation(
         return None
     ids = known.id_translations.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
-    if not (first.heals or first.is_generation) and is_at_most(vclock, known.settled):
+    if not (first.is_healing or first.is_generation) and is_at_most(vclock, known.settled):
         return None
     position = LogPosition(first.number, 0, 0)
     gaps = tuple(

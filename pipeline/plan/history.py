@@ -110,14 +110,14 @@ class Lineage:
     is_renewed: bool = False
 
     @property
-    def leaves_base(self) -> bool:
+    def leaves_base_table(self) -> bool:
         """Whether the versions from before the batch move to another table."""
         return self.base_table is not None and self.table != self.base_table
 
     @property
     def changes_base(self) -> bool:
         """Whether the batch may change versions whose keys are in no row of the batch, as by a truncation or a drop."""
-        moved = self.leaves_base or len(self.eras) > 1
+        moved = self.leaves_base_table or len(self.eras) > 1
         return self.base_table is not None and (self.truncations > 0 or self.is_renewed or moved)
 
     def truncations_in(self, era: int) -> int:
@@ -152,11 +152,11 @@ class History:
         The spaces that are refused after the batch.
     tables : mapping of (int, int) to str
         The table that has the space's versions after the batch.
-    current : mapping of (int, int) to int
+    current_versions : mapping of (int, int) to int
         The number of the space's schema version after the batch, for spaces that go to a table.
     primary_keys : mapping of (int, int) to frozenset
         All primary keys that the space has had so far.
-    tracked : frozenset of (int, int)
+    tracked_spaces : frozenset of (int, int)
         The spaces with rows or events in the batch.
 
     """
@@ -166,6 +166,6 @@ class History:
     meanings: Mapping[SpaceKey, tuple[Meaning, ...]] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     tables: Mapping[SpaceKey, str] = field(default_factory=dict)
-    current: Mapping[SpaceKey, int] = field(default_factory=dict)
+    current_versions: Mapping[SpaceKey, int] = field(default_factory=dict)
     primary_keys: Mapping[SpaceKey, frozenset[KeyParts]] = field(default_factory=dict)
-    tracked: frozenset[SpaceKey] = frozenset()
+    tracked_spaces: frozenset[SpaceKey] = frozenset()

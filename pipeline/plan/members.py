@@ -42,18 +42,18 @@ class SourceIds:
         For each source, a map from its replica ids to the replicaset's; only ids that differ are in the map.
     views : mapping of str to mapping of int to str
         For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
-    registered : tuple of ReplicaIdChange
+    registrations : tuple of ReplicaIdChange
         Assignments that were not known before, and that no row of the batch makes: those found in the views when they
-        were read, and those of rows that a whitelist leaves out (`LogSegment.registered`).
-    bases : mapping of int to int
+        were read, and those of rows that a whitelist leaves out (`LogSegment.left_out_members`).
+    base_lsns : mapping of int to int
         For each new id that continues the lsns of another id, the last lsn of the other id.
 
     """
 
     translations: Mapping[str, IdTranslation] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    registered: tuple[ReplicaIdChange, ...] = ()
-    bases: Mapping[int, int] = field(default_factory=dict)
+    registrations: tuple[ReplicaIdChange, ...] = ()
+    base_lsns: Mapping[int, int] = field(default_factory=dict)
 
 
 class _IdAssignments:
@@ -156,7 +156,7 @@ def assign_source_ids(
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
-        for replica_id, uuid in segment.registered.items():
+        for replica_id, uuid in segment.left_out_members.items():
             row = ReplicaIdChange(LogPosition(segment.number, -1, 0), replica_id, uuid)
             known_before = dict(ids.cluster)
             meant = _apply_registration(ids, views, segment.source, row)

@@ -31,20 +31,20 @@ Vclock = Mapping[int, int]
 
 @dataclass(frozen=True)
 class LsnGap:
-    """Missing lsns `first`..`last` of the instance `replica_id`; the rows after them begin at `position`."""
+    """Missing lsns `first_lsn`..`last_lsn` of the instance `replica_id`; the rows after them begin at `position`."""
 
     replica_id: int
-    first: int
-    last: int
+    first_lsn: int
+    last_lsn: int
     position: LogPosition
 
 
 @dataclass(frozen=True)
 class RolledBackRows:
-    """Rows that were rolled back: of `replica_id`, with this `tsn` or a later one, from `since` to before `until`."""
+    """Rows that were rolled back: of `replica_id`, with tsns from `first_tsn` on, from `since` to before `until`."""
 
     replica_id: int
-    tsn: int
+    first_tsn: int
     since: LogPosition
     until: LogPosition
 
@@ -59,11 +59,11 @@ class Settlement:
         For each (segment number, replica id), the highest lsn that was read before: rows up to it are dropped.
     waits_from : LogPosition or None
         Rows from this position on wait; None if no row waits.
-    reason : str or None
+    wait_reason : str or None
         Why they wait.
     rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
-    bridged : tuple of LsnGap
+    bridged_gaps : tuple of LsnGap
         Gaps whose rows are missing, but whose effects are in a later snapshot.
     vclock : dict of int to int
         The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
@@ -75,15 +75,15 @@ class Settlement:
 
     low_watermarks: Mapping[tuple[int, int], int]
     waits_from: LogPosition | None = None
-    reason: str | None = None
+    wait_reason: str | None = None
     rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
-    bridged: tuple[LsnGap, ...] = ()
+    bridged_gaps: tuple[LsnGap, ...] = ()
     vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def skipped(self) -> tuple[LsnGap, ...]:
+    def skipped_gaps(self) -> tuple[LsnGap, ...]:
         """The gaps whose rows are lost: rows after them do not wait."""
         return tuple(gap for gap in self.gaps if self.waits_from is None or gap.position < self.waits_from)
 
@@ -102,7 +102,7 @@ class Settlement:
         return not self.was_read_before(row) and not any(
             r.replica_id == row.replica_id
             and row.tsn is not None
-            and row.tsn >= r.tsn
+            and row.tsn >= r.first_tsn
             and r.since <= row.position < r.until
             for r in self.rolled_back
         )
@@ -145,7 +145,7 @@ def settle(
     local_lsns : mapping of str to int, optional
         Component 0 of the vclock of each instance whose log was read before.
     vclocks_before : mapping of int to mapping of int to int, optional
-        For each segment, the vclock of the rows before it (`LogSegment.earlier`).
+        For each segment, the vclock of the rows before it (`LogSegment.vclock_before`).
 
     """
     summary = _without_segments(summary, snapshot_segments)
@@ -164,7 +164,10 @@ def settle(
     if gaps and holds_gaps:
         first = min(gaps, key=lambda gap: gap.position)
         holds.append(
-            (first.position, f"lsn {first.first}..{first.last} of replica id {first.replica_id} is missing")
+            (
+                first.position,
+                f"lsn {first.first_lsn}..{first.last_lsn} of replica id {first.replica_id} is missing",
+            )
         )
     if first_waiting is not None:
         name = f"{first_waiting.replica_id}:{first_waiting.tsn}"
@@ -206,7 +209,7 @@ def _settle_lsns(
         # A row that was missing so far has not been read, and waits too.
         open_gaps = [gap for gap in gaps if holds_gaps and _is_in_gap(by_segment[segment], gap)]
         for origin, lsn in vclock.items():
-            firsts = (gap.first for gap in open_gaps if gap.replica_id == origin)
+            firsts = (gap.first_lsn for gap in open_gaps if gap.replica_id == origin)
             low_watermarks[segment, origin] = min(firsts, default=lsn + 1) - 1
         if by_segment[segment]:
             begin = LogPosition(segment, 0, 0)
@@ -217,9 +220,9 @@ def _settle_lsns(
                     missing[origin] = lsn
         for run in by_segment[segment]:
             known = max(vclock.get(run.replica_id, 0), missing.get(run.replica_id, 0))
-            if run.first > known + 1 and run.replica_id != LOCAL_ID:
-                gaps.append(LsnGap(run.replica_id, known + 1, run.first - 1, run.start))
-            vclock[run.replica_id] = max(vclock.get(run.replica_id, 0), run.last)
+            if run.first_lsn > known + 1 and run.replica_id != LOCAL_ID:
+                gaps.append(LsnGap(run.replica_id, known + 1, run.first_lsn - 1, run.start))
+            vclock[run.replica_id] = max(vclock.get(run.replica_id, 0), run.last_lsn)
         if instance is not None and LOCAL_ID in vclock:
             local_lsns[instance] = vclock[LOCAL_ID]
     return low_watermarks, tuple(gaps), vclock
@@ -228,7 +231,8 @@ def _settle_lsns(
 def _is_in_gap(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
     """Return whether the runs contain an lsn of a gap."""
     return any(
-        run.replica_id == gap.replica_id and run.first <= gap.last and run.last >= gap.first for run in runs
+        run.replica_id == gap.replica_id and run.first_lsn <= gap.last_lsn and run.last_lsn >= gap.first_lsn
+        for run in runs
     )
 
 
@@ -255,7 +259,7 @@ def _settle_limbo(
     fresh = [
         one
         for one in summary.transactions.waiting
-        if one.lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
+        if one.last_lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
         and (not one.spaces or any(is_sync(space_id, position) for space_id, position in one.spaces))
     ]
     events: list[tuple[LogPosition, WaitingTransaction | ControlRow]] = [(one.position, one) for one in fresh]
@@ -302,8 +306,8 @@ def _apply_limbo_row(
     # ROLLBACK names the first transaction to roll back, and settles none before it; the others name the last to commit.
     below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
     if event.type != "RAFT_ROLLBACK":
-        waiting = [one for one in waiting if one.replica_id != owner or one.lsn > lsn]
-    undone = [one for one in waiting if one.replica_id == owner and one.lsn > below]
+        waiting = [one for one in waiting if one.replica_id != owner or one.last_lsn > lsn]
+    undone = [one for one in waiting if one.replica_id == owner and one.last_lsn > below]
     if event.type == "RAFT_CONFIRM" or not undone:
         return waiting, None
     first = min(undone, key=lambda one: one.tsn)

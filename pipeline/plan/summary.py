@@ -72,11 +72,11 @@ _CONTROL_COLUMNS = [
 
 @dataclass(frozen=True)
 class LsnRun:
-    """Consecutive lsns of one replica id: from `first`, whose row is at `start`, to `last`."""
+    """Consecutive lsns of one replica id: from `first_lsn`, whose row is at `start`, to `last_lsn`."""
 
     replica_id: int
-    first: int
-    last: int
+    first_lsn: int
+    last_lsn: int
     start: LogPosition
 
 
@@ -316,11 +316,11 @@ def concat_summaries(summaries: Sequence[Summary]) -> Summary:
             known = last.get(run.replica_id)
             if (
                 known is not None
-                and runs[known].last + 1 == run.first
+                and runs[known].last_lsn + 1 == run.first_lsn
                 and runs[known].start.segment == run.start.segment
                 and not any(runs[known].start < position <= run.start for position in registrations)
             ):
-                runs[known] = LsnRun(run.replica_id, runs[known].first, run.last, runs[known].start)
+                runs[known] = LsnRun(run.replica_id, runs[known].first_lsn, run.last_lsn, runs[known].start)
             else:
                 last[run.replica_id] = len(runs)
                 runs.append(run)

@@ -43,7 +43,7 @@ class TablePlan:
         The table that readers see.
     layout : TableLayout
         Its typed columns.
-    formats : mapping of int to int
+    format_indices : mapping of int to int
         For each replicaset id, the index of its format in `layout`.
     spaces : tuple of Space
         The space's definitions, in the order of the layout's formats.
@@ -71,7 +71,7 @@ class TablePlan:
 
     name: str
     layout: TableLayout
-    formats: Mapping[int, int]
+    format_indices: Mapping[int, int]
     spaces: tuple[Space, ...]
     policy: Policy
     priority: tuple[str, ...] = ()
@@ -345,11 +345,11 @@ def plan_tables(
     is_active = active_lineages(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
-    touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
+    touched |= {lineage.base_table for lineage in active if lineage.leaves_base_table and lineage.base_table}
     # A changed definition creates the table, or adds its new columns, even without rows.
     known = {one.id: one for one in before.replicasets.values()}
     redefined: set[str] = set()
-    for (replicaset_id, space_id), number in history.current.items():
+    for (replicaset_id, space_id), number in history.current_versions.items():
         version = history.versions[number]
         one = known.get(replicaset_id)
         rows = one.spaces.get(space_id) if one is not None else None

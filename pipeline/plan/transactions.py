@@ -22,7 +22,7 @@ ASYNCHRONOUS, FLAGGED = -1, 2**31
 """Values of `waits` in place of a synchronous space's id: the row does not wait; it waits because of its own flag."""
 
 _WAITS_BY_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
-"""`_Transaction.waits` of a transaction that waits because a row has the flag."""
+"""`_Transaction.waiting_spaces` of a transaction that waits because a row has the flag."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class WaitingTransaction:
     ----------
     position : LogPosition
         The position of its first row.
-    replica_id, tsn, lsn : int
+    replica_id, tsn, last_lsn : int
         From its last row that is not of a local space; in 3.x, rows of local spaces can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
     spaces : tuple of (int, LogPosition)
@@ -45,23 +45,24 @@ class WaitingTransaction:
     position: LogPosition
     replica_id: int
     tsn: int
-    lsn: int
+    last_lsn: int
     spaces: tuple[tuple[int, LogPosition], ...] = ()
 
 
 class _Transaction(NamedTuple):
-    """A transaction in a part of a log; `ended` says whether its last row is in the part.
+    """A transaction in a part of a log; `is_complete` says whether its last row is in the part.
 
-    `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waits` has the position of the last row of
-    each synchronous space, is `_WAITS_BY_FLAG` if a row has the flag, and is empty if the transaction does not wait.
+    `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waiting_spaces` has the position of the
+    last row of each synchronous space, by space id. It is `_WAITS_BY_FLAG` if a row has the flag, and empty if the
+    transaction does not wait.
     """
 
-    position: LogPosition
+    start: LogPosition
     replica_id: int
     tsn: int
-    lsn: int
-    waits: Mapping[int, LogPosition]
-    ended: bool
+    last_lsn: int
+    waiting_spaces: Mapping[int, LogPosition]
+    is_complete: bool
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,12 @@ def _last_rows_of_spaces(waits: Int64s, first_row: int) -> Iterator[tuple[int, i
 
 def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
     return tuple(
-        WaitingTransaction(*one[:4], () if one.waits == _WAITS_BY_FLAG else tuple(sorted(one.waits.items())))
+        WaitingTransaction(
+            *one[:4],
+            () if one.waiting_spaces == _WAITS_BY_FLAG else tuple(sorted(one.waiting_spaces.items())),
+        )
         for one in transactions
-        if one.waits
+        if one.waiting_spaces
     )
 
 
@@ -161,14 +165,14 @@ def join_transactions(parts: Iterable[Transactions]) -> Transactions:
     for part in parts:
         if part.first is None:
             continue
-        if last is None or last.ended:
+        if last is None or last.is_complete:
             waiting += part.waiting
             first, last = first or part.first, part.last
             continue
         name = last if last.replica_id != LOCAL == part.first.replica_id else part.first
-        waits = {**last.waits, **part.first.waits}
+        waits = {**last.waiting_spaces, **part.first.waiting_spaces}
         waits = dict(_WAITS_BY_FLAG) if FLAGGED in waits else waits
-        whole = name._replace(position=last.position, waits=waits, ended=part.first.ended)
+        whole = name._replace(start=last.start, waiting_spaces=waits, is_complete=part.first.is_complete)
         before, behind = len(_waiting_transactions([last])), len(_waiting_transactions([part.first]))
         del waiting[len(waiting) - before :]
         waiting += [*_waiting_transactions([whole]), *part.waiting[behind:]]

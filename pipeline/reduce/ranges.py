@@ -45,33 +45,33 @@ class RangeSet:
     ----------
     order : KeyOrder
         One definition per slot with ranges.
-    definitions : int32[slots]
+    slot_definitions : int32[slots]
         Number of each slot's key definition in `order`, -1 for a slot without ranges.
-    firsts : int32[definitions]
+    first_intervals : int32[definitions]
         Number of each definition's first interval.
-    starts : int32[definitions + 1]
+    first_bounds : int32[definitions + 1]
         Index in `bounds` of each definition's first bound.
     bounds : pyarrow.BinaryArray
         The begins and ends of ranges, as bytes that compare as the keys do, ascending within a definition.
-    size : int
+    leaf_count : int
         Number of leaves of the tree, at least that of the intervals.
-    nodes, items : int64 arrays
+    tree_nodes, tree_items : int64 arrays
         The tree (`udfs.keys.kernels.range_search`).
 
     """
 
     order: KeyOrder
-    definitions: Int32s
-    firsts: Int32s
-    starts: Int32s
+    slot_definitions: Int32s
+    first_intervals: Int32s
+    first_bounds: Int32s
     bounds: pa.Array
-    size: int
-    nodes: Int64s
-    items: Int64s
+    leaf_count: int
+    tree_nodes: Int64s
+    tree_items: Int64s
 
     def intervals_of(self, slots: Int32s, keys: pa.Array) -> Int64s:
         """Return the interval of each key, -1 for a key without a slot, or whose slot has no ranges."""
-        which = np.where(slots >= 0, self.definitions[slots], np.int32(NO_NUMBER))
+        which = np.where(slots >= 0, self.slot_definitions[slots], np.int32(NO_NUMBER))
         return self._intervals_of_ordered(which, ordered_keys(keys, self.order, which))
 
     def _intervals_of_ordered(self, definitions: Int32s, keys: pa.Array) -> Int64s:
@@ -79,11 +79,13 @@ class RangeSet:
         found = np.empty(len(keys), np.int32)
         find_ranges(
             *(definitions, flat.data, flat.offsets, flat.nulls),
-            *(self.firsts, self.starts, bounds.data, bounds.offsets, found),
+            *(self.first_intervals, self.first_bounds, bounds.data, bounds.offsets, found),
         )
         return found.astype(np.int64)
 
-    def hits(self, row_keys: Int32s, intervals: Int64s, has_tuple: Flags) -> tuple[Int64s, Int32s]:
+    def hit_pairs(
+        self, row_keys: Int32s, intervals: Int64s, has_live_version: Flags
+    ) -> tuple[Int64s, Int32s]:
         """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
@@ -94,7 +96,7 @@ class RangeSet:
             The number of each row's key, -1 for a row without a key.
         intervals : int64[keys]
             From `intervals_of`.
-        has_tuple : bool[keys]
+        has_live_version : bool[keys]
             Whether a key has a present or unfit version before the first row.
 
         """
@@ -102,7 +104,14 @@ class RangeSet:
         hit_rows, hit_keys = np.empty(most, np.int64), np.empty(most, np.int32)
         memory = np.empty(len(intervals), np.int64)
         count = find_hits(
-            *(row_keys, intervals, has_tuple.astype(np.uint8), self.size, self.nodes, self.items),
+            *(
+                row_keys,
+                intervals,
+                has_live_version.astype(np.uint8),
+                self.leaf_count,
+                self.tree_nodes,
+                self.tree_items,
+            ),
             *(memory, hit_rows, hit_keys),
         )
         return hit_rows[:count], hit_keys[:count]
@@ -135,12 +144,12 @@ class Ranges:
         slots = np.full(len(keys), slot, np.int32)
         nothing = np.zeros(0, np.int32)
         for one in self.sets:
-            _, hit = one.hits(nothing, one.intervals_of(slots, keys), np.ones(len(keys), np.bool_))
+            _, hit = one.hit_pairs(nothing, one.intervals_of(slots, keys), np.ones(len(keys), np.bool_))
             found[hit] = True
         return found
 
-    def hits(
-        self, slots: Int32s, keys: pa.Array, row_keys: Int32s, has_tuple: Flags
+    def hit_pairs(
+        self, slots: Int32s, keys: pa.Array, row_keys: Int32s, has_live_version: Flags
     ) -> tuple[Int64s, Int32s]:
         """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
 
@@ -152,11 +161,13 @@ class Ranges:
             Slot of each key; -1 for a key that no range may hit.
         keys : pyarrow.BinaryArray
             The canonical keys.
-        row_keys, has_tuple
-            As in `RangeSet.hits`.
+        row_keys, has_live_version
+            As in `RangeSet.hit_pairs`.
 
         """
-        found = [one.hits(row_keys, one.intervals_of(slots, keys), has_tuple) for one in self.sets]
+        found = [
+            one.hit_pairs(row_keys, one.intervals_of(slots, keys), has_live_version) for one in self.sets
+        ]
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
 
 
@@ -184,7 +195,7 @@ class RowKeyPairs:
         """Return the rows of the pairs with these indices."""
         return pairs if self.rows is None else self.rows[pairs]
 
-    def without(self, keys: Int32s, key_count: int) -> RowKeyPairs:
+    def without_keys(self, keys: Int32s, key_count: int) -> RowKeyPairs:
         """Skip the pairs of these keys; `key_count` is the number of all keys."""
         is_left_out = np.zeros(key_count + 1, np.bool_)
         is_left_out[keys] = True

@@ -36,9 +36,9 @@ Flags = NDArray[np.bool_]
 class _Versions:
     """The versions of all keys while they are reduced: one element per (slot, key).
 
-    Tuples, global ids and lsns are not copied. `tuples` has the index of each version's tuple, and `origins` the index
-    of its global id and lsn, in the concatenation of the batch's rows, the base versions and the folded keys. `bases`
-    has the index of the key's base version. -1 means none.
+    Tuples, global ids and lsns are not copied. `tuple_indices` has the index of each version's tuple, and
+    `origin_indices` the index of its global id and lsn, in the concatenation of the batch's rows, the base versions and
+    the folded keys. `base_indices` has the index of the key's base version. -1 means none.
     """
 
     slots: Int32s
@@ -46,9 +46,9 @@ class _Versions:
     states: Int8s
     times: Int64s
     created: Int64s
-    tuples: Int64s
-    origins: Int64s
-    bases: Int64s
+    tuple_indices: Int64s
+    origin_indices: Int64s
+    base_indices: Int64s
     base_states: Int8s
     is_changed: Flags
 
@@ -122,9 +122,9 @@ class _Reduction:
             states=np.zeros(size, np.int8),
             times=np.full(size, NO_TIME, np.int64),
             created=np.full(size, NO_TIME, np.int64),
-            tuples=np.full(size, NO_ROW, np.int64),
-            origins=np.full(size, NO_ROW, np.int64),
-            bases=np.full(size, NO_ROW, np.int64),
+            tuple_indices=np.full(size, NO_ROW, np.int64),
+            origin_indices=np.full(size, NO_ROW, np.int64),
+            base_indices=np.full(size, NO_ROW, np.int64),
             base_states=np.zeros(size, np.int8),
             is_changed=np.zeros(size, np.bool_),
         )
@@ -139,7 +139,7 @@ class _Reduction:
         """
         plan, base_versions = self.plan, self.base_versions
         starts = {
-            (int(plan.base_tables[number]), one.replicaset_id): int(plan.slot_starts[number])
+            (int(plan.base_tables[number]), one.replicaset_id): int(plan.first_slots[number])
             for number, one in enumerate(plan.lineages)
             if plan.is_active[number] and plan.base_tables[number] >= 0
         }
@@ -159,8 +159,8 @@ class _Reduction:
         versions.states[numbers] = versions.base_states[numbers] = states
         versions.times[numbers] = times_of(base_versions["timestamp"])[rows]
         versions.created[numbers] = times_of(base_versions["created"])[rows]
-        versions.bases[numbers] = rows
-        versions.tuples[numbers] = versions.origins[numbers] = self.rows.num_rows + rows
+        versions.base_indices[numbers] = rows
+        versions.tuple_indices[numbers] = versions.origin_indices[numbers] = self.rows.num_rows + rows
 
     def reduce_era(self, era: int) -> None:
         """Reduce the rows of one era of each lineage, and copy the versions that remain to the next era."""
@@ -168,7 +168,7 @@ class _Reduction:
         slots, lineages = versions.slots, plan.slot_lineages
         own, groups = np.ones(len(slots), np.bool_), self.keyed.groups.ids
         if self.eras > 1:
-            eras = np.arange(len(lineages)) - plan.slot_starts[lineages]
+            eras = np.arange(len(lineages)) - plan.first_slots[lineages]
             own = eras[slots] == era
             groups = np.where(eras[self.keyed.slots] == era, groups, np.int32(NO_ROW))
         truncations = np.where(own, plan.slot_truncations[slots], 0).astype(np.int32)
@@ -181,7 +181,7 @@ class _Reduction:
         if len(operated):
             bases = self._base_versions(operated)
             self._fold_operated_keys(pairs, operated, bases, truncations, is_renewed)
-            pairs = pairs.without(operated, len(slots))
+            pairs = pairs.without_keys(operated, len(slots))
             truncations[operated], is_renewed[operated] = 0, False
         self._reduce_plain_keys(pairs, truncations, is_renewed)
         if era + 1 < self.eras:
@@ -204,7 +204,7 @@ class _Reduction:
         lives = is_of_era & ((versions.states == PRESENT) | (versions.states == UNFIT))
         # A deleted version without a row in the batch may have a key of an earlier primary key.
         may_be_hit = lives | (is_of_era & (np.arange(len(is_of_era)) < len(self.keyed.groups)))
-        hit_rows, hit_keys = ranges.hits(
+        hit_rows, hit_keys = ranges.hit_pairs(
             np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, row_keys, lives
         )
         rows = np.concatenate([np.flatnonzero(row_keys >= 0), hit_rows])
@@ -248,11 +248,11 @@ class _Reduction:
         changed = (events >= 0) | (versions.states != before)
         versions.is_changed |= changed
         has_source, has_event = sources >= 0, events >= 0
-        versions.tuples[has_source] = pairs.rows_at(sources[has_source])
-        versions.origins[has_event] = pairs.rows_at(events[has_event])
+        versions.tuple_indices[has_source] = pairs.rows_at(sources[has_source])
+        versions.origin_indices[has_event] = pairs.rows_at(events[has_event])
         gone = changed & (versions.states != PRESENT)
-        versions.tuples[gone] = NO_ROW
-        versions.origins[gone & (versions.states == NONE)] = NO_ROW
+        versions.tuple_indices[gone] = NO_ROW
+        versions.origin_indices[gone & (versions.states == NONE)] = NO_ROW
 
     def _repeats_tuple(self, pairs: RowKeyPairs, is_renewed: Flags) -> NDArray[np.uint8]:
         """Return for each pair whether its row has the tuple that its key has before the batch."""
@@ -260,9 +260,9 @@ class _Reduction:
         result = np.zeros(len(keys), np.uint8)
         if not is_renewed.any():
             return result
-        indices = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
+        indices = np.flatnonzero((keys >= 0) & (self.versions.tuple_indices[np.maximum(keys, 0)] >= 0))
         one = as_array(self.rows["tuple"]).take(pa.array(pairs.rows_at(indices)))
-        other = self._tuples_at(self.versions.tuples[keys[indices]])
+        other = self._tuples_at(self.versions.tuple_indices[keys[indices]])
         same = pc.fill_null(pc.equal(one, other), False)
         result[indices] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
@@ -291,7 +291,7 @@ class _Reduction:
             versions.states[key] = found.state
             versions.times[key] = NO_TIME if found.timestamp is None else found.timestamp
             versions.created[key] = NO_TIME if found.created is None else found.created
-            versions.tuples[key] = versions.origins[key] = index
+            versions.tuple_indices[key] = versions.origin_indices[key] = index
             versions.is_changed[key] |= found.is_changed
             if found.faults:
                 self.faults.setdefault(key, []).extend(found.faults)
@@ -300,8 +300,10 @@ class _Reduction:
         """Return the versions that some keys have before an era, by key; a key without a version is left out."""
         versions = self.versions
         known = keys[versions.states[keys] != NONE]
-        tuples = self._tuples_at(versions.tuples[known]).to_pylist()
-        ids, lsns = (self._ids_at(name, versions.origins[known]).to_pylist() for name in ("global_id", "lsn"))
+        tuples = self._tuples_at(versions.tuple_indices[known]).to_pylist()
+        ids, lsns = (
+            self._ids_at(name, versions.origin_indices[known]).to_pylist() for name in ("global_id", "lsn")
+        )
         times, created = (
             time_column(column[known]).cast(pa.int64()).to_pylist()
             for column in (versions.times, versions.created)
@@ -311,26 +313,26 @@ class _Reduction:
         return {key: BaseVersion(*version) for key, *version in rows}
 
     def _tuples_at(self, indices: Int64s) -> pa.Array:
-        """Return the tuples at indices as of `_Versions.tuples`; null for -1."""
+        """Return the tuples at indices as of `_Versions.tuple_indices`; null for -1."""
         folded = pa.array([one.tuple for one in self.folded], pa.binary())
         return _take([as_array(self.rows["tuple"]), as_array(self.base_versions["tuple"]), folded], indices)
 
     def _ids_at(self, column: str, indices: Int64s) -> pa.Array:
-        """Return the column `global_id` or `lsn` at indices as of `_Versions.origins`; null for -1."""
+        """Return the column `global_id` or `lsn` at indices as of `_Versions.origin_indices`; null for -1."""
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
         return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], indices)
 
     def _copy_to_next_era(self, is_of_era: Flags) -> None:
         """Copy the versions that are present or unfit to the next era, under their keys there."""
         plan, versions = self.plan, self.versions
-        lasts = (plan.slot_starts[1:] - 1)[plan.slot_lineages]
+        lasts = (plan.first_slots[1:] - 1)[plan.slot_lineages]
         lives = (versions.states == PRESENT) | (versions.states == UNFIT)
         moved = np.flatnonzero(is_of_era & lives & (versions.slots < lasts[versions.slots]))
         if not len(moved):
             return
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
-        tuples = self._tuples_at(versions.tuples[moved])
+        tuples = self._tuples_at(versions.tuple_indices[moved])
         found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
@@ -342,7 +344,13 @@ class _Reduction:
         numbers[fresh] = len(versions.slots) + np.arange(len(fresh), dtype=np.int32)
         self._extend(slots[fresh], keys.take(pa.array(fresh)))
         versions = self.versions
-        for column in (versions.states, versions.times, versions.created, versions.tuples, versions.origins):
+        for column in (
+            versions.states,
+            versions.times,
+            versions.created,
+            versions.tuple_indices,
+            versions.origin_indices,
+        ):
             column[numbers] = column[moved]
         versions.is_changed[numbers] = True
 
@@ -357,9 +365,9 @@ class _Reduction:
             np.concatenate([old.states, states]),
             np.concatenate([old.times, times]),
             np.concatenate([old.created, times]),
-            np.concatenate([old.tuples, nowhere]),
-            np.concatenate([old.origins, nowhere]),
-            np.concatenate([old.bases, nowhere]),
+            np.concatenate([old.tuple_indices, nowhere]),
+            np.concatenate([old.origin_indices, nowhere]),
+            np.concatenate([old.base_indices, nowhere]),
             np.concatenate([old.base_states, states]),
             np.concatenate([old.is_changed, unchanged]),
         )
@@ -367,7 +375,7 @@ class _Reduction:
     def _add_key_errors(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
         """Add the versions without a key in the next era to `key_errors`."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
-        origins = self.versions.origins[moved[bad]]
+        origins = self.versions.origin_indices[moved[bad]]
         unknown = "its tuple is not known, so its key under the new primary key is not known either"
         columns = [
             pa.array(self.plan.slot_lineages[self.versions.slots[moved[bad]]]),
@@ -382,11 +390,11 @@ class _Reduction:
         """Return the changed versions of all tables."""
         plan, versions = self.plan, self.versions
         lineages = plan.slot_lineages[versions.slots]
-        is_last = versions.slots == (plan.slot_starts[1:] - 1)[lineages]
-        leaves = np.array([one.leaves_base for one in plan.lineages], np.bool_)[lineages]
+        is_last = versions.slots == (plan.first_slots[1:] - 1)[lineages]
+        leaves = np.array([one.leaves_base_table for one in plan.lineages], np.bool_)[lineages]
         stays = is_last & ~leaves
         found = [self._changes(np.flatnonzero(stays & versions.is_changed), lineages)]
-        left = np.flatnonzero((versions.bases >= 0) & ~stays)
+        left = np.flatnonzero((versions.base_indices >= 0) & ~stays)
         if len(left):
             found.append(self._removals(left, lineages))
         arrived = np.flatnonzero(is_last & leaves & (versions.states != NONE))
@@ -408,8 +416,8 @@ class _Reduction:
     def _changes(self, indices: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
         """Return versions as rows of `CHANGES`, for the tables that have their lineages after the batch."""
         plan, versions = self.plan, self.versions
-        own, origins = lineages[indices], versions.origins[indices]
-        bases = versions.bases[indices] if with_base else np.full(len(indices), NO_ROW, np.int64)
+        own, origins = lineages[indices], versions.origin_indices[indices]
+        bases = versions.base_indices[indices] if with_base else np.full(len(indices), NO_ROW, np.int64)
         faults = pa.nulls(len(indices), pa.list_(FAULT))
         if self.faults:
             faults = pa.array([self.faults.get(int(index)) for index in indices], pa.list_(FAULT))
@@ -418,14 +426,14 @@ class _Reduction:
             pa.array(plan.replicasets[own]),
             _take([versions.keys], indices),
             pa.array(versions.states[indices]),
-            self._tuples_at(versions.tuples[indices]),
+            self._tuples_at(versions.tuple_indices[indices]),
             self._ids_at("global_id", origins),
             self._ids_at("lsn", origins),
             time_column(versions.times[indices]),
             time_column(versions.created[indices]),
             faults,
             pa.array(bases),
-            pa.array(plan.ranks[own]),
+            pa.array(plan.lineage_ranks[own]),
         ]
         return pa.Table.from_arrays(columns, schema=_RANKED_CHANGES)
 
@@ -446,7 +454,7 @@ class _Reduction:
             "replicaset_id": pa.array(plan.replicasets[own]),
             "key": _take([versions.keys], indices),
             "state": pa.array(np.full(count, NONE, np.int8)),
-            "base": pa.array(versions.bases[indices]),
+            "base": pa.array(versions.base_indices[indices]),
             "rank": pa.array(np.full(count, -1, np.int32)),
         }
         return pa.Table.from_arrays([columns[name] for name in _RANKED_CHANGES.names], schema=_RANKED_CHANGES)
@@ -474,7 +482,7 @@ class _Reduction:
 
 
 _RANKED_CHANGES = CHANGES.append(pa.field("rank", pa.int32()))
-"""Changes with the rank of their lineage (`ReducePlan.ranks`)."""
+"""Changes with the rank of their lineage (`ReducePlan.lineage_ranks`)."""
 
 
 def _take(parts: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:

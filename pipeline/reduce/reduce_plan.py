@@ -80,7 +80,7 @@ class ReducePlan:
         return np.array([NO_TABLE if n is None else numbers.get(n, NO_TABLE) for n in names], np.int32)
 
     @cached_property
-    def ranks(self) -> Int32s:
+    def lineage_ranks(self) -> Int32s:
         """Rank of each lineage: lineages that end later in the log have higher ranks, those without an end the highest.
 
         If several lineages of one table have a version of the same key, the version of the highest rank wins.
@@ -94,7 +94,7 @@ class ReducePlan:
         return np.array(found, np.int32)
 
     @cached_property
-    def slot_starts(self) -> Int32s:
+    def first_slots(self) -> Int32s:
         """Number of the first slot of each lineage: a slot is one era of one lineage."""
         counts = [len(one.eras) for one in self.lineages]
         return np.cumsum([0, *counts]).astype(np.int32)
@@ -117,7 +117,7 @@ class ReducePlan:
         lineages = np.maximum(self.meanings.lineages, 0)
         if not len(self.lineages):
             return np.zeros(len(lineages), np.int32)
-        return (self.slot_starts[lineages] + self.meanings.eras).astype(np.int32)
+        return (self.first_slots[lineages] + self.meanings.eras).astype(np.int32)
 
     def tables_of(self, meanings: Int32s) -> Int32s:
         """Return the number of each row's table, by its meaning: its lineage's final table, or else the base table."""

@@ -78,7 +78,7 @@ class Healing:
 
     def with_healing_set(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
         """Return the segments with `heals` and `spaces` set."""
-        return [replace(one, heals=True, spaces=self.spaces) for one in segments]
+        return [replace(one, is_healing=True, spaces=self.spaces) for one in segments]
 
     def add_counts(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
         """Return the summaries with the counts of the reapplied rows added."""

@@ -101,7 +101,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
     plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
         tables.location,
-        {0: (encoding.exact, tables.files(encoding.exact))},
+        {0: (encoding.exact_table, tables.files(encoding.exact_table))},
         tables.files("_versions"),
         (table,),
         frozenset({0} if encoding.quarantines_misfits else ()),
@@ -173,15 +173,15 @@ def _write_tables(
         pa.concat_tables(rows, promote_options="default") if rows else None,
         _removed_rows(results),
         pa.concat_arrays(keys) if keys else None,
-        prepared.changes[encoding.exact],
+        prepared.changes[encoding.exact_table],
     )
     masked = write_masked(tables.location, changes, tables.files(encoding.name), FileCache())
-    for write in (write_exact(tables.location, changes, tables.files(encoding.exact)), masked):
+    for write in (write_exact(tables.location, changes, tables.files(encoding.exact_table)), masked):
         if write is not None:
             commit_write(tables, write)
     if encoding.name in prepared.masked:
         rewrite_masked(tables, encoding)
-    return {name: tables.version(name) for name in (encoding.exact, encoding.name)}
+    return {name: tables.version(name) for name in (encoding.exact_table, encoding.name)}
 
 
 def _removed_rows(results: list[PartitionResult]) -> dict[TableFile, NDArray[np.int64]]:

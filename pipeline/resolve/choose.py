@@ -71,23 +71,23 @@ class Choices:
     ----------
     winners : int64[keys]
         For each key, the index of the winning version, or `NOBODY` or `MADE`.
-    greatest : int64[keys]
+    greatest_versions : int64[keys]
         For each key, the index of its greatest version in the order of this module; `NOBODY` if no version takes part.
         It wins, unless the policy decides in another way.
-    is_decision : bool[keys]
+    has_rivals : bool[keys]
         Whether versions of several replicasets took part.
-    lost_by : int8[n]
+    lost_comparisons : int8[n]
         The comparison (`BY_…`) by which each version lost.
-    made : dict of int to Outcome
+    policy_outcomes : dict of int to Outcome
         By key number: the tuple that the policy made, or why it made none.
 
     """
 
     winners: Int64s
-    greatest: Int64s
-    is_decision: Flags
-    lost_by: NDArray[np.int8]
-    made: dict[int, Outcome] = field(default_factory=dict)
+    greatest_versions: Int64s
+    has_rivals: Flags
+    lost_comparisons: NDArray[np.int8]
+    policy_outcomes: dict[int, Outcome] = field(default_factory=dict)
 
 
 def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
@@ -101,7 +101,7 @@ def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
     plan : ResolvePlan
 
     """
-    takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)
+    takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)
     deleted = (versions.states == DELETED) & takes_deleted[versions.tables]
     takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted
     candidates = np.bincount(versions.keys[takes_part], minlength=key_count)
@@ -143,10 +143,10 @@ def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: Res
         table, own = plan.tables[number], np.flatnonzero(tables == number)
         found = rows[own]
         tuples = versions.tuples.take(pa.array(found))
-        formats = table.format_of(versions.replicasets[found])
+        formats = table.format_indices_of(versions.replicasets[found])
         if table.policy.rank is not None:
             ranked = Versions(
-                tuples, formats, versions.replicasets[found], plan.replicasets, versions.created[found]
+                tuples, formats, versions.replicasets[found], plan.replicaset_uuids, versions.created[found]
             )
             ranks[own] = table.policy.rank(ranked, table.options, table.formats)
         if table.options.sequence:
@@ -157,8 +157,8 @@ def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: Res
         ranks,
         sequences,
         times,
-        _text_ranks(plan.replicasets)[versions.replicasets[rows]],
-        _text_ranks(plan.instances)[np.minimum(versions.global_ids[rows], len(plan.instances))],
+        _text_ranks(plan.replicaset_uuids)[versions.replicasets[rows]],
+        _text_ranks(plan.instance_uuids)[np.minimum(versions.global_ids[rows], len(plan.instance_uuids))],
         versions.lsns[rows],
     ]
 
@@ -233,11 +233,11 @@ def _policy_outcomes(
 def _candidate(versions: KeyVersions, row: int, data: bytes | None, plan: ResolvePlan) -> Candidate:
     global_id = int(versions.global_ids[row])
     replicaset = int(versions.replicasets[row])
-    format_ = plan.tables[versions.tables[row]].format_of(versions.replicasets[row : row + 1])[0]
+    format_ = plan.tables[versions.tables[row]].format_indices_of(versions.replicasets[row : row + 1])[0]
     return Candidate(
         data,
-        plan.replicasets[replicaset],
-        plan.instances[global_id] if global_id >= 0 else "",
+        plan.replicaset_uuids[replicaset],
+        plan.instance_uuids[global_id] if global_id >= 0 else "",
         int(versions.lsns[row]),
         _none_if_unknown(versions.times[row]),
         _none_if_unknown(versions.created[row]),

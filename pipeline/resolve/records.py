@@ -162,7 +162,7 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
         The canonical key of each version.
 
     """
-    reasons = {key: one.fault for key, one in choices.made.items() if one.fault is not None}
+    reasons = {key: one.fault for key, one in choices.policy_outcomes.items() if one.fault is not None}
     rows = np.flatnonzero(np.isin(versions.keys, list(reasons)) & _takes_part(versions, plan))
     if not len(rows):
         return QUARANTINE_ARROW.empty_table()
@@ -200,8 +200,8 @@ def conflict_rows(
     """
     winners = choices.winners[versions.keys]
     winner_changed = np.where(winners >= 0, is_changed[np.maximum(winners, 0)], winners == MADE)
-    faults = [key for key, one in choices.made.items() if one.fault is not None]
-    lost = choices.is_decision[versions.keys] & (winners != np.arange(len(winners)))
+    faults = [key for key, one in choices.policy_outcomes.items() if one.fault is not None]
+    lost = choices.has_rivals[versions.keys] & (winners != np.arange(len(winners)))
     lost &= (versions.states != UNFIT) & _takes_part(versions, plan) & ~np.isin(versions.keys, faults)
     rows = np.flatnonzero(lost & (is_changed | winner_changed))
     if not len(rows):
@@ -225,9 +225,9 @@ def conflict_rows(
         "decided_at": _constant_array(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
         "space": table_names(versions.tables[rows], plan),
         "key": keys.take(index),
-        "policy": _texts_at([table.kind for table in plan.tables], versions.tables[rows]),
+        "policy": _texts_at([table.policy_name for table in plan.tables], versions.tables[rows]),
         "kind": _constant_array(ConflictKind.KEY, pa.string(), len(rows)),
-        "sequence": _sequence_labels(versions.tables[rows], choices.lost_by[rows], plan),
+        "sequence": _sequence_labels(versions.tables[rows], choices.lost_comparisons[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},
         "changed": which if changed_label is None else _constant_array(changed_label, pa.string(), len(rows)),
@@ -241,7 +241,7 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 
     Policies compare present and unfit versions, and with `deletes: all` deleted ones, but no tuple that a policy made.
     """
-    takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
+    takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)[versions.tables]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
     result |= (versions.states == DELETED) & takes_deleted
     return result
@@ -252,17 +252,22 @@ def _winner_columns(
 ) -> Mapping[str, pa.Array]:
     """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key.
 
-    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest`).
+    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest_versions`).
     """
     keys = versions.keys[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
-    source = np.where(is_made, choices.greatest[keys], winners)
+    source = np.where(is_made, choices.greatest_versions[keys], winners)
     nobody = source < 0
     index = np.maximum(source, 0)
     replicasets = np.where(is_made, -versions.replicasets[index], versions.replicasets[index])
     tuples = versions.tuples.take(pa.array(index, mask=nobody | is_made))
     if is_made.any():
-        made = pa.array([choices.made[int(key)].tuple if key in choices.made else None for key in keys])
+        made = pa.array(
+            [
+                choices.policy_outcomes[int(key)].tuple if key in choices.policy_outcomes else None
+                for key in keys
+            ]
+        )
         tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
     return {
         "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
@@ -282,7 +287,7 @@ _COMPARISONS = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
 
 
 def comparison_labels(table: TablePolicy) -> Sequence[str]:
-    """Return `_conflicts.sequence` for each value of `Choices.lost_by`: the name of the comparison that decided."""
+    """Return, for each value of `Choices.lost_comparisons`, its name as in `_conflicts.sequence`."""
     own = table.policy.label(table.options)
     return (own, ", ".join(table.options.sequence), "timestamp", "replicaset uuid", own)
 

@@ -65,7 +65,7 @@ class Resolved:
         Rows of `_versions`, `_conflicts`, `_quarantine`.
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
-    unfit : frozenset of int
+    unfit_tables : frozenset of int
         Numbers of the tables in which a changed version is unfit.
 
     """
@@ -76,7 +76,7 @@ class Resolved:
     conflicts: pa.Table
     quarantine: pa.Table
     writers: frozenset[tuple[int, int]] = frozenset()
-    unfit: frozenset[int] = frozenset()
+    unfit_tables: frozenset[int] = frozenset()
 
 
 def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
@@ -116,12 +116,12 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
         conflicts=pa.concat_tables([part.conflicts for part in parts]),
         quarantine=pa.concat_tables([part.quarantine for part in parts]),
         writers=writers,
-        unfit=unfit,
+        unfit_tables=unfit,
     )
 
 
 def _writers_and_unfit(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """Return `Resolved.writers` and `Resolved.unfit`."""
+    """Return `Resolved.writers` and `Resolved.unfit_tables`."""
     tables, states = changes["table"].to_numpy(), changes["state"].to_numpy()
     wrote = states != NONE
     pairs = (tables[wrote].astype(np.int64) << 32) | changes["replicaset_id"].to_numpy()[wrote]
@@ -184,7 +184,7 @@ class _ContendedVersions:
     versions : KeyVersions
     keys : pyarrow.BinaryArray
         The canonical key of each version.
-    count : int
+    key_count : int
         The number of keys.
     is_changed : bool[n]
     is_row : bool[n]
@@ -193,26 +193,26 @@ class _ContendedVersions:
         Whether `_versions` has a row of this key and replicaset.
     base_versions : pyarrow.Table
         `pipeline.reduce.versions.BASE_VERSIONS`.
-    base_keys : int32[base versions]
+    base_key_numbers : int32[base versions]
         The number of each base version's key.
 
     """
 
     versions: KeyVersions
     keys: pa.Array
-    count: int
+    key_count: int
     is_changed: Flags
     is_row: Flags
     in_versions: Flags
     base_versions: pa.Table
-    base_keys: NDArray[np.int32]
+    base_key_numbers: NDArray[np.int32]
 
 
 def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
     """Resolve changes of contended tables."""
     changes = changes.combine_chunks()
     found = _contended_versions(changes, base_versions)
-    choices = choose(found.versions, found.count, plan)
+    choices = choose(found.versions, found.key_count, plan)
     versions, keys, states = found.versions, found.keys, found.versions.states
     wins = choices.winners[versions.keys] == np.arange(len(versions.keys))
     removed = (states == NONE) & found.is_changed & found.in_versions
@@ -260,17 +260,20 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
 
     """
     found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
-    choices = choose(found.versions, found.count, plan)
+    choices = choose(found.versions, found.key_count, plan)
     versions, indices = found.versions, np.arange(len(found.versions.keys))
-    rows = np.full(found.count, NOBODY, np.int64)
+    rows = np.full(found.key_count, NOBODY, np.int64)
     rows[versions.keys[found.is_row]] = indices[found.is_row]
     won = choices.winners >= 0
     has_row = won & (versions.states[np.maximum(choices.winners, 0)] == PRESENT)
     stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
     for key in np.flatnonzero(choices.winners == MADE):
         row = rows[key]
-        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.greatest[key]]:
-            stays[key] = versions.tuples[int(row)].as_py() == choices.made[int(key)].tuple
+        if (
+            row != NOBODY
+            and versions.replicasets[row] == -versions.replicasets[choices.greatest_versions[key]]
+        ):
+            stays[key] = versions.tuples[int(row)].as_py() == choices.policy_outcomes[int(key)].tuple
     puts = _puts(found, choices)
     made = np.flatnonzero(choices.winners == MADE)
     winners = choices.winners[choices.winners >= 0]
@@ -281,7 +284,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
         puts.filter(pa.array(is_new)),
         _rows_to_remove(
             found.base_versions,
-            np.flatnonzero(_flag_column(found.base_versions, "is_row") & ~stays[found.base_keys]),
+            np.flatnonzero(_flag_column(found.base_versions, "is_row") & ~stays[found.base_key_numbers]),
         ),
         _contended_version_rows(found, np.flatnonzero(loses), plan),
         conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
@@ -354,12 +357,12 @@ def _contended_versions(
     return _ContendedVersions(
         versions=versions,
         keys=as_array(both["key"]),
-        count=count,
+        key_count=count,
         is_changed=is_changed,
         is_row=is_row,
         in_versions=in_versions,
         base_versions=base_versions,
-        base_keys=ids[new:],
+        base_key_numbers=ids[new:],
     )
 
 
@@ -370,12 +373,12 @@ def _int64s(column: pa.ChunkedArray) -> Int64s:
 
 def _replaced_rows(contended: _ContendedVersions, choices: Choices) -> Flags:
     """Return for each base version whether it is a row to remove: another version wins the key, or none does."""
-    stays = np.zeros(contended.count, np.bool_)
+    stays = np.zeros(contended.key_count, np.bool_)
     known = np.flatnonzero(choices.winners >= 0)
     winners = choices.winners[known]
     is_same = contended.is_row[winners] & ~contended.is_changed[winners]
     stays[known[is_same & (contended.versions.states[winners] == PRESENT)]] = True
-    return _flag_column(contended.base_versions, "is_row") & ~stays[contended.base_keys]
+    return _flag_column(contended.base_versions, "is_row") & ~stays[contended.base_key_numbers]
 
 
 def _puts(contended: _ContendedVersions, choices: Choices) -> pa.Table:
@@ -404,8 +407,8 @@ def _puts(contended: _ContendedVersions, choices: Choices) -> pa.Table:
 
 def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
     """Return tuples that a policy made as rows: origin and time of the greatest version, the earliest `created`."""
-    versions, greatest = contended.versions, choices.greatest[keys]
-    earliest = np.full(contended.count, np.iinfo(np.int64).max, np.int64)
+    versions, greatest = contended.versions, choices.greatest_versions[keys]
+    earliest = np.full(contended.key_count, np.iinfo(np.int64).max, np.int64)
     # Only a version that still exists says when the key began: not a removed one, nor a row that a policy made.
     known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
     np.minimum.at(earliest, versions.keys[known], versions.created[known])
@@ -414,7 +417,7 @@ def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np
         [
             pa.array(versions.tables[greatest]),
             contended.keys.take(pa.array(greatest)),
-            pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
+            pa.array([choices.policy_outcomes[int(key)].tuple for key in keys], pa.binary()),
             _null_if_negative(versions.global_ids[greatest]),
             pa.array(-versions.replicasets[greatest]),
             _null_if_negative(versions.lsns[greatest]),

@@ -137,7 +137,7 @@ def find_versions(
                 refs.append(FileRef(name, file))
                 parts.append(found)
     rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
-    asked = [request for request in requests if request.with_versions]
+    asked = [request for request in requests if request.reads_versions_table]
     return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
@@ -159,7 +159,7 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
-    return BaseRequest(request.table, distinct, {}, request.with_tuples, request.with_versions)
+    return BaseRequest(request.table, distinct, {}, request.needs_tuples, request.reads_versions_table)
 
 
 def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
@@ -247,7 +247,7 @@ def _versions_in_table_file(
     cache: FileCache,
 ) -> pa.Table | None:
     """Return the rows of a file with wanted keys, as `BASE_VERSIONS`; None if there are none."""
-    columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
+    columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
     parts = []
     with opened(location, table, file.path) as parquet:
         keys = cache.of(parquet, table, file.path, "_key")

@@ -49,4 +49,4 @@ def test_what_is_done_again_counts_and_closes() -> None:
     (closed,) = healing.gap_rows(7)
     assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
     (segment,) = healing.with_healing_set([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
-    assert segment.heals
+    assert segment.is_healing

@@ -88,7 +88,7 @@ def test_a_gap_holds_what_stands_behind_it() -> None:
     found = settled(rows)
     assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
     assert found.waits_from == LogPosition(0, 150, 0)
-    assert found.reason == "lsn 2..3 of replica id 1 is missing"
+    assert found.wait_reason == "lsn 2..3 of replica id 1 is missing"
     assert applied(found, rows) == [(0, 1, 1)]
     assert found.vclock == {1: 4, 2: 1}
 
@@ -96,8 +96,8 @@ def test_a_gap_holds_what_stands_behind_it() -> None:
 def test_a_gap_that_is_skipped_is_reported_and_passed() -> None:
     rows = (txn(1, put(), lsn=3), txn(2, put()), txn(1, put(), lsn=9))
     found = settled(rows, on_gap="skip")
-    assert [(gap.first, gap.last) for gap in found.gaps] == [(1, 2), (4, 8)]
-    assert (found.waits_from, found.reason) == (None, None)
+    assert [(gap.first_lsn, gap.last_lsn) for gap in found.gaps] == [(1, 2), (4, 8)]
+    assert (found.waits_from, found.wait_reason) == (None, None)
     assert len(applied(found, rows)) == 3
 
 
@@ -124,7 +124,10 @@ def test_a_confirmed_transaction_counts() -> None:
 def test_an_unconfirmed_one_holds_from_its_first_row() -> None:
     rows = (txn(1, put()), txn(1, put(), SYNC), txn(2, put()))
     found = settled(rows)
-    assert (found.waits_from, found.reason) == (LogPosition(0, 150, 0), "transaction 1:2 is not confirmed")
+    assert (found.waits_from, found.wait_reason) == (
+        LogPosition(0, 150, 0),
+        "transaction 1:2 is not confirmed",
+    )
     assert applied(found, rows) == [(0, 1, 1)]
 
 
@@ -139,7 +142,7 @@ def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int)
     rows = batch(txn(1, SYNC, local_row(put())), txn(1, settling_row("CONFIRM", 1, 1)))
     parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
     whole = concat_summaries([summarize_rows(part, 0) for part in parts])
-    assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
+    assert [(one.replica_id, one.last_lsn) for one in whole.transactions.waiting] == [(1, 1)]
     assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).waits_from is None
 
 
@@ -153,7 +156,10 @@ def test_confirm_of_a_part_confirms_nothing() -> None:
 def test_what_settles_one_owners_queue_leaves_anothers(kind: str) -> None:
     rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling_row(kind, 1, 1)))
     found = settled(rows)
-    assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 2:1 is not confirmed")
+    assert (found.waits_from, found.wait_reason) == (
+        LogPosition(0, 100, 0),
+        "transaction 2:1 is not confirmed",
+    )
     assert {gone.replica_id for gone in found.rolled_back} <= {1}
 
 
@@ -178,7 +184,7 @@ def test_rollback_of_a_later_one_leaves_the_first_waiting() -> None:
     rows = (txn(1, SYNC), txn(1, put(), SYNC), txn(1, settling_row("ROLLBACK", 1, 3)))
     found = settled(rows)
     assert found.waits_from == LogPosition(0, 100, 0)
-    assert [(r.tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
+    assert [(r.first_tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
 
 
 @pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE"])
@@ -191,7 +197,7 @@ def test_another_member_settles_the_owners_queue(kind: str) -> None:
     )
     found = settled(rows)
     assert found.waits_from is None
-    assert [(r.replica_id, r.tsn) for r in found.rolled_back] == [(1, 2)]
+    assert [(r.replica_id, r.first_tsn) for r in found.rolled_back] == [(1, 2)]
     assert applied(found, rows) == [(0, 1, 1), (0, 2, 1), (0, 2, 2)]
 
 
@@ -212,7 +218,10 @@ def test_another_members_copy_of_a_rollback_spares_what_came_later() -> None:
     copy = (txn(1, SYNC, lsn=10), txn(1, settling_row("ROLLBACK", 1, 10)), txn(1, put(), lsn=20))
     found = settled(waits, copy, read={1: 19})
     assert found.rolled_back == ()
-    assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 1:20 is not confirmed")
+    assert (found.waits_from, found.wait_reason) == (
+        LogPosition(0, 100, 0),
+        "transaction 1:20 is not confirmed",
+    )
 
 
 def test_a_copy_of_a_synchronous_transaction_waits_for_nothing() -> None:
@@ -236,8 +245,8 @@ def test_a_space_waits_where_it_was_synchronous() -> None:
 def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
     gap_first = settled((txn(1, put(), lsn=2), txn(2, SYNC)))
     limbo_first = settled((txn(2, SYNC), txn(1, put(), lsn=2)))
-    assert gap_first.reason == "lsn 1..1 of replica id 1 is missing"
-    assert limbo_first.reason == "transaction 2:1 is not confirmed"
+    assert gap_first.wait_reason == "lsn 1..1 of replica id 1 is missing"
+    assert limbo_first.wait_reason == "transaction 2:1 is not confirmed"
 
 
 def test_each_members_own_local_rows_count_apart() -> None:

@@ -29,7 +29,7 @@ from tests.pipeline.logs import (
 
 def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
     return [
-        (run.replica_id, run.first, run.last, run.start.position)
+        (run.replica_id, run.first_lsn, run.last_lsn, run.start.position)
         for run in summarize_rows(batch(*transactions), 0).runs
     ]
 
@@ -70,7 +70,7 @@ def test_local_rows_are_a_run_of_component_0() -> None:
 def test_rows_without_lsn_are_in_no_run() -> None:
     rows = logs.rows_of([txn(1, put()), txn(1, put())])
     rows[0]["lsn"] = rows[0]["tsn"] = None
-    assert [(run.first, run.last) for run in summarize_rows(logs.batch_of(rows), 0).runs] == [(2, 2)]
+    assert [(run.first_lsn, run.last_lsn) for run in summarize_rows(logs.batch_of(rows), 0).runs] == [(2, 2)]
 
 
 def test_counts_are_by_segment_space_and_type() -> None:

@@ -73,7 +73,7 @@ def chosen(
     found = choices(keys, policies, spaces)
     first, result = 0, []
     for key, versions in enumerate(keys):
-        winner, made = int(found.winners[key]), found.made.get(key)
+        winner, made = int(found.winners[key]), found.policy_outcomes.get(key)
         result.append(
             Chosen(
                 None if winner in (MADE, NOBODY) else winner - first,
