@@ -66,13 +66,13 @@ def find_collected_rows(
     candidates = np.unique(ids[events.is_valid().to_numpy(zero_copy_only=False)])
     rows = np.flatnonzero(np.isin(ids, candidates[candidates >= 0]))
     rows = rows[np.argsort(ids[rows], kind="stable")]
-    replicasets = plan.replicasets[plan.slot_lineages[keyed.slots[rows]]]
+    replicasets = plan.lineage_replicasets[plan.slot_lineages[keyed.slots[rows]]]
     found = []
     for row, replicaset, bucket, count in _deletes_with_buckets(
         keyed, base_versions, rows, replicasets, plan, shards
     ):
         moves = shards.moves_by_replicaset.get(replicaset)
-        if moves is not None and moves.state(bucket, count) in COLLECTED_IN:
+        if moves is not None and moves.state_after(bucket, count) in COLLECTED_IN:
             found.append((row, replicaset))
     indices = pa.array([row for row, _ in found], pa.int64())
     return pa.Table.from_arrays(
@@ -134,8 +134,8 @@ def _buckets_before(
     Parameters
     ----------
     schema_versions : dict of (int, bytes) to int
-        For each (table number, key), the number of a schema version, by which `ShardPlan.bucket_id_keys` finds the field
-        with the bucket id.
+        For each (table number, key), the number of a schema version, for which `ShardPlan.bucket_id_keys` reads the
+        bucket id.
 
     """
     whole = base_versions.combine_chunks()
@@ -330,7 +330,7 @@ def encode_result(
             if set_aside.num_rows:
                 unfit.add(number)
                 versions.append(_misfit_versions(set_aside, name, plan))
-    removed, keys = _removed_rows(resolved.removed, files)
+    removed, keys = _removed_rows(resolved.removed_rows, files)
     return PartitionResult(
         tables,
         removed,

@@ -232,5 +232,5 @@ def with_released_counts(
         own = found[one.segment.replicaset_uuid]
         kinds = zip(one.rows.column("space_id").to_pylist(), one.rows.column("type").to_pylist(), strict=True)
         counts = Counter((one.segment.number, space_id, kind) for space_id, kind in kinds)
-        found[one.segment.replicaset_uuid] = replace(own, counts=own.counts + counts)
+        found[one.segment.replicaset_uuid] = replace(own, row_counts=own.row_counts + counts)
     return found

@@ -138,7 +138,7 @@ def _differing_columns(
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
     formats = encoding.format_indices_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
-    decoded = decode(tuples, encoding.plan, pc.fill_null(formats, 0))
+    decoded = decode(tuples, encoding.decoding_plan, pc.fill_null(formats, 0))
     has_tuple = pc.is_valid(tuples).to_numpy(zero_copy_only=False)
     differs = {}
     for name in compared:

@@ -100,14 +100,16 @@ def keyed_rows_of(
 
     """
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
-    tuples, operations, range_error = _with_range_bounds(rows, is_range, schema_versions, plan.meanings.keys)
+    tuples, operations, range_error = _with_range_bounds(
+        rows, is_range, schema_versions, plan.meanings.key_plan
+    )
     from_tuple: pa.Array | bool = True
     has_key = (types == UPDATE) | (types == DELETED)
     data = rows.column("tuple")
     if has_key.any():
         from_tuple = pa.array(~has_key)
         data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
-    keys = canonical_keys_by(data, plan.meanings.keys, pa.array(schema_versions), from_tuple)
+    keys = canonical_keys_by(data, plan.meanings.key_plan, pa.array(schema_versions), from_tuple)
     stamps = rows.column("timestamp")
     if plan.is_snapshot:
         stamps = pa.nulls(rows.num_rows, stamps.type)

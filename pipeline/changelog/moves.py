@@ -58,7 +58,7 @@ class BucketMoves:
     event_positions: tuple[LogPosition, ...]
     states_by_bucket: Mapping[bytes, tuple[tuple[int, str | None], ...]]
 
-    def state(self, bucket_key: bytes, event_count: int) -> str | None:
+    def state_after(self, bucket_key: bytes, event_count: int) -> str | None:
         """Return a bucket's state after the first `event_count` rows of `_bucket`; None if it is not being moved."""
         known = self.states_by_bucket.get(bucket_key, ())
         index = bisect_right([since for since, _ in known], event_count) - 1

@@ -56,7 +56,7 @@ class SegmentRows:
         The waiting rows (`PENDING_ARROW`); None if no row waits.
     read_before : pyarrow.RecordBatch or None
         `LSN_HASHES` of rows of registered instances that were read before; None if there are none.
-    settled : mapping of int to int
+    settled_lsns : mapping of int to int
         For each replica id (0: local), the highest lsn in `changelog`.
     undefined_spaces : frozenset of int
         Ids of spaces whose rows wait for their definition.
@@ -68,7 +68,7 @@ class SegmentRows:
     key_errors: pa.RecordBatch
     pending: pa.RecordBatch | None
     read_before: pa.RecordBatch | None
-    settled: Mapping[int, int]
+    settled_lsns: Mapping[int, int]
     undefined_spaces: frozenset[int] = frozenset()
 
 
@@ -208,7 +208,7 @@ def _settled_rows(
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
     """Convert settled rows to rows of `_changelog`, keyed rows, and the errors of rows without a key."""
     rolled_back = _is_rolled_back(rows, numbers, plan)
-    global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.ids)
+    global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.applier_map)
     if numbers.is_local.any():
         own = UNKNOWN if plan.writer_global_id is None else plan.writer_global_id
         global_ids = np.where(numbers.is_local, own, global_ids)
@@ -384,7 +384,7 @@ def _changelog_rows(
         "segment": pa.repeat(pa.scalar(plan.segment, pa.int32()), count),
         "global_id": global_ids,
         "state": _texts_at([RowState.COMMITTED, RowState.ROLLED_BACK, RowState.LOCAL], states),
-        "space": _texts_at(list(plan.meanings.names), schema_versions),
+        "space": _texts_at(list(plan.meanings.space_names), schema_versions),
         "layout": pa.array(schema_versions, pa.int32(), mask=schema_versions == NO_TABLE),
         "hash": row_hashes(rows),
         "moved": moved_values,

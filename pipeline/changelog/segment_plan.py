@@ -38,9 +38,9 @@ class Meanings:
         As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era.
     is_early : bool[meanings]
         As in `pipeline.plan.history.Meaning`.
-    names : sequence of str
+    space_names : sequence of str
         The space's name, by schema version.
-    keys : KeyPlan
+    key_plan : KeyPlan
         The primary key, by schema version.
     by_space : mapping of (int, int) to (int, tuple of Meaning)
         For each (replicaset id, space id), the number of its first meaning, and its meanings.
@@ -52,8 +52,8 @@ class Meanings:
     eras: Int32s
     truncations: Int32s
     is_early: NDArray[np.bool_]
-    names: Sequence[str]
-    keys: KeyPlan
+    space_names: Sequence[str]
+    key_plan: KeyPlan
     by_space: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
 
     def of_space(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
@@ -82,7 +82,7 @@ def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meani
             before = 0
             if lineage != NO_TABLE:
                 found = history.lineages[lineage]
-                before = found.eras[one.era].truncations
+                before = found.eras[one.era].truncations_before
                 if found.table in refused_tables or found.base_table in refused_tables:
                     lineage = NO_TABLE
             flat.append((one.version, lineage, one.era, one.truncations - before))
@@ -91,8 +91,8 @@ def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meani
     spaces = [version.space for version in history.versions]
     return Meanings(
         *(versions, lineages, eras, truncations, np.array(is_early, np.bool_)),
-        names=[space.name for space in spaces],
-        keys=key_plan([_without_unsupported_key(space) for space in spaces]),
+        space_names=[space.name for space in spaces],
+        key_plan=key_plan([_without_unsupported_key(space) for space in spaces]),
         by_space=by_space,
     )
 
@@ -129,7 +129,7 @@ class SegmentPlan:
         Why they wait.
     rolled_back : tuple of RolledBackRows
         In the source's replica ids.
-    ids : tuple of IdEntry
+    applier_map : tuple of IdEntry
         The applier map of the source: which global id the rows of a replica id have, from which lsn on.
     meanings : Meanings
         The meanings of the batch.
@@ -161,7 +161,7 @@ class SegmentPlan:
     waits_from: LogPosition | None
     wait_reason: str | None
     rolled_back: tuple[RolledBackRows, ...]
-    ids: tuple[IdEntry, ...]
+    applier_map: tuple[IdEntry, ...]
     meanings: Meanings
     undefined_spaces: Mapping[int, LogPosition] = field(default_factory=dict)
     is_released: bool = False
@@ -209,7 +209,7 @@ def _segment_plan(
         waits_from=settlement.waits_from,
         wait_reason=settlement.wait_reason,
         rolled_back=_rolled_back_in_source_ids(settlement, one.id_translations.get(segment.source, {})),
-        ids=tuple(
+        applier_map=tuple(
             IdEntry(e.local_id, e.since_lsn, e.global_id) for e in map_entries_of_source(one, segment.source)
         ),
         meanings=meanings,

@@ -75,7 +75,7 @@ class TableEncoding:
     has_added_fields: bool = False
 
     @cached_property
-    def plan(self) -> DecodingPlan:
+    def decoding_plan(self) -> DecodingPlan:
         """The plan for decoding tuples."""
         return decoding_plan(self.layout)
 
@@ -92,7 +92,7 @@ class TableEncoding:
 def encoding_of(table: TablePlan) -> TableEncoding:
     """Return the encoding of a planned table."""
     return TableEncoding(
-        *(table.name, table.exact, table.layout, table.format_indices, table.mask),
+        *(table.name, table.exact_table, table.layout, table.format_indices, table.mask),
         quarantines_misfits=table.quarantines_misfits,
         has_moved_fields=table.has_moved_fields,
         has_added_fields=table.has_added_fields,
@@ -136,7 +136,7 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     """
     puts = puts.combine_chunks()
     formats = encoding.format_indices_of(puts["replicaset_id"].to_numpy())
-    typed = decode(as_array(puts["tuple"]), encoding.plan, formats)
+    typed = decode(as_array(puts["tuple"]), encoding.decoding_plan, formats)
     error = typed.field(ERROR_COLUMN)
     named = typed.field(MISFITS_COLUMN)
     if encoding.quarantines_misfits:

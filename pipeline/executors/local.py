@@ -198,7 +198,7 @@ class _ChangelogStage:
         found: dict[int, dict[int, int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             own = found.setdefault(number, {})
-            for origin, lsn in one.settled.items():
+            for origin, lsn in one.settled_lsns.items():
                 own[origin] = max(own.get(origin, 0), lsn)
         return found
 

@@ -207,7 +207,7 @@ class _ReadTask:
         found = segment_rows(batch, self._work.segments[segment])
         self._write(found)
         own = self._report.settled.setdefault(segment, {})
-        for origin, lsn in found.settled.items():
+        for origin, lsn in found.settled_lsns.items():
             own[origin] = max(own.get(origin, 0), lsn)
         if found.undefined_spaces:
             known = self._report.unknown_spaces.get(segment, frozenset())

@@ -163,7 +163,7 @@ def state_after_batch(
                 maps.append(ApplierMapEntry(registration.replica_id, global_id, since))
     leader = [part.instance_uuid for part in segments if not part.has_waited or part is segments[0]][-1]
     holds = settlement.waits_from is not None
-    read = _with_local_lsn_of(settlement.vclock, settlement.local_lsns, leader)
+    read = _with_local_lsn_of(settlement.read_vclock, settlement.local_lsns, leader)
     # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
     is_renewed = bool(settlement.bridged_gaps) and not any(part.is_healing for part in segments)
     return replace(
@@ -185,7 +185,7 @@ def state_after_batch(
         last_file=next((part.file for part in reversed(segments) if not part.has_waited), before.last_file),
         views=decision.source_ids.views,
         buckets=decision.vshard_buckets.after,
-        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time),
+        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time_us),
     )
 
 

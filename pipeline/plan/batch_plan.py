@@ -99,7 +99,7 @@ class BatchPlan:
     undefined_ranges : mapping of str to mapping
         For each replicaset, by space id: the ranges of its log in which the space has no definition.
     vshard_buckets : mapping of str to ReplicasetBuckets
-    tuple_limit : int
+    tuple_limit_bytes : int
         `max_tuple_bytes` of the configuration.
 
     """
@@ -118,7 +118,7 @@ class BatchPlan:
     cluster_changes: tuple[Member, ...] = ()
     undefined_ranges: Mapping[str, UnknownRanges] = field(default_factory=dict)
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
-    tuple_limit: int = TUPLE_LIMIT
+    tuple_limit_bytes: int = TUPLE_LIMIT
 
     @property
     def row_count(self) -> int:
@@ -223,14 +223,14 @@ def plan_batch(
         cluster_changes=_new_cluster_changes(cluster, state.own_lsn),
         undefined_ranges=unknown,
         vshard_buckets=buckets,
-        tuple_limit=config.max_tuple_bytes,
+        tuple_limit_bytes=config.max_tuple_bytes,
     )
 
 
 def _used_spaces(decision: ReplicasetDecision, summary: Summary) -> frozenset[int]:
     """Return the ids of spaces with changes in the batch, or with waiting rows."""
     return decision.before.unknown_spaces | {
-        space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
+        space_id for _, space_id, kind in summary.row_counts if kind in CHANGE_TYPES
     }
 
 
@@ -259,12 +259,12 @@ def _decide_replicasets(
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
         read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
-            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
+            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time_us
             read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
         delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
-            end = latest_time(one.before.log_time, summaries[uuid].last_time)
+            end = latest_time(one.before.log_time, summaries[uuid].last_time_us)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
                 delayed[uuid] = _decide_replicaset(
@@ -367,7 +367,7 @@ def _bucket_changes(
     A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
     """
     heals = any(part.is_healing for part in segments)
-    is_new_state = generation is not None and generation.spaces is None and not heals
+    is_new_state = generation is not None and generation.replaced_spaces is None and not heals
     if generation is not None and not is_new_state:
         rows = [row for row in rows if row.position.segment != generation.segment]
     return apply_bucket_rows(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
@@ -466,7 +466,7 @@ def _space_history(
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
         ids = {change.space_id for change in one.control.changes}
-        ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
+        ids |= {space_id for _, space_id, kind in summaries[uuid].row_counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
         tracked[uuid] = spaces.keys()
         before[number] = SpacesBefore(
@@ -499,7 +499,7 @@ def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, Rep
     for uuid, summary in summaries.items():
         kinds = {
             kind
-            for _, space_id, kind in summary.counts
+            for _, space_id, kind in summary.row_counts
             if space_id <= SYSTEM_ID_MAX and is_unknown_type(kind)
         }
         if kinds:

@@ -43,7 +43,7 @@ class SnapshotGeneration:
         The replicaset's settled vclock after the snapshot.
     bridged_gaps : tuple of LsnGap
         The missing lsns, whose effects are in the snapshot.
-    spaces : frozenset of int, or None
+    replaced_spaces : frozenset of int, or None
         Ids of the spaces that it replaces; None for all.
 
     """
@@ -51,7 +51,7 @@ class SnapshotGeneration:
     segment: int
     settled_vclock: Mapping[int, int]
     bridged_gaps: tuple[LsnGap, ...]
-    spaces: frozenset[int] | None = None
+    replaced_spaces: frozenset[int] | None = None
 
     @property
     def position(self) -> LogPosition:
@@ -87,7 +87,7 @@ def find_generation(
         for i, lsn in sorted(vclock.items())
         if lsn > known.settled.get(i, 0)
     )
-    return SnapshotGeneration(first.number, joined(known.settled, vclock), gaps, first.spaces)
+    return SnapshotGeneration(first.number, joined(known.settled, vclock), gaps, first.replaced_spaces)
 
 
 def apply_generation(
@@ -106,7 +106,7 @@ def apply_generation(
     if generation is None:
         return apply_control_rows(known.spaces, known.cluster, rows, snapshot_segments)
     all_rows = list(rows)
-    chosen = generation.spaces
+    chosen = generation.replaced_spaces
     if chosen is not None:
         all_rows = [
             row for row in all_rows if _defines_one_of(row, chosen) or row.space_id == SystemSpace.CLUSTER

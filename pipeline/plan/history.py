@@ -69,13 +69,13 @@ class Era(NamedTuple):
     ----------
     version : int
         The number of the schema version that begins the era.
-    truncations : int
+    truncations_before : int
         Number of truncations of the lineage before the era.
 
     """
 
     version: int
-    truncations: int = 0
+    truncations_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ class Lineage:
         return self.base_table is not None and self.table != self.base_table
 
     @property
-    def changes_base(self) -> bool:
+    def changes_keys_without_rows(self) -> bool:
         """Whether the batch may change versions whose keys are in no row of the batch, as by a truncation or a drop."""
         moved = self.leaves_base_table or len(self.eras) > 1
         return self.base_table is not None and (self.truncations > 0 or self.is_renewed or moved)
 
     def truncations_in(self, era: int) -> int:
         """Return the number of truncations within an era."""
-        after = self.eras[era + 1].truncations if era + 1 < len(self.eras) else self.truncations
-        return after - self.eras[era].truncations
+        after = self.eras[era + 1].truncations_before if era + 1 < len(self.eras) else self.truncations
+        return after - self.eras[era].truncations_before
 
 
 @dataclass(frozen=True)

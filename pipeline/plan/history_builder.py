@@ -34,7 +34,7 @@ class SpacesBefore:
     ----------
     spaces : mapping of int to SpaceDefinition
         By space id, the spaces with rows or events in the batch.
-    refused : mapping of int to str
+    refusal_reasons : mapping of int to str
         For each refused space, the reason.
     tables : mapping of int to str
         For each space of the replicaset, the table that has its versions.
@@ -46,7 +46,7 @@ class SpacesBefore:
     """
 
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
-    refused: Mapping[int, str] = field(default_factory=dict)
+    refusal_reasons: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     applied_definitions: Mapping[int, Space] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class _HistoryBuilder:
         keys = known.primary_keys.get(space_id, _primary_keys(space))
         track = self._tracks[key] = _SpaceTrack([space], keys)
         table = self._router(replicaset_id, space, (), False)
-        refused = known.refused.get(space_id)
+        refused = known.refusal_reasons.get(space_id)
         if table is not None and refused is not None:
             table = Refusal(*key, space.name, refused)
         if isinstance(table, str) and base is None:

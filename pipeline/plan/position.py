@@ -47,7 +47,7 @@ class LogSegment:
         For a snapshot: logs before it are missing.
     is_healing : bool
         For a snapshot: it replaces the replicaset's state even if the tables are newer.
-    spaces : frozenset of int, or None
+    replaced_spaces : frozenset of int, or None
         For a snapshot that heals: ids of the spaces that it replaces; None for all.
     vclock_before : mapping of int to int
         For each replica id, the lsn of its last row before the file, by the file's header: all rows up to it must be
@@ -73,7 +73,7 @@ class LogSegment:
     is_released: bool = False
     is_generation: bool = False
     is_healing: bool = False
-    spaces: frozenset[int] | None = None
+    replaced_spaces: frozenset[int] | None = None
     vclock_before: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -65,7 +65,7 @@ class Settlement:
     gaps : tuple of LsnGap
     bridged_gaps : tuple of LsnGap
         Gaps whose rows are missing, but whose effects are in a later snapshot.
-    vclock : dict of int to int
+    read_vclock : dict of int to int
         The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
         instance.
     local_lsns : dict of str to int
@@ -79,7 +79,7 @@ class Settlement:
     rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
     bridged_gaps: tuple[LsnGap, ...] = ()
-    vclock: Vclock = field(default_factory=dict)
+    read_vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -260,7 +260,10 @@ def _settle_limbo(
         one
         for one in summary.transactions.waiting
         if one.last_lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
-        and (not one.spaces or any(is_sync(space_id, position) for space_id, position in one.spaces))
+        and (
+            not one.space_positions
+            or any(is_sync(space_id, position) for space_id, position in one.space_positions)
+        )
     ]
     events: list[tuple[LogPosition, WaitingTransaction | ControlRow]] = [(one.position, one) for one in fresh]
     events += [(row.position, row) for row in settling]

@@ -111,23 +111,23 @@ class Summary:
     row_count : int
     runs : tuple of LsnRun
         In the log order of their first rows.
-    counts : Counter of (segment, space id or -1, type)
+    row_counts : Counter of (segment, space id or -1, type)
         Number of rows.
     control : tuple of ControlRow
         In log order.
     transactions : Transactions
         The transactions that wait for a quorum, in log order.
-    last_time : int or None
+    last_time_us : int or None
         The latest timestamp of a row of a log, in microseconds since 1970; rows of snapshots do not count.
 
     """
 
     row_count: int = 0
     runs: tuple[LsnRun, ...] = ()
-    counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    row_counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     control: tuple[ControlRow, ...] = ()
     transactions: Transactions = field(default_factory=Transactions)
-    last_time: int | None = None
+    last_time_us: int | None = None
 
 
 def row_headers(rows: pa.RecordBatch) -> Headers:
@@ -227,12 +227,12 @@ def summarize(
     return Summary(
         row_count=rows,
         runs=_lsn_runs(segment, positions, numbers, replica, lsn, registrations),
-        counts=_count_rows(segment, headers),
+        row_counts=_count_rows(segment, headers),
         control=tuple(control),
         transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_latest_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
+        last_time_us=_latest_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
     )
 
 
@@ -311,7 +311,7 @@ def concat_summaries(summaries: Sequence[Summary]) -> Summary:
         row.position for part in summaries for row in part.control if row.space_id == SystemSpace.CLUSTER
     ]
     for part in summaries:
-        counts.update(part.counts)
+        counts.update(part.row_counts)
         for run in part.runs:
             known = last.get(run.replica_id)
             if (
@@ -327,10 +327,12 @@ def concat_summaries(summaries: Sequence[Summary]) -> Summary:
     return Summary(
         row_count=sum(part.row_count for part in summaries),
         runs=tuple(runs),
-        counts=counts,
+        row_counts=counts,
         control=tuple(row for part in summaries for row in part.control),
         transactions=join_transactions(part.transactions for part in summaries),
-        last_time=max((part.last_time for part in summaries if part.last_time is not None), default=None),
+        last_time_us=max(
+            (part.last_time_us for part in summaries if part.last_time_us is not None), default=None
+        ),
     )
 
 
@@ -338,17 +340,19 @@ def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return one summary of the summaries of different segments, in the order of the segments' numbers."""
     counts: Counter[tuple[int, int, str]] = Counter()
     for part in summaries:
-        counts.update(part.counts)
+        counts.update(part.row_counts)
     waiting = (one for part in summaries for one in part.transactions.waiting)
     return Summary(
         row_count=sum(part.row_count for part in summaries),
         runs=tuple(sorted((run for part in summaries for run in part.runs), key=lambda run: run.start)),
-        counts=counts,
+        row_counts=counts,
         control=tuple(
             sorted((row for part in summaries for row in part.control), key=lambda row: row.position)
         ),
         transactions=Transactions(tuple(sorted(waiting, key=lambda one: one.position))),
-        last_time=max((part.last_time for part in summaries if part.last_time is not None), default=None),
+        last_time_us=max(
+            (part.last_time_us for part in summaries if part.last_time_us is not None), default=None
+        ),
     )
 
 

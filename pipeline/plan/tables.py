@@ -45,7 +45,7 @@ class TablePlan:
         Its typed columns.
     format_indices : mapping of int to int
         For each replicaset id, the index of its format in `layout`.
-    spaces : tuple of Space
+    definitions : tuple of Space
         The space's definitions, in the order of the layout's formats.
     policy : Policy
         The space's conflict policy.
@@ -72,7 +72,7 @@ class TablePlan:
     name: str
     layout: TableLayout
     format_indices: Mapping[int, int]
-    spaces: tuple[Space, ...]
+    definitions: tuple[Space, ...]
     policy: Policy
     priority: tuple[str, ...] = ()
     mask: Mask | None = None
@@ -83,7 +83,7 @@ class TablePlan:
     has_added_fields: bool = False
 
     @property
-    def exact(self) -> str:
+    def exact_table(self) -> str:
         """The table with the unmasked rows."""
         return self.name if self.mask is None else exact_table(self.name)
 
@@ -298,7 +298,7 @@ def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) 
 
     `row_types` is the result of `change_types` for the batch.
     """
-    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in row_types
+    return lineage.changes_keys_without_rows or (lineage.replicaset_id, lineage.space_id) in row_types
 
 
 def active_lineages(history: History, row_types: Mapping[SpaceKey, frozenset[str]]) -> tuple[bool, ...]:
@@ -308,7 +308,7 @@ def active_lineages(history: History, row_types: Mapping[SpaceKey, frozenset[str
     """
     applied = {one.lineage for meanings in history.meanings.values() for one in meanings}
     return tuple(
-        one.changes_base or (number in applied and has_changes(one, row_types))
+        one.changes_keys_without_rows or (number in applied and has_changes(one, row_types))
         for number, one in enumerate(history.lineages)
     )
 
@@ -317,7 +317,7 @@ def change_types(summaries: Mapping[int, Summary]) -> dict[SpaceKey, frozenset[s
     """Return which of `CHANGE_TYPES` the rows of a batch have, by (replicaset id, space id)."""
     found: dict[SpaceKey, set[str]] = {}
     for replicaset_id, summary in summaries.items():
-        for _, space_id, kind in summary.counts:
+        for _, space_id, kind in summary.row_counts:
             if kind in CHANGE_TYPES:
                 found.setdefault((replicaset_id, space_id), set()).add(kind)
     return {key: frozenset(kinds) for key, kinds in found.items()}

@@ -36,7 +36,7 @@ class WaitingTransaction:
     replica_id, tsn, last_lsn : int
         From its last row that is not of a local space; in 3.x, rows of local spaces can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
-    spaces : tuple of (int, LogPosition)
+    space_positions : tuple of (int, LogPosition)
         (space id, position of the transaction's last row in that space): the transaction waits if one of these spaces
         is synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
 
@@ -46,7 +46,7 @@ class WaitingTransaction:
     replica_id: int
     tsn: int
     last_lsn: int
-    spaces: tuple[tuple[int, LogPosition], ...] = ()
+    space_positions: tuple[tuple[int, LogPosition], ...] = ()
 
 
 class _Transaction(NamedTuple):

@@ -59,7 +59,7 @@ class BaseRequest:
         The number of the table.
     keys : pyarrow.BinaryArray
         Keys of which all replicasets' versions are needed; may contain duplicates.
-    replicasets : mapping of int to KeyFilter or None
+    key_filters : mapping of int to KeyFilter or None
         For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
         that chooses among the table's keys, or None for all of them.
     needs_tuples : bool
@@ -71,7 +71,7 @@ class BaseRequest:
 
     table: int
     keys: pa.Array
-    replicasets: Mapping[int, KeyFilter | None] = field(default_factory=dict)
+    key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)
     needs_tuples: bool = False
     reads_versions_table: bool = False
 
@@ -137,7 +137,7 @@ def base_requests(
     for number, lineage in enumerate(plan.lineages):
         base = int(plan.base_tables[number])
         is_read = plan.is_active[number] and base >= 0 and not plan.is_empty[base]
-        if is_read and lineage.changes_base and (task_tables is None or task_tables.has(base)):
+        if is_read and lineage.changes_keys_without_rows and (task_tables is None or task_tables.has(base)):
             changed.setdefault(base, {})[lineage.replicaset_id] = None
             needs_tuples.add(base)
         elif is_read and ranged[number] and keyed.ranges is not None:
@@ -186,7 +186,7 @@ def further_base_requests(
         What `base_requests` returned.
     base_versions : pyarrow.Table
         The base versions that were read for these requests. It may have keys that `BaseRequest.keys` does not name,
-        because `BaseRequest.replicasets` chose them.
+        because `BaseRequest.key_filters` chose them.
     plan : ReducePlan
 
     """

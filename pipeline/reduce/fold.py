@@ -75,8 +75,8 @@ def fold_keys(
     versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
     # A row's format depends on its definition, and on the server that the row was read from.
     distinct, layouts = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
-    formats = [plan.format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
-    fold = _KeyFold(Fold(formats, plan.tuple_limit))
+    formats = [plan.tuple_format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
+    fold = _KeyFold(Fold(formats, plan.tuple_limit_bytes))
     found: dict[int, FoldedKey] = {}
     current = -1
     snapshots = rows["is_snapshot"].to_pylist()

@@ -187,7 +187,7 @@ class RowKeyPairs:
     rows: Int64s | None
     keys: Int32s
 
-    def column(self, values: NDArray[Any]) -> NDArray[Any]:
+    def row_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return a column of the rows, with the value of each pair's row."""
         return values if self.rows is None else values[self.rows]
 
@@ -218,7 +218,7 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
         return None
     own = rows.take(pa.array(indices)).combine_chunks()
     versions = plan.meanings.versions[own["meaning"].to_numpy()]
-    directions = {int(one): directions_of(plan.versions[one].space) for one in np.unique(versions)}
+    directions = {int(one): directions_of(plan.schema_versions[one].space) for one in np.unique(versions)}
     known: dict[int, list[Directions]] = {}
     turns = np.zeros(len(indices), np.int32)
     for i, (slot, version) in enumerate(zip(slots[indices].tolist(), versions.tolist(), strict=True)):

@@ -95,7 +95,7 @@ class _Reduction:
         self.folded: list[FoldedKey] = []
         self.faults: dict[int, list[dict[str, Any]]] = {}
         self.key_errors: list[pa.Table] = []
-        self.changes_base = np.array([one.changes_base for one in plan.lineages], np.bool_)
+        self.changes_base = np.array([one.changes_keys_without_rows for one in plan.lineages], np.bool_)
         self.changes_base |= ranged_lineages(keyed, plan)
         active = [len(one.eras) for one, is_in in zip(plan.lineages, plan.is_active, strict=True) if is_in]
         self.eras = max(active, default=1)
@@ -222,7 +222,7 @@ class _Reduction:
         is_folded[operated] = True
         keys = pairs.keys
         known = np.maximum(keys, 0)
-        is_snapshot = pairs.column(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
+        is_snapshot = pairs.row_values(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
         indices = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
         if not len(indices):
             return pairs
@@ -239,9 +239,13 @@ class _Reduction:
         before = versions.states.copy()
         is_snapshot = as_array(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
         reduce_rows(
-            *(pairs.keys, pairs.column(ACTIONS[self.types]), pairs.column(times_of(rows["timestamp"]))),
-            pairs.column(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
-            *(pairs.column(is_snapshot), self._repeats_tuple(pairs, is_renewed)),
+            *(
+                pairs.keys,
+                pairs.row_values(ACTIONS[self.types]),
+                pairs.row_values(times_of(rows["timestamp"])),
+            ),
+            pairs.row_values(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
+            *(pairs.row_values(is_snapshot), self._repeats_tuple(pairs, is_renewed)),
             *(truncations, is_renewed.astype(np.uint8), versions.states, versions.times, versions.created),
             *(sources, events, np.zeros(size, np.int32)),
         )
@@ -333,7 +337,7 @@ class _Reduction:
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
         tuples = self._tuples_at(versions.tuple_indices[moved])
-        found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
+        found = canonical_keys_by(tuples, plan.meanings.key_plan, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
             self._add_key_errors(moved, keys, errors)
@@ -423,7 +427,7 @@ class _Reduction:
             faults = pa.array([self.faults.get(int(index)) for index in indices], pa.list_(FAULT))
         columns = [
             pa.array(plan.final_tables[own]),
-            pa.array(plan.replicasets[own]),
+            pa.array(plan.lineage_replicasets[own]),
             _take([versions.keys], indices),
             pa.array(versions.states[indices]),
             self._tuples_at(versions.tuple_indices[indices]),
@@ -451,7 +455,7 @@ class _Reduction:
         columns = {
             **nothing,
             "table": pa.array(plan.base_tables[own]),
-            "replicaset_id": pa.array(plan.replicasets[own]),
+            "replicaset_id": pa.array(plan.lineage_replicasets[own]),
             "key": _take([versions.keys], indices),
             "state": pa.array(np.full(count, NONE, np.int8)),
             "base": pa.array(versions.base_indices[indices]),

@@ -77,14 +77,14 @@ class Healing:
     spaces: frozenset[int] | None = None
 
     def with_healing_set(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
-        """Return the segments with `heals` and `spaces` set."""
-        return [replace(one, is_healing=True, spaces=self.spaces) for one in segments]
+        """Return the segments with `is_healing` and `replaced_spaces` set."""
+        return [replace(one, is_healing=True, replaced_spaces=self.spaces) for one in segments]
 
     def add_counts(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
         """Return the summaries with the counts of the reapplied rows added."""
         own = summaries[self.uuid]
         counts = Counter({(0, space_id, kind): rows for (space_id, kind), rows in self.counts.items()})
-        return {**summaries, self.uuid: replace(own, counts=own.counts + counts)}
+        return {**summaries, self.uuid: replace(own, row_counts=own.row_counts + counts)}
 
     def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
         """Return the rows to append to `_gaps`."""

@@ -90,11 +90,11 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
             space=space,
             advice="look for it in _schema: table_name, state",
         )
-    for name in unknown_fields(policy, found.spaces):
+    for name in unknown_fields(policy, found.definitions):
         raise UnsupportedError(
             f"the policy names the field {name}, which no replicaset has",
             space=space,
-            advice=field_suggestion(name, found.spaces),
+            advice=field_suggestion(name, found.definitions),
         )
     encoding = encoding_of(found)
     chosen = table_policy(found, policy, config.priority(policy))

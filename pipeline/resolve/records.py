@@ -142,7 +142,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
     rows = [
         {
             "epoch": epoch,
-            "replicaset_id": int(plan.replicasets[row["lineage"]]),
+            "replicaset_id": int(plan.lineage_replicasets[row["lineage"]]),
             "space": plan.tables[int(plan.final_tables[row["lineage"]])],
             "global_id": row["global_id"],
             "lsn": row["lsn"],
@@ -163,17 +163,17 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
 
     """
     reasons = {key: one.fault for key, one in choices.policy_outcomes.items() if one.fault is not None}
-    rows = np.flatnonzero(np.isin(versions.keys, list(reasons)) & _takes_part(versions, plan))
+    rows = np.flatnonzero(np.isin(versions.key_numbers, list(reasons)) & _takes_part(versions, plan))
     if not len(rows):
         return QUARANTINE_ARROW.empty_table()
     columns = {
-        "replicaset_id": pa.array(versions.replicasets[rows]),
-        "space": table_names(versions.tables[rows], plan),
+        "replicaset_id": pa.array(versions.replicaset_ids[rows]),
+        "space": table_names(versions.table_numbers[rows], plan),
         "key": keys.take(pa.array(rows)),
         "tuple": versions.tuples.take(pa.array(rows)),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),
-        "reason": pa.array([reasons[int(key)] for key in versions.keys[rows]], pa.string()),
+        "reason": pa.array([reasons[int(key)] for key in versions.key_numbers[rows]], pa.string()),
     }
     return quarantine_rows(columns, plan.epoch)
 
@@ -198,18 +198,18 @@ def conflict_rows(
         The value of the column `changed_label`; by default it says which of the two is new.
 
     """
-    winners = choices.winners[versions.keys]
+    winners = choices.winners[versions.key_numbers]
     winner_changed = np.where(winners >= 0, is_changed[np.maximum(winners, 0)], winners == MADE)
     faults = [key for key, one in choices.policy_outcomes.items() if one.fault is not None]
-    lost = choices.has_rivals[versions.keys] & (winners != np.arange(len(winners)))
-    lost &= (versions.states != UNFIT) & _takes_part(versions, plan) & ~np.isin(versions.keys, faults)
+    lost = choices.has_rivals[versions.key_numbers] & (winners != np.arange(len(winners)))
+    lost &= (versions.states != UNFIT) & _takes_part(versions, plan) & ~np.isin(versions.key_numbers, faults)
     rows = np.flatnonzero(lost & (is_changed | winner_changed))
     if not len(rows):
         return CONFLICTS_ARROW.empty_table()
     winner = _winner_columns(versions, choices, rows)
     index = pa.array(rows)
     loser = {
-        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "replicaset_id": pa.array(versions.replicaset_ids[rows]),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
@@ -223,11 +223,11 @@ def conflict_rows(
     columns: dict[str, Any] = {
         "epoch": _constant_array(plan.epoch, pa.int64(), len(rows)),
         "decided_at": _constant_array(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
-        "space": table_names(versions.tables[rows], plan),
+        "space": table_names(versions.table_numbers[rows], plan),
         "key": keys.take(index),
-        "policy": _texts_at([table.policy_name for table in plan.tables], versions.tables[rows]),
+        "policy": _texts_at([table.policy_name for table in plan.tables], versions.table_numbers[rows]),
         "kind": _constant_array(ConflictKind.KEY, pa.string(), len(rows)),
-        "sequence": _sequence_labels(versions.tables[rows], choices.lost_comparisons[rows], plan),
+        "sequence": _sequence_labels(versions.table_numbers[rows], choices.lost_comparisons[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},
         "changed": which if changed_label is None else _constant_array(changed_label, pa.string(), len(rows)),
@@ -241,7 +241,9 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 
     Policies compare present and unfit versions, and with `deletes: all` deleted ones, but no tuple that a policy made.
     """
-    takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)[versions.tables]
+    takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)[
+        versions.table_numbers
+    ]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
     result |= (versions.states == DELETED) & takes_deleted
     return result
@@ -254,12 +256,12 @@ def _winner_columns(
 
     A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest_versions`).
     """
-    keys = versions.keys[rows]
+    keys = versions.key_numbers[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
     source = np.where(is_made, choices.greatest_versions[keys], winners)
     nobody = source < 0
     index = np.maximum(source, 0)
-    replicasets = np.where(is_made, -versions.replicasets[index], versions.replicasets[index])
+    replicasets = np.where(is_made, -versions.replicaset_ids[index], versions.replicaset_ids[index])
     tuples = versions.tuples.take(pa.array(index, mask=nobody | is_made))
     if is_made.any():
         made = pa.array(

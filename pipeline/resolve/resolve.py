@@ -59,7 +59,7 @@ class Resolved:
     ----------
     puts : pyarrow.Table
         `PUTS`, at most one per (table, key).
-    removed : pyarrow.Table
+    removed_rows : pyarrow.Table
         `REMOVED`.
     versions, conflicts, quarantine : pyarrow.Table
         Rows of `_versions`, `_conflicts`, `_quarantine`.
@@ -71,7 +71,7 @@ class Resolved:
     """
 
     puts: pa.Table
-    removed: pa.Table
+    removed_rows: pa.Table
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
@@ -111,7 +111,7 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
     writers, unfit = _writers_and_unfit(changes)
     return Resolved(
         puts=pa.concat_tables([part.puts for part in parts]),
-        removed=pa.concat_tables([part.removed for part in parts]),
+        removed_rows=pa.concat_tables([part.removed_rows for part in parts]),
         versions=pa.concat_tables([part.versions for part in parts]),
         conflicts=pa.concat_tables([part.conflicts for part in parts]),
         quarantine=pa.concat_tables([part.quarantine for part in parts]),
@@ -214,7 +214,7 @@ def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: Resolve
     found = _contended_versions(changes, base_versions)
     choices = choose(found.versions, found.key_count, plan)
     versions, keys, states = found.versions, found.keys, found.versions.states
-    wins = choices.winners[versions.keys] == np.arange(len(versions.keys))
+    wins = choices.winners[versions.key_numbers] == np.arange(len(versions.key_numbers))
     removed = (states == NONE) & found.is_changed & found.in_versions
     lost = ~wins & (found.is_changed | found.is_row) & (states != MERGED) & (states != NONE)
     is_no_row = wins & (states != PRESENT) & found.is_changed
@@ -261,9 +261,9 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
     """
     found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
     choices = choose(found.versions, found.key_count, plan)
-    versions, indices = found.versions, np.arange(len(found.versions.keys))
+    versions, indices = found.versions, np.arange(len(found.versions.key_numbers))
     rows = np.full(found.key_count, NOBODY, np.int64)
-    rows[versions.keys[found.is_row]] = indices[found.is_row]
+    rows[versions.key_numbers[found.is_row]] = indices[found.is_row]
     won = choices.winners >= 0
     has_row = won & (versions.states[np.maximum(choices.winners, 0)] == PRESENT)
     stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
@@ -271,7 +271,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
         row = rows[key]
         if (
             row != NOBODY
-            and versions.replicasets[row] == -versions.replicasets[choices.greatest_versions[key]]
+            and versions.replicaset_ids[row] == -versions.replicaset_ids[choices.greatest_versions[key]]
         ):
             stays[key] = versions.tuples[int(row)].as_py() == choices.policy_outcomes[int(key)].tuple
     puts = _puts(found, choices)
@@ -279,7 +279,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
     winners = choices.winners[choices.winners >= 0]
     chosen = winners[~found.is_row[winners] & (versions.states[winners] == PRESENT)]
     is_new = np.concatenate([np.ones(len(chosen), np.bool_), ~stays[made]])
-    loses = found.is_row & (versions.states != MERGED) & ~stays[versions.keys]
+    loses = found.is_row & (versions.states != MERGED) & ~stays[versions.key_numbers]
     resolved = Resolved(
         puts.filter(pa.array(is_new)),
         _rows_to_remove(
@@ -287,7 +287,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
             np.flatnonzero(_flag_column(found.base_versions, "is_row") & ~stays[found.base_key_numbers]),
         ),
         _contended_version_rows(found, np.flatnonzero(loses), plan),
-        conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
+        conflict_rows(versions, found.keys, choices, ~stays[versions.key_numbers], plan, "policy"),
         undecided_rows(versions, found.keys, choices, plan),
     )
     changed = np.flatnonzero(~stays)
@@ -301,7 +301,7 @@ def _examples(
 ) -> list[tuple[bytes, bytes | None, bytes | None]]:
     result = []
     for key in keys:
-        (version,) = np.flatnonzero(contended.versions.keys == key)[:1]
+        (version,) = np.flatnonzero(contended.versions.key_numbers == key)[:1]
         name = contended.keys[int(version)].as_py()
         before = None if rows[key] == NOBODY else contended.versions.tuples[int(rows[key])].as_py()
         after = puts.filter(pc.equal(puts["key"], pa.scalar(name, pa.binary())))["tuple"].to_pylist()
@@ -390,11 +390,11 @@ def _puts(contended: _ContendedVersions, choices: Choices) -> pa.Table:
     index = pa.array(rows)
     chosen = pa.Table.from_arrays(
         [
-            pa.array(versions.tables[rows]),
+            pa.array(versions.table_numbers[rows]),
             contended.keys.take(index),
             versions.tuples.take(index),
             _null_if_negative(versions.global_ids[rows]),
-            pa.array(versions.replicasets[rows]),
+            pa.array(versions.replicaset_ids[rows]),
             _null_if_negative(versions.lsns[rows]),
             time_column(versions.times[rows]),
             time_column(versions.created[rows]),
@@ -411,15 +411,15 @@ def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np
     earliest = np.full(contended.key_count, np.iinfo(np.int64).max, np.int64)
     # Only a version that still exists says when the key began: not a removed one, nor a row that a policy made.
     known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
-    np.minimum.at(earliest, versions.keys[known], versions.created[known])
+    np.minimum.at(earliest, versions.key_numbers[known], versions.created[known])
     created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
     return pa.Table.from_arrays(
         [
-            pa.array(versions.tables[greatest]),
+            pa.array(versions.table_numbers[greatest]),
             contended.keys.take(pa.array(greatest)),
             pa.array([choices.policy_outcomes[int(key)].tuple for key in keys], pa.binary()),
             _null_if_negative(versions.global_ids[greatest]),
-            pa.array(-versions.replicasets[greatest]),
+            pa.array(-versions.replicaset_ids[greatest]),
             _null_if_negative(versions.lsns[greatest]),
             time_column(versions.times[greatest]),
             time_column(created),
@@ -435,9 +435,9 @@ def _contended_version_rows(
         return VERSIONS_ARROW.empty_table()
     versions, index = contended.versions, pa.array(rows)
     columns = {
-        "space": table_names(versions.tables[rows], plan),
+        "space": table_names(versions.table_numbers[rows], plan),
         "key": contended.keys.take(index),
-        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "replicaset_id": pa.array(versions.replicaset_ids[rows]),
         "tuple": versions.tuples.take(index),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),

@@ -97,7 +97,7 @@ def table_policy(table: TablePlan, policy: Policy, priority: Sequence[str]) -> T
         table.name,
         policy.policy,
         policy_options(policy, priority),
-        Formats(table.layout.space, table.spaces),
+        Formats(table.layout.space, table.definitions),
         format_indices,
         policy.deletes == "all",
     )

@@ -87,7 +87,7 @@ def test_a_known_space_is_followed_from_the_start() -> None:
     assert tables(found) == [("s", 0, None)]
     assert (found.current_versions, found.tables) == ({(1, 600): 0}, {(1, 600): "s"})
     assert found.versions[0].space == KNOWN[600].decoded()
-    assert not found.lineages[0].changes_base
+    assert not found.lineages[0].changes_keys_without_rows
 
 
 def test_a_new_space_is_followed_from_its_primary_index_on() -> None:
@@ -112,7 +112,7 @@ def test_an_id_that_another_space_gets_goes_to_its_table() -> None:
 def test_a_drop_without_its_index_ends_all_versions_too() -> None:
     found = history(drop(600), spaces=KNOWN)
     assert (tables(found), truncated(found), found.current_versions) == ([("s", 0, 10)], [("s", 10)], {})
-    assert found.lineages[0].changes_base
+    assert found.lineages[0].changes_keys_without_rows
 
 
 def test_a_space_that_was_made_twice_in_one_batch_keeps_its_table() -> None:
@@ -183,7 +183,7 @@ def test_a_changed_key_begins_an_era() -> None:
     found = history(truncate(600), rekey(600), truncate(600), truncate(600), spaces=KNOWN)
     assert tables(found) == [("s", 0, 20), ("s", 20, None)]
     (lineage,) = found.lineages
-    assert [(era.version, era.truncations) for era in lineage.eras] == [(0, 0), (1, 1)]
+    assert [(era.version, era.truncations_before) for era in lineage.eras] == [(0, 0), (1, 1)]
     assert [lineage.truncations_in(era) for era in (0, 1)] == [1, 2]
     assert found.refusals == ()
     assert len(found.primary_keys[1, 600]) == 2

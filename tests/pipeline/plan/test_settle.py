@@ -50,7 +50,7 @@ def test_rows_that_were_read_are_dropped() -> None:
     found = settled(rows, read={1: 2, 2: 6})
     assert found.low_watermarks == {(0, 1): 2, (0, 2): 6}
     assert applied(found, rows) == [(0, 1, 3), (0, 2, 7)]
-    assert found.vclock == {1: 3, 2: 7}
+    assert found.read_vclock == {1: 3, 2: 7}
     assert found.waits_from is None
 
 
@@ -58,16 +58,16 @@ def test_a_second_member_tells_its_copy_once() -> None:
     first, second = (txn(1, put()), txn(2, put())), (txn(1, put(), put()), txn(2, put(), put()))
     found = settled(first, second)
     assert applied(found, first, second) == [(0, 1, 1), (0, 2, 1), (1, 1, 2), (1, 2, 2)]
-    assert found.vclock == {1: 2, 2: 2}
+    assert found.read_vclock == {1: 2, 2: 2}
 
 
 def test_component_0_is_each_instance_own() -> None:
     first, second = (txn(1, local_row(put()), local_row(put())),), (txn(1, local_row(put())),)
     found = settled(first, second, read={0: 1})
     assert found.low_watermarks == {(0, 0): 1}
-    assert found.vclock == {0: 1}
+    assert found.read_vclock == {0: 1}
     found = settled(first, leader=A2, read={0: 5})
-    assert (found.low_watermarks, found.vclock) == ({}, {0: 2})
+    assert (found.low_watermarks, found.read_vclock) == ({}, {0: 2})
 
 
 def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
@@ -75,7 +75,7 @@ def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
     snapshot, log = (txn(0, *[put()] * 9),), (txn(1, local_row(put()), put()),)
     found = settled(snapshot, log, instances=(A1, A1), read={0: 3, 1: 0}, snapshots=frozenset({0}))
     assert len([row for row in applied(found, snapshot, log) if row[0] == 0]) == 9
-    assert found.vclock == {0: 3, 1: 1}
+    assert found.read_vclock == {0: 3, 1: 1}
 
 
 def test_synchronous_rows_of_a_snapshot_are_committed() -> None:
@@ -90,7 +90,7 @@ def test_a_gap_holds_what_stands_behind_it() -> None:
     assert found.waits_from == LogPosition(0, 150, 0)
     assert found.wait_reason == "lsn 2..3 of replica id 1 is missing"
     assert applied(found, rows) == [(0, 1, 1)]
-    assert found.vclock == {1: 4, 2: 1}
+    assert found.read_vclock == {1: 4, 2: 1}
 
 
 def test_a_gap_that_is_skipped_is_reported_and_passed() -> None:
@@ -105,7 +105,7 @@ def test_local_rows_may_begin_anywhere() -> None:
     assert settled((txn(1, local_row(put()), put()),), read={}).gaps == ()
     rows = logs.rows_of([txn(1, local_row(put()))], {0: 41})
     found = settle(summarize_rows(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
-    assert (found.gaps, found.vclock) == ((), {0: 42})
+    assert (found.gaps, found.read_vclock) == ((), {0: 42})
 
 
 def test_the_first_of_several_gaps_holds() -> None:
@@ -255,7 +255,7 @@ def test_each_members_own_local_rows_count_apart() -> None:
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
     assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}
-    assert (found.vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})
+    assert (found.read_vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})
 
 
 @pytest.mark.parametrize("on_gap", ["hold", "skip"])
@@ -265,4 +265,4 @@ def test_missing_rows_that_come_later_wait_as_well(on_gap: str) -> None:
     found = settled(first, second, on_gap=on_gap)
     assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
     assert found.low_watermarks == {(1, 1): 1 if on_gap == "hold" else 4}
-    assert found.vclock == {1: 4}
+    assert found.read_vclock == {1: 4}

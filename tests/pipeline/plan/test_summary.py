@@ -80,7 +80,7 @@ def test_counts_are_by_segment_space_and_type() -> None:
         txn(1, {"type": "NOP"}),
         txn(1, settling_row("CONFIRM", 1, 3)),
     )
-    assert summarize_rows(rows, 7).counts == Counter(
+    assert summarize_rows(rows, 7).row_counts == Counter(
         {
             (7, 512, "REPLACE"): 2,
             (7, 513, "REPLACE"): 1,
@@ -143,7 +143,7 @@ def test_each_listed_space_of_a_transaction_is_named_with_its_last_row() -> None
     rows = batch(txn(1, put(601), put(600), put(601), put(512)))
     positions = ((600, LogPosition(0, 100, 1)), (601, LogPosition(0, 100, 2)))
     (waiting,) = summarize_rows(rows, 0, {600, 601, 602}).transactions.waiting
-    assert waiting.spaces == positions
+    assert waiting.space_positions == positions
 
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:
