@@ -140,8 +140,8 @@ def _report_divergence(divergence: Divergence, epoch: int) -> dict[str, Any]:
     }
 
 
-TABLE = "_changelog"
-_COLUMNS = ["replicaset_id", "replica_id", "lsn", "hash", "file"]
+CHANGELOG_TABLE = "_changelog"
+_COMPARED_COLUMNS = ["replicaset_id", "replica_id", "lsn", "hash", "file"]
 
 
 class ChangelogFiles(Protocol):
@@ -190,8 +190,8 @@ def _settled_hashes(files: ChangelogFiles, replicaset_id: int, first_lsn: int, l
     """Return `LSN_HASHES` of a replicaset's rows in `_changelog` that come from logs, in a range of lsns."""
     parts = []
     for file in files.changelog_files:
-        with opened(files.location, TABLE, file.path) as parquet:
-            rows = parquet.read(columns=_COLUMNS)
+        with opened(files.location, CHANGELOG_TABLE, file.path) as parquet:
+            rows = parquet.read(columns=_COMPARED_COLUMNS)
         mask = pc.and_(pc.equal(rows["replicaset_id"], replicaset_id), pc.ends_with(rows["file"], ".xlog"))
         mask = pc.and_(
             mask, pc.and_(pc.greater_equal(rows["lsn"], first_lsn), pc.less_equal(rows["lsn"], last_lsn))

@@ -98,9 +98,9 @@ def bucket_id_key_plan(history: History, field_indices: Mapping[int, Mapping[int
     return key_plan(spaces)
 
 
-def keys_of_buckets(buckets: Sequence[int]) -> list[bytes]:
+def keys_of_bucket_ids(bucket_ids: Sequence[int]) -> list[bytes]:
     """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
-    packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
+    packed = pa.array([msgpack.packb([bucket]) for bucket in bucket_ids], pa.binary())
     found: list[bytes] = canonical_keys_by(packed, _BUCKET_ID_KEY, 0, False).field("key").to_pylist()
     return found
 
@@ -129,7 +129,7 @@ def _moving_states(buckets: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, s
     for number, event in enumerate(buckets.events, start=1):
         if event.bucket_id in moving:
             known.setdefault(event.bucket_id, []).append((number, event.status))
-    return dict(zip(keys_of_buckets(list(known)), map(tuple, known.values()), strict=True))
+    return dict(zip(keys_of_bucket_ids(list(known)), map(tuple, known.values()), strict=True))
 
 
 def bucket_events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
@@ -252,7 +252,7 @@ def shard_plan(plan: BatchPlan) -> ShardPlan | None:
         moves,
         frozenset(storages) | moves.keys(),
         bucket_id_key_plan(plan.history, fields),
-        dict(zip(keys_of_buckets(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
+        dict(zip(keys_of_bucket_ids(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
         versions,
         frozenset(bucket_tables),
     )

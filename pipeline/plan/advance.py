@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.plan.control import ControlChanges, ReplicaIdChange
 from pipeline.plan.history import NO_TABLE, History, Lineage
-from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
+from pipeline.plan.members import (
+    IdTranslation,
+    SourceIds,
+    map_entries_of_source,
+    settlement_in_source_ids,
+    translate_summary,
+)
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement, Vclock
 from pipeline.plan.summary import LOCAL_ID, Summary
@@ -59,6 +65,10 @@ class ReplicasetDecision:
     translations_by_segment: Mapping[int, IdTranslation]
     generation_position: LogPosition | None = None
     vshard_buckets: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
+
+    def settlement_in_source_ids(self) -> Settlement:
+        """Return the settlement with low watermarks in the replica ids of each segment's source."""
+        return settlement_in_source_ids(self.settlement, self.translations_by_segment)
 
 
 def instances_seen(

@@ -27,7 +27,6 @@ from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.members import (
     IdTranslation,
     assign_source_ids,
-    settlement_in_source_ids,
     translate_summary,
     translate_vclock,
 )
@@ -210,10 +209,7 @@ def plan_batch(
         before=state,
         after=with_refused_spaces(state, new_state, history, refused),
         segments=tuple(segments),
-        settlements={
-            uuid: settlement_in_source_ids(one.settlement, one.translations_by_segment)
-            for uuid, one in decided.items()
-        },
+        settlements={uuid: one.settlement_in_source_ids() for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
         summaries=summaries,
         history=history,
@@ -234,9 +230,9 @@ def _used_spaces(decision: ReplicasetDecision, summary: Summary) -> frozenset[in
     }
 
 
-def _still_undefined_spaces(unknown: UnknownRanges) -> frozenset[int]:
+def _still_undefined_spaces(undefined_ranges: UnknownRanges) -> frozenset[int]:
     """Return the ids of spaces that get no definition in the batch, so that their rows still wait."""
-    return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
+    return frozenset(i for i, ranges in undefined_ranges.items() if ranges[0].outcome == "waiting")
 
 
 def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
@@ -289,12 +285,8 @@ def _log_late_destinations(
                 log.warning(
                     "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds behind: "
                     "keys of the bucket are missing until it catches up",
-                    *(
-                        _label(one.before),
-                        departure.bucket_id,
-                        departure.destination,
-                        MOVE_WAIT.total_seconds(),
-                    ),
+                    *(_label(one.before), departure.bucket_id, departure.destination),
+                    MOVE_WAIT.total_seconds(),
                 )
 
 
@@ -454,7 +446,7 @@ def _space_history(
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
     router: Router,
-    unknown: Mapping[str, UnknownRanges],
+    undefined_ranges: Mapping[str, UnknownRanges],
 ) -> History:
     # A server's own snapshots do not contain the rows of its vinyl spaces.
     snapshots = frozenset(s.number for s in segments if s.is_snapshot and not s.is_spool)
@@ -473,7 +465,7 @@ def _space_history(
             *(spaces, known.refused, known.tables, known.primary_keys),
             applied_definitions=known.applied_definitions,
         )
-    by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
+    by_number = {after[uuid].id: ranges for uuid, ranges in undefined_ranges.items()}
     owners = table_owners(config, state, tracked)
     return build_history(before, changes, router, snapshots, vinyl, by_number, owners)
 

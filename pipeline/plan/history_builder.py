@@ -328,18 +328,20 @@ class _HistoryBuilder:
             meanings.pop()
         meanings.append(meaning)
 
-    def apply_early_rows(self, key: SpaceKey, unknown: UnknownRange) -> None:
+    def apply_early_rows(self, key: SpaceKey, undefined_range: UnknownRange) -> None:
         """Give rows that come before their space's definition the meaning that the space has from there on."""
         meanings = self._meanings.get(key, [])
         indices = [
-            i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE
+            i
+            for i, one in enumerate(meanings)
+            if one.since == undefined_range.end and one.lineage != NO_TABLE
         ]
-        if unknown.outcome != "applied" or not indices:
+        if undefined_range.outcome != "applied" or not indices:
             return
         (index,) = indices
         before = meanings[index - 1].since if index else None
-        early = replace(meanings[index], since=unknown.begin, is_early=True)
-        meanings[index - (before == unknown.begin) : index] = [early]
+        early = replace(meanings[index], since=undefined_range.begin, is_early=True)
+        meanings[index - (before == undefined_range.begin) : index] = [early]
 
     def build(self) -> History:
         """Return the history of all spaces added so far."""

@@ -127,8 +127,8 @@ def assign_source_ids(
     known: ReplicasetState,
     segments: Sequence[LogSegment],
     registrations: Iterable[ReplicaIdChange],
-    uuids: Mapping[int, str],
-    generation: int | None = None,
+    uuid_by_global_id: Mapping[int, str],
+    generation_segment: int | None = None,
 ) -> SourceIds:
     """Return how the sources of a batch assign replica ids, after the batch.
 
@@ -140,18 +140,18 @@ def assign_source_ids(
         The replicaset's segments.
     registrations : iterable of ReplicaIdChange
         All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
-    uuids : mapping of int to str
+    uuid_by_global_id : mapping of int to str
         Instance uuids by global id.
-    generation : int, optional
+    generation_segment : int, optional
         The number of the segment that is a generation (`pipeline.plan.generation`).
 
     """
-    ids = _IdAssignments(known, uuids)
+    ids = _IdAssignments(known, uuid_by_global_id)
     views = {source: dict(view) for source, view in known.views.items()}
     registered: list[ReplicaIdChange] = []
     pending = list(registrations)
     for segment in segments:
-        if segment.number == generation:
+        if segment.number == generation_segment:
             ids.forget_ids_of_generation(segment.source, segment.vclock)
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
@@ -205,27 +205,29 @@ def _apply_registration(
     return meant
 
 
-def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Summary:
+def translate_summary(summary: Summary, translations_by_segment: Mapping[int, IdTranslation]) -> Summary:
     """Return a summary whose replica ids are translated to the replicaset's ids.
 
     Parameters
     ----------
     summary : Summary
         With replica ids as the sources write them.
-    ids : mapping of int to mapping of int to int
+    translations_by_segment : mapping of int to mapping of int to int
         For each segment, the translation of its source's ids.
 
     """
-    if not any(ids.values()):
+    if not any(translations_by_segment.values()):
         return summary
 
     def meant(position: LogPosition, replica_id: int) -> int:
-        return ids.get(position.segment, {}).get(replica_id, replica_id)
+        return translations_by_segment.get(position.segment, {}).get(replica_id, replica_id)
 
     def control(row: ControlRow) -> ControlRow:
         replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)
         return replace(
-            row, replica_id=replica_id, body=_translate_body(row, ids.get(row.position.segment, {}))
+            row,
+            replica_id=replica_id,
+            body=_translate_body(row, translations_by_segment.get(row.position.segment, {})),
         )
 
     waiting = tuple(
@@ -261,13 +263,15 @@ def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
     return packed
 
 
-def settlement_in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
+def settlement_in_source_ids(
+    settlement: Settlement, translations_by_segment: Mapping[int, IdTranslation]
+) -> Settlement:
     """Return a settlement whose low watermarks are in the replica ids of each segment's source."""
-    if not any(ids.values()):
+    if not any(translations_by_segment.values()):
         return settlement
     found = {}
     for (segment, meant), lsn in settlement.low_watermarks.items():
-        own = replica_id_in_source(ids.get(segment, {}), meant)
+        own = replica_id_in_source(translations_by_segment.get(segment, {}), meant)
         if own is not None:
             found[segment, own] = lsn
     return replace(settlement, low_watermarks=found)

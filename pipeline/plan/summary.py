@@ -149,10 +149,10 @@ def row_headers(rows: pa.RecordBatch) -> Headers:
     )
 
 
-def _int64_column(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
+def _int64_column(rows: pa.RecordBatch, name: str, null_value: int) -> Int64s:
     column = rows.column(name).cast(pa.int64())
     if column.null_count:
-        column = pc.fill_null(column, missing)
+        column = pc.fill_null(column, null_value)
     numbers: Int64s = column.to_numpy(zero_copy_only=False)
     return numbers
 
@@ -243,17 +243,17 @@ def _latest_time(times: Int64s) -> int | None:
 def _lsn_runs(
     segment: int,
     positions: Int64s,
-    numbers: Int64s,
-    replica: Int64s,
-    lsn: Int64s,
+    row_indices: Int64s,
+    replica_ids: Int64s,
+    lsns: Int64s,
     registrations: npt.NDArray[np.intp],
 ) -> tuple[LsnRun, ...]:
     found: list[LsnRun] = []
-    for origin in np.unique(replica):
-        at = np.flatnonzero((replica == origin) & (lsn >= 0))
+    for origin in np.unique(replica_ids):
+        at = np.flatnonzero((replica_ids == origin) & (lsns >= 0))
         if at.size == 0:
             continue
-        own = lsn[at]
+        own = lsns[at]
         # When an id passes to another instance, its lsns continue without a gap: so runs are cut at rows of _cluster.
         breaks = np.searchsorted(at, registrations)
         starts = np.concatenate(([0], np.flatnonzero(np.diff(own) != 1) + 1, breaks[breaks < own.size]))
@@ -262,7 +262,7 @@ def _lsn_runs(
         found += [
             LsnRun(
                 *(int(origin), int(own[a]), int(own[b])),
-                LogPosition(segment, int(positions[at[a]]), int(numbers[at[a]])),
+                LogPosition(segment, int(positions[at[a]]), int(row_indices[at[a]])),
             )
             for a, b in zip(starts, ends, strict=True)
         ]

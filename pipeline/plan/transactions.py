@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pipeline.plan.position import BEGINNING, Int64s, LogPosition
 
-LOCAL = 0
+LOCAL_REPLICA_ID = 0
 """The replica id of rows of local spaces."""
 
 ASYNCHRONOUS, FLAGGED = -1, 2**31
@@ -52,9 +52,9 @@ class WaitingTransaction:
 class _Transaction(NamedTuple):
     """A transaction in a part of a log; `is_complete` says whether its last row is in the part.
 
-    `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waiting_spaces` has the position of the
-    last row of each synchronous space, by space id. It is `_WAITS_BY_FLAG` if a row has the flag, and empty if the
-    transaction does not wait.
+    `replica_id` is `LOCAL_REPLICA_ID` if its rows in the part are all of local spaces. `waiting_spaces` has the
+    position of the last row of each synchronous space, by space id. It is `_WAITS_BY_FLAG` if a row has the flag, and
+    empty if the transaction does not wait.
     """
 
     start: LogPosition
@@ -106,7 +106,9 @@ def find_transactions(
     why = np.maximum.reduceat(waits, begins)
     reported = why != ASYNCHRONOUS
     reported[[0, -1]] = True
-    named = np.maximum.reduceat(np.where(replica_ids == LOCAL, -1, np.arange(replica_ids.size)), begins)
+    named = np.maximum.reduceat(
+        np.where(replica_ids == LOCAL_REPLICA_ID, -1, np.arange(replica_ids.size)), begins
+    )
     named = np.where(named < 0, ends, named)
 
     def position_of(row: int) -> LogPosition:
@@ -169,7 +171,7 @@ def join_transactions(parts: Iterable[Transactions]) -> Transactions:
             waiting += part.waiting
             first, last = first or part.first, part.last
             continue
-        name = last if last.replica_id != LOCAL == part.first.replica_id else part.first
+        name = last if last.replica_id != LOCAL_REPLICA_ID == part.first.replica_id else part.first
         waits = {**last.waiting_spaces, **part.first.waiting_spaces}
         waits = dict(_WAITS_BY_FLAG) if FLAGGED in waits else waits
         whole = name._replace(start=last.start, waiting_spaces=waits, is_complete=part.first.is_complete)

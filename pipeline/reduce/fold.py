@@ -52,7 +52,7 @@ def fold_keys(
     key_numbers: NDArray[np.int32],
     truncations: NDArray[np.int32],
     base_versions: dict[int, BaseVersion],
-    ends: dict[int, tuple[int, bool]],
+    era_ends: dict[int, tuple[int, bool]],
     plan: ReducePlan,
 ) -> dict[int, FoldedKey]:
     """Return the versions of keys after their rows, by key number.
@@ -67,7 +67,7 @@ def fold_keys(
         The number of truncations before each row.
     base_versions : dict of int to BaseVersion
         By key number.
-    ends : dict of int to (int, bool)
+    era_ends : dict of int to (int, bool)
         By key number: the number of truncations in the era, and whether a generation renews the key's space.
     plan : ReducePlan
 
@@ -91,12 +91,12 @@ def fold_keys(
     ):
         if key != current:
             if current >= 0:
-                found[current] = fold.finish(*ends[current])
+                found[current] = fold.finish(*era_ends[current])
             current = key
             fold.begin(base_versions.get(key))
-        fold.apply(row, before, is_snapshot, ends[key][1], new)
+        fold.apply(row, before, is_snapshot, era_ends[key][1], new)
     if current >= 0:
-        found[current] = fold.finish(*ends[current])
+        found[current] = fold.finish(*era_ends[current])
     return found
 
 
@@ -134,7 +134,7 @@ class _KeyFold:
         truncations: int,
         is_snapshot: bool,
         is_renewed: bool,
-        new: bytes | None = None,
+        logged_result: bytes | None = None,
     ) -> None:
         if is_renewed and is_snapshot:
             if not self._is_in_snapshot:
@@ -144,7 +144,7 @@ class _KeyFold:
         if truncations > self._truncations:
             self._truncations = truncations
             self._end_version()
-        self._fold.apply(row, new)
+        self._fold.apply(row, logged_result)
 
     def finish(self, truncations: int, is_renewed: bool) -> FoldedKey:
         if is_renewed and not self._is_compared:

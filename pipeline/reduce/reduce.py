@@ -152,15 +152,15 @@ class _Reduction:
         found[base_versions["state"].to_numpy() == MERGED] = NO_ROW
         return found
 
-    def _start_from_bases(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
-        """Start the keys `numbers` with the base versions that have the indices `rows`."""
+    def _start_from_bases(self, versions: _Versions, keys: Int32s, bases: NDArray[np.intp]) -> None:
+        """Start the keys with the numbers `keys` from the base versions with the indices `bases`."""
         base_versions = self.base_versions
-        states = base_versions["state"].to_numpy()[rows]
-        versions.states[numbers] = versions.base_states[numbers] = states
-        versions.times[numbers] = times_of(base_versions["timestamp"])[rows]
-        versions.created[numbers] = times_of(base_versions["created"])[rows]
-        versions.base_indices[numbers] = rows
-        versions.tuple_indices[numbers] = versions.origin_indices[numbers] = self.rows.num_rows + rows
+        states = base_versions["state"].to_numpy()[bases]
+        versions.states[keys] = versions.base_states[keys] = states
+        versions.times[keys] = times_of(base_versions["timestamp"])[bases]
+        versions.created[keys] = times_of(base_versions["created"])[bases]
+        versions.base_indices[keys] = bases
+        versions.tuple_indices[keys] = versions.origin_indices[keys] = self.rows.num_rows + bases
 
     def reduce_era(self, era: int) -> None:
         """Reduce the rows of one era of each lineage, and copy the versions that remain to the next era."""
@@ -239,11 +239,8 @@ class _Reduction:
         before = versions.states.copy()
         is_snapshot = as_array(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
         reduce_rows(
-            *(
-                pairs.keys,
-                pairs.row_values(ACTIONS[self.types]),
-                pairs.row_values(times_of(rows["timestamp"])),
-            ),
+            pairs.keys,
+            *(pairs.row_values(ACTIONS[self.types]), pairs.row_values(times_of(rows["timestamp"]))),
             pairs.row_values(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
             *(pairs.row_values(is_snapshot), self._repeats_tuple(pairs, is_renewed)),
             *(truncations, is_renewed.astype(np.uint8), versions.states, versions.times, versions.created),
@@ -274,7 +271,7 @@ class _Reduction:
     def _fold_operated_keys(
         self,
         pairs: RowKeyPairs,
-        operated: Int32s,
+        operated_keys: Int32s,
         base_versions: dict[int, BaseVersion],
         truncations: Int32s,
         is_renewed: Flags,
@@ -282,10 +279,10 @@ class _Reduction:
         """Reduce the rows of keys with operations, one by one."""
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
-        is_operated[operated] = True
+        is_operated[operated_keys] = True
         indices = np.flatnonzero(is_operated[pairs.keys])
         indices = indices[np.argsort(pairs.keys[indices], kind="stable")]
-        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
+        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated_keys}
         own = self.rows.take(pa.array(pairs.rows_at(indices))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
         offset = self.rows.num_rows + self.base_versions.num_rows
@@ -305,9 +302,8 @@ class _Reduction:
         versions = self.versions
         known = keys[versions.states[keys] != NONE]
         tuples = self._tuples_at(versions.tuple_indices[known]).to_pylist()
-        ids, lsns = (
-            self._ids_at(name, versions.origin_indices[known]).to_pylist() for name in ("global_id", "lsn")
-        )
+        origins = versions.origin_indices[known]
+        ids, lsns = (self._ids_at(name, origins).to_pylist() for name in ("global_id", "lsn"))
         times, created = (
             time_column(column[known]).cast(pa.int64()).to_pylist()
             for column in (versions.times, versions.created)
@@ -346,19 +342,14 @@ class _Reduction:
         numbers = self.keyed.groups.find(slots, keys)
         fresh = np.flatnonzero(numbers < 0)
         numbers[fresh] = len(versions.slots) + np.arange(len(fresh), dtype=np.int32)
-        self._extend(slots[fresh], keys.take(pa.array(fresh)))
+        self._add_versions(slots[fresh], keys.take(pa.array(fresh)))
         versions = self.versions
-        for column in (
-            versions.states,
-            versions.times,
-            versions.created,
-            versions.tuple_indices,
-            versions.origin_indices,
-        ):
+        indices = (versions.tuple_indices, versions.origin_indices)
+        for column in (versions.states, versions.times, versions.created, *indices):
             column[numbers] = column[moved]
         versions.is_changed[numbers] = True
 
-    def _extend(self, slots: Int32s, keys: pa.Array) -> None:
+    def _add_versions(self, slots: Int32s, keys: pa.Array) -> None:
         old, count = self.versions, len(slots)
         nowhere = np.full(count, NO_ROW, np.int64)
         times = np.full(count, NO_TIME, np.int64)
@@ -376,13 +367,13 @@ class _Reduction:
             np.concatenate([old.is_changed, unchanged]),
         )
 
-    def _add_key_errors(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
+    def _add_key_errors(self, version_indices: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
         """Add the versions without a key in the next era to `key_errors`."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
-        origins = self.versions.origin_indices[moved[bad]]
+        origins = self.versions.origin_indices[version_indices[bad]]
         unknown = "its tuple is not known, so its key under the new primary key is not known either"
         columns = [
-            pa.array(self.plan.slot_lineages[self.versions.slots[moved[bad]]]),
+            pa.array(self.plan.slot_lineages[self.versions.slots[version_indices[bad]]]),
             self._ids_at("global_id", origins),
             self._ids_at("lsn", origins),
             errors.filter(pa.array(bad)).fill_null(unknown),
@@ -464,10 +455,7 @@ class _Reduction:
         return pa.Table.from_arrays([columns[name] for name in _RANKED_CHANGES.names], schema=_RANKED_CHANGES)
 
     def _one_per_key(self, changes: pa.Table) -> pa.Table:
-        """Keep one change per (table, replicaset, key).
-
-        A change with a version precedes one without, and among these the highest rank decides.
-        """
+        """Keep one change per (table, replicaset, key): of those with a version, if any, the one of highest rank."""
         whole = changes.combine_chunks()
         tables = whole["table"].to_numpy().astype(np.int64)
         pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
@@ -489,16 +477,16 @@ _RANKED_CHANGES = CHANGES.append(pa.field("rank", pa.int32()))
 """Changes with the rank of their lineage (`ReducePlan.lineage_ranks`)."""
 
 
-def _take(parts: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
+def _take(arrays: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
     """Return the values at indices in the concatenation of arrays; null for a negative index."""
-    first = len(parts[0])
+    first = len(arrays[0])
     if not len(indices):
-        return parts[0].slice(0, 0)
+        return arrays[0].slice(0, 0)
     if indices.min() >= 0 and indices.max() < first:
         if len(indices) == first and (indices == np.arange(first)).all():
-            return parts[0]
-        return parts[0].take(pa.array(indices))
-    whole = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+            return arrays[0]
+        return arrays[0].take(pa.array(indices))
+    whole = pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
     return whole.take(pa.array(indices, mask=indices < 0))
 
 

@@ -119,7 +119,7 @@ def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
     keys = versions.key_numbers[ordered]
     is_last = np.append(keys[1:] != keys[:-1], True)
     greatest[keys[is_last]] = ordered[is_last]
-    _set_lost_by(lost_by, contended, columns, versions, greatest)
+    _set_lost_comparisons(lost_by, contended, columns, versions, greatest)
     winners = greatest.copy()
     makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
     of_makers = ordered[makes[versions.table_numbers[ordered]]]
@@ -174,7 +174,7 @@ def _text_ranks(texts: object) -> Int64s:
     return found
 
 
-def _set_lost_by(
+def _set_lost_comparisons(
     lost_by: NDArray[np.int8],
     rows: NDArray[np.intp],
     columns: list[Int64s],
@@ -191,14 +191,14 @@ def _set_lost_by(
 
 
 def _policy_outcomes(
-    versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan
+    versions: KeyVersions, version_indices: NDArray[np.intp], plan: ResolvePlan
 ) -> dict[int, Outcome]:
     """Call the policies that make tuples, and return the outcome of each key.
 
     Parameters
     ----------
     versions : KeyVersions
-    ordered : intp[n]
+    version_indices : intp[n]
         Indices of versions, in the order of their keys.
     plan : ResolvePlan
 
@@ -208,13 +208,13 @@ def _policy_outcomes(
         By key number; `Outcome.winner` is the index of a version.
 
     """
-    keys = versions.key_numbers[ordered]
+    keys = versions.key_numbers[version_indices]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-    tuples = versions.tuples.take(pa.array(ordered)).to_pylist()
+    tuples = versions.tuples.take(pa.array(version_indices)).to_pylist()
     lists: dict[int, list[tuple[int, list[Candidate], NDArray[np.intp]]]] = {}
     found: dict[int, Outcome] = {}
     for begin, end in zip(starts, np.append(starts[1:], len(keys)), strict=True):
-        rows = ordered[begin:end]
+        rows = version_indices[begin:end]
         unknown = versions.states[rows] == UNFIT
         if any(tuples[begin + i] is None for i in np.flatnonzero(unknown)):
             # A policy cannot decide without the tuple.

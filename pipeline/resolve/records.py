@@ -35,9 +35,9 @@ QUARANTINE_ARROW = to_arrow_schema(QUARANTINE, timezone="UTC")
 Int64s = NDArray[np.int64]
 
 
-def table_names(tables: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
+def table_names(table_numbers: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
     """Return the name of each row's table, by table number."""
-    return pa.array([table.name for table in plan.tables], pa.string()).take(pa.array(tables))
+    return pa.array([table.name for table in plan.tables], pa.string()).take(pa.array(table_numbers))
 
 
 def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan: ResolvePlan) -> pa.Table:
@@ -280,9 +280,11 @@ def _winner_columns(
     }
 
 
-def _sequence_labels(tables: NDArray[np.int32], lost_by: NDArray[np.int8], plan: ResolvePlan) -> pa.Array:
+def _sequence_labels(
+    table_numbers: NDArray[np.int32], lost_comparisons: NDArray[np.int8], plan: ResolvePlan
+) -> pa.Array:
     texts = [label for table in plan.tables for label in comparison_labels(table)]
-    return _texts_at(texts, tables.astype(np.int64) * len(_COMPARISONS) + lost_by)
+    return _texts_at(texts, table_numbers.astype(np.int64) * len(_COMPARISONS) + lost_comparisons)
 
 
 _COMPARISONS = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)

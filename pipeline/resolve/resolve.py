@@ -219,7 +219,7 @@ def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: Resolve
     lost = ~wins & (found.is_changed | found.is_row) & (states != MERGED) & (states != NONE)
     is_no_row = wins & (states != PRESENT) & found.is_changed
     return Resolved(
-        _puts(found, choices),
+        _new_rows(found, choices),
         _rows_to_remove(found.base_versions, np.flatnonzero(_replaced_rows(found, choices))),
         _contended_version_rows(found, np.flatnonzero(removed | lost | is_no_row), plan),
         conflict_rows(versions, keys, choices, found.is_changed, plan),
@@ -274,7 +274,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
             and versions.replicaset_ids[row] == -versions.replicaset_ids[choices.greatest_versions[key]]
         ):
             stays[key] = versions.tuples[int(row)].as_py() == choices.policy_outcomes[int(key)].tuple
-    puts = _puts(found, choices)
+    puts = _new_rows(found, choices)
     made = np.flatnonzero(choices.winners == MADE)
     winners = choices.winners[choices.winners >= 0]
     chosen = winners[~found.is_row[winners] & (versions.states[winners] == PRESENT)]
@@ -381,7 +381,7 @@ def _replaced_rows(contended: _ContendedVersions, choices: Choices) -> Flags:
     return _flag_column(contended.base_versions, "is_row") & ~stays[contended.base_key_numbers]
 
 
-def _puts(contended: _ContendedVersions, choices: Choices) -> pa.Table:
+def _new_rows(contended: _ContendedVersions, choices: Choices) -> pa.Table:
     """Return new rows of tables: winners that are not the row already, and tuples that a policy made."""
     versions = contended.versions
     winners = choices.winners[choices.winners >= 0]

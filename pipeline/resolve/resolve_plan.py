@@ -117,9 +117,9 @@ def build_resolve_plan(
     replicasets = {one.id: uuid for uuid, one in state.replicasets.items()}
     instances = {number: uuid for uuid, number in state.global_ids.items()}
     return ResolvePlan(
-        epoch, datetime.now(UTC), tables, contended, _by_number(replicasets), _by_number(instances)
+        epoch, datetime.now(UTC), tables, contended, _uuid_list(replicasets), _uuid_list(instances)
     )
 
 
-def _by_number(uuids: Mapping[int, str]) -> list[str]:
+def _uuid_list(uuids: Mapping[int, str]) -> list[str]:
     return [uuids.get(number, "") for number in range(max(uuids, default=0) + 1)]
