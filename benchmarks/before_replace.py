@@ -20,7 +20,7 @@ from config.deployment import Config
 from config.policies import Policy
 from jobs.runtime.session import spark_session
 from pipeline.resolve.choose import KeyVersions, choose
-from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, options_of
+from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, policy_options
 from schemas.space import Field, KeyPart, Space
 from udfs.before_replace.policy import Formats
 from udfs.versions.kernels.lives import PRESENT
@@ -110,7 +110,7 @@ def key_versions(rows: DataFrame) -> KeyVersions:
 def resolve_plan(policy: Policy) -> ResolvePlan:
     """Return the plan of a batch with one contended table and its policy."""
     formats, by_replicaset = Formats("accounts", (SPACE,)), np.zeros(len(REPLICASETS), np.int32)
-    table = TablePolicy("accounts", policy.policy, options_of(policy, ()), formats, by_replicaset, False)
+    table = TablePolicy("accounts", policy.policy, policy_options(policy, ()), formats, by_replicaset, False)
     return ResolvePlan(0, datetime.now(UTC), (table,), (True,), REPLICASETS, INSTANCES)
 
 

@@ -276,11 +276,11 @@ def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[NextRunChan
             ChangeSign.REFUSED,
             "gap_found",
             uuid,
-            f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
+            f"lsns {gap.first_lsn} to {gap.last_lsn} of replica id {gap.replica_id} are missing",
         )
     if settlement.waits_from is not None:
         yield NextRunChange(
-            ChangeSign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}"
+            ChangeSign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.wait_reason}"
         )
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from config.deployment import Config
 from config.policies import Policy
 from pipeline.changelog.cluster_rows import cluster_rows
-from pipeline.changelog.divergence import repeated_lsns
+from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import append_rows, commit_epoch
@@ -162,8 +162,8 @@ class BatchWriter:
             self._commit_instant(name)
             return 0, 0
         self._lock.check()
-        if plan.new_maps:
-            append_rows(self.tables, applier_map.TABLE, [asdict(entry) for entry in plan.new_maps])
+        if plan.new_map_rows:
+            append_rows(self.tables, applier_map.TABLE, [asdict(entry) for entry in plan.new_map_rows])
             self._step_done("_applier_map")
         work, prepared = self._prepare_work(plan, pending, healing)
         self._step_done("prepare")
@@ -231,16 +231,16 @@ class BatchWriter:
         """Create missing tables; return the batch with all inputs of its tasks, and how tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
-        names = {name for one in partition.encodings for name in (one.exact, one.name)}
+        names = {name for one in partition.encodings for name in (one.exact_table, one.name)}
         files = {name: tables.files(name) for name in sorted(names)}
         base = BaseFiles(
             tables.location,
-            {number: (one.exact, files[one.exact]) for number, one in enumerate(partition.encodings)},
+            {number: (one.exact_table, files[one.exact_table]) for number, one in enumerate(partition.encodings)},
             tables.files("_versions"),
             tuple(one.name for one in partition.encodings),
             frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),
         )
-        again = repeated_lsns(plan)
+        again = repeated_lsn_bounds(plan)
         return (
             BatchWork(
                 plan,
@@ -271,9 +271,9 @@ class BatchWriter:
 
     def _own_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
         own = self._cluster.own_member if self._cluster is not None else None
-        if own is None or not plan.own_changes:
+        if own is None or not plan.cluster_changes:
             return None
-        rows = cluster_rows(plan.own_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))
+        rows = cluster_rows(plan.cluster_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))
         return arrow_rows("_changelog", rows)
 
     def _step_done(self, step: str) -> None:

@@ -56,17 +56,17 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         _server_version_at(segment, meta, known, limits),
         peer_versions(meta, segment.file),
         segment.vinyl_space_ids or frozenset(),
-        registered=segment.left_out_registrations,
+        left_out_members=segment.left_out_registrations,
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
-        earlier=_vclock_before(segment),
+        vclock_before=_vclock_before(segment),
     )
 
 
 def _vclock_before(segment: Segment) -> dict[int, int]:
     """Return the vclock of the rows that precede a segment's file, which its source should have.
 
-    It becomes `LogSegment.earlier`.
+    It becomes `LogSegment.vclock_before`.
     """
     if segment.is_snapshot or not segment.is_log:
         return {}

@@ -66,13 +66,13 @@ def find_collected_rows(
     candidates = np.unique(ids[events.is_valid().to_numpy(zero_copy_only=False)])
     rows = np.flatnonzero(np.isin(ids, candidates[candidates >= 0]))
     rows = rows[np.argsort(ids[rows], kind="stable")]
-    replicasets = plan.replicasets[plan.slot_lineages[keyed.slots[rows]]]
+    replicasets = plan.lineage_replicasets[plan.slot_lineages[keyed.slots[rows]]]
     found = []
     for row, replicaset, bucket, count in _deletes_with_buckets(
         keyed, base_versions, rows, replicasets, plan, shards
     ):
-        moves = shards.moves.get(replicaset)
-        if moves is not None and moves.state(bucket, count) in COLLECTED_STATES:
+        moves = shards.moves_by_replicaset.get(replicaset)
+        if moves is not None and moves.state_after(bucket, count) in COLLECTED_STATES:
             found.append((row, replicaset))
     indices = pa.array([row for row, _ in found], pa.int64())
     return pa.Table.from_arrays(
@@ -106,7 +106,7 @@ def _deletes_with_buckets(
     index = pa.array(rows)
     versions = plan.meanings.versions[keyed.rows["meaning"].to_numpy()[rows]]
     tuples = as_array(keyed.rows["tuple"]).take(index)
-    own = bucket_keys(tuples, shards.fields, pa.array(versions)).to_pylist()
+    own = bucket_keys(tuples, shards.bucket_id_keys, pa.array(versions)).to_pylist()
     events = as_array(keyed.rows["bucket_events"]).take(index).to_pylist()
     keys = as_array(keyed.rows["key"]).take(index).to_pylist()
     types, ids = keyed.rows["type"].to_numpy()[rows], keyed.groups.group_numbers[rows]
@@ -134,8 +134,8 @@ def _buckets_before(
     Parameters
     ----------
     schema_versions : dict of (int, bytes) to int
-        For each (table number, key), the number of a schema version. `ShardPlan.fields` finds the field with the
-        bucket id by it.
+        For each (table number, key), the number of a schema version, for which `ShardPlan.bucket_id_keys` reads the
+        bucket id.
 
     """
     whole = base_versions.combine_chunks()
@@ -148,7 +148,7 @@ def _buckets_before(
     ]
     tuples = as_array(whole["tuple"]).take(pa.array(present, pa.int64()))
     indices = pa.array([schema_versions[tables[i], keys[i]] for i in present], pa.int32())
-    buckets = bucket_keys(tuples, shards.fields, indices).to_pylist()
+    buckets = bucket_keys(tuples, shards.bucket_id_keys, indices).to_pylist()
     replicasets = whole["replicaset_id"].to_pylist()
     return {
         (tables[i], replicasets[i], keys[i]): bucket
@@ -173,7 +173,7 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     spaces = whole["space"].to_pylist()
     winners = np.abs(as_array(whole["winner_replicaset_id"]).fill_null(0).to_numpy(zero_copy_only=False))
     losers = as_array(whole["loser_replicaset_id"]).fill_null(0).to_numpy(zero_copy_only=False)
-    versions = pa.array([shards.versions.get(space, -1) for space in spaces], pa.int32())
+    versions = pa.array([shards.version_by_table.get(space, -1) for space in spaces], pa.int32())
     stays = ~np.isin(spaces, list(shards.bucket_tables))
     equal = pc.equal(as_array(whole["winner_tuple"]), as_array(whole["loser_tuple"]))
     differs = ~equal.fill_null(False).to_numpy(zero_copy_only=False)
@@ -181,11 +181,11 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     if len(about):
         index = pa.array(about)
         tuples = pc.coalesce(as_array(whole["loser_tuple"]), as_array(whole["winner_tuple"])).take(index)
-        buckets = bucket_keys(tuples, shards.fields, versions.take(index)).to_pylist()
+        buckets = bucket_keys(tuples, shards.bucket_id_keys, versions.take(index)).to_pylist()
         for i, bucket in zip(about.tolist(), buckets, strict=True):
             pair = (min(int(winners[i]), int(losers[i])), max(int(winners[i]), int(losers[i])))
-            is_of_vshard = bool(shards.storages & set(pair))
-            is_doubled = pair in shards.doubled.get(bucket or b"", ())
+            is_of_vshard = bool(shards.storage_ids & set(pair))
+            is_doubled = pair in shards.doubled_pairs.get(bucket or b"", ())
             stays[i] = not is_of_vshard or (is_doubled and differs[i])
     return whole.filter(pa.array(stays))
 
@@ -319,18 +319,18 @@ def encode_result(
 ) -> PartitionResult:
     """Encode the resolved rows in the columns of their tables; values that do not fit go to `quarantine`."""
     tables: dict[int, pa.Table] = {}
-    quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
+    quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit_tables)
     for number, puts in split_by_table(resolved.puts).items():
         typed = encode(puts, encodings[number])
         if typed.rows.num_rows:
             tables[number] = typed.rows
         if typed.misfits.num_rows:
-            name, set_aside = encodings[number].name, typed.set_aside
+            name, set_aside = encodings[number].name, typed.left_out_rows
             quarantine.append(_misfit_quarantine(typed.misfits, name, plan.epoch))
             if set_aside.num_rows:
                 unfit.add(number)
                 versions.append(_misfit_versions(set_aside, name, plan))
-    removed, keys = _removed_rows(resolved.removed, files)
+    removed, keys = _removed_rows(resolved.removed_rows, files)
     return PartitionResult(
         tables,
         removed,

@@ -13,7 +13,7 @@ from typing import Protocol
 from config.deployment import Config
 from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import log_segments, with_members
-from pipeline.plan.batch_plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
+from pipeline.plan.batch_plan import Allocator, BatchPlan, bucket_spaces, plan_batch, sync_spaces
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows
@@ -81,7 +81,7 @@ class Planner:
         limits = reader.Limits(max_block_bytes=self.config.max_block_bytes)
         parts_read = log_segments(segments, self.state, limits)
         own = with_members(parts_read, numbered, log_stream, self.state, sources)
-        known, watched = sync_spaces(self.state), watched_spaces(self.state)
+        known, watched = sync_spaces(self.state), bucket_spaces(self.state)
         released: list[PendingRows] = []
         while True:
             summaries = {
@@ -95,7 +95,7 @@ class Planner:
                 parts, whole = healing.with_healing_set(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
             found = sync_spaces(self.state, plan.controls)
-            more = _union(watched_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
+            more = _union(bucket_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
             if _is_subset(found, known) and _is_subset(more, watched):
                 spaces = plan.previously_unknown_spaces(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:

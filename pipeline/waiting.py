@@ -70,7 +70,7 @@ def waiting_segment(
     return LogSegment(
         *(number, replicaset_uuid, source, file, instance, False, {}, server),
         has_waited=True,
-        earlier=vclock_before_file(rows),
+        vclock_before=vclock_before_file(rows),
     )
 
 
@@ -232,5 +232,5 @@ def with_released_counts(
         own = found[one.segment.replicaset_uuid]
         kinds = zip(one.rows.column("space_id").to_pylist(), one.rows.column("type").to_pylist(), strict=True)
         counts = Counter((one.segment.number, space_id, kind) for space_id, kind in kinds)
-        found[one.segment.replicaset_uuid] = replace(own, counts=own.counts + counts)
+        found[one.segment.replicaset_uuid] = replace(own, row_counts=own.row_counts + counts)
     return found

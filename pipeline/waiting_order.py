@@ -113,17 +113,17 @@ def _order_of_replicaset(
     runs: dict[int, list[InstanceLsns]] = {segment.number: [] for segment in segments}
     for run in translate_summary(summary, ids).runs:
         if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
-            runs[run.start.segment].append(InstanceLsns(run.replica_id, run.first, run.last))
+            runs[run.start.segment].append(InstanceLsns(run.replica_id, run.first_lsn, run.last_lsn))
     logs = [
-        LogPart(translate_vclock(segment.earlier, ids[segment.number]), runs[segment.number])
+        LogPart(translate_vclock(segment.vclock_before, ids[segment.number]), runs[segment.number])
         for segment in segments
     ]
     waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
-    settled = {**found.bases, **one.settled}
+    settled = {**found.base_lsns, **one.settled}
     if generation is None:
         return order_waiting(settled, waiting, logs)
     passed = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
-    return order_waiting(vclock_maximum(settled, generation.settled), waiting, logs, passed)
+    return order_waiting(vclock_maximum(settled, generation.settled_vclock), waiting, logs, passed)
 
 
 def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
@@ -147,7 +147,7 @@ class InstanceLsns(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """The lsns in a part of a log file, and the vclock of the rows before the file (`LogSegment.earlier`)."""
+    """The lsns in a part of a log file, and the vclock of the rows before the file (`LogSegment.vclock_before`)."""
 
     earlier: Mapping[int, int]
     ranges: Sequence[InstanceLsns]

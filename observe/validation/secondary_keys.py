@@ -95,11 +95,11 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
 
 
 def format_index_column(plan: TablePlan) -> Column:
-    """Return a column with the index of the tuple format of each row, which its column `replicaset_id` determines.
+    """Return a column with the index in `plan.format_indices` of the tuple format of each row, which its column `replicaset_id` determines.
 
     `plan.formats` has the index by replicaset id. The column is null if the replicaset has no format.
     """
-    indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
+    indexes = [F.lit(plan.format_indices.get(i)).cast("int") for i in range(max(plan.format_indices, default=0) + 1)]
     # For a merged tuple, the column is minus the id of the replicaset with its format.
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
@@ -124,7 +124,7 @@ def conflicting_row_pairs(
     keys = key_columns(list(index.space_by_replicaset.values()))
     exact = table_of_exact_tuples(state.versions, index.table)
     rows = warehouse.read(exact, state.versions[exact]).withColumn("replicaset_id", F.abs("_replicaset_id"))
-    format_number = format_index_column(replace(plan, formats=formats))
+    format_number = format_index_column(replace(plan, format_indices=formats))
     keyed = rows.withColumn("index_key", keys(F.col("_tuple"), format_number, F.lit(True)).getField("key"))
     same_key = Window.partitionBy("index_key").orderBy(
         F.col("_timestamp").desc_nulls_last(), F.col("_replicaset_id"), F.col("_key")

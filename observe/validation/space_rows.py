@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.encode.columns import TableEncoding, file_column
+from pipeline.encode.columns import TableEncoding, column_for_file
 from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
@@ -140,13 +140,13 @@ def _differing_columns(
 ) -> pa.Array:
     """Return the computed column `DIFFERING_COLUMNS` of some rows; `columns` are the columns of these rows."""
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
-    formats = encoding.format_of(replicasets.astype(np.int32))
+    formats = encoding.format_indices_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
-    decoded = decode(tuples, encoding.plan, pc.fill_null(formats, 0))
+    decoded = decode(tuples, encoding.decoding_plan, pc.fill_null(formats, 0))
     has_tuple = pc.is_valid(tuples).to_numpy(zero_copy_only=False)
     differs = {}
     for name in compared_columns:
-        expected = file_column(decoded.field(name))
+        expected = column_for_file(decoded.field(name))
         actual = columns.get(name, pa.nulls(len(expected), expected.type))
         differs[name] = has_tuple & ~_equal_flags(actual, expected)
     errors = pc.if_else(pc.is_null(decoded.field(MISFITS_COLUMN)), decoded.field(ERROR_COLUMN), None)

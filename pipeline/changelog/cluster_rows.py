@@ -2,10 +2,10 @@
 
 A row that a source wrote to its space `_cluster` becomes a NOP. In its place the aggregator changes its own table
 `_cluster`, and logs this change as a row of `_changelog` with the aggregator's global id and its next lsn; its
-`group_id` is that of the space `_cluster`. The table `_cluster` is written before the batch, and is not rolled back
-with an unfinished batch; then the next batch writes the rows that `_changelog` lacks. `_cluster` has only the last
-change of each instance. A NOP stands for an earlier change that was replaced before `_changelog` got it, so that each
-lsn of the aggregator has a row.
+`group_id` is that of the space `_cluster`. The table `_cluster` is written before the other tables of the batch. If
+the batch does not finish, the changes of `_cluster` stay, and the next batch writes the rows that `_changelog` lacks.
+`_cluster` has only the last change of each instance. For an earlier change that was replaced before `_changelog` got
+it, a NOP is written, so that each lsn of the aggregator has a row.
 
 Pure.
 """
@@ -31,17 +31,17 @@ CLUSTER = "_cluster"
 
 
 def cluster_rows(
-    changes: Sequence[Member], after: int, own: Member, epoch: int, now: datetime
+    changes: Sequence[Member], last_lsn: int, aggregator: Member, epoch: int, now: datetime
 ) -> list[dict[str, Any]]:
     """Return the rows of `_changelog` for changes of `_cluster`.
 
     Parameters
     ----------
     changes : sequence of Member
-        Rows of `_cluster` with an lsn above `after`, by lsn.
-    after : int
-        The last own lsn that `_changelog` has.
-    own : Member
+        Rows of `_cluster` with an lsn above `last_lsn`, by lsn.
+    last_lsn : int
+        The last lsn of the aggregator in `_changelog`.
+    aggregator : Member
         The aggregator's row of `_cluster`.
     epoch : int
     now : datetime
@@ -50,8 +50,8 @@ def cluster_rows(
     """
     by_lsn = {member.lsn: member for member in changes}
     return [
-        _row(lsn, by_lsn.get(lsn), own, epoch, now)
-        for lsn in range(after + 1, max(by_lsn, default=after) + 1)
+        _changelog_row(lsn, by_lsn.get(lsn), aggregator, epoch, now)
+        for lsn in range(last_lsn + 1, max(by_lsn, default=last_lsn) + 1)
     ]
 
 
@@ -62,18 +62,20 @@ def member_tuple(member: Member) -> bytes:
     return result
 
 
-def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime) -> dict[str, Any]:
+def _changelog_row(
+    lsn: int, member: Member | None, aggregator: Member, epoch: int, now: datetime
+) -> dict[str, Any]:
     return {
         "epoch": epoch,
         "replicaset_id": OWN_REPLICASET_ID,
         "source": OWN_REPLICASET_UUID,
         "segment": 0,
-        "global_id": own.global_id,
+        "global_id": aggregator.global_id,
         "state": RowState.COMMITTED,
         "file": CLUSTER,
         "position": lsn,
         "row": 0,
-        "instance_uuid": own.uuid,
+        "instance_uuid": aggregator.uuid,
         "type": "NOP" if member is None else "REPLACE",
         "group_id": GROUP_CLUSTER,
         "lsn": lsn,
@@ -85,14 +87,14 @@ def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime
     }
 
 
-def without_registrations(rows: pa.RecordBatch, spaces: NDArray[np.int32]) -> Mapping[str, pa.Array]:
-    """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
+def registrations_as_nops(rows: pa.RecordBatch, space_ids: NDArray[np.int32]) -> Mapping[str, pa.Array]:
+    """Return the columns of rows, by name, in which each row of a source's `_cluster` has become a NOP.
 
-    The NOP advances the vclock; the aggregator makes the change itself (`cluster_rows`). Its space id shows why it is
-    a NOP.
+    The NOP keeps the lsn, so that the vclock advances, and the space id, which shows why it is a NOP. The aggregator
+    makes the change itself (`cluster_rows`).
     """
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    is_cluster = spaces == SystemSpace.CLUSTER
+    is_cluster = space_ids == SystemSpace.CLUSTER
     if not is_cluster.any():
         return columns
     mask = pa.array(is_cluster)

@@ -1,7 +1,7 @@
 """Makes keyed rows: rows that change tuples, with their canonical key, as the reduction applies them.
 
-The body of a row has what its columns lack: the bounds of a DELETE_RANGE, and the result of an operation if the server
-logged it. Pure.
+Two values have no column, and are decoded from the row's body: the bounds of a DELETE_RANGE, and the result of an
+operation, if the server logged it. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.moves import collector_events
+from pipeline.changelog.moves import bucket_events_column
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.tables import CHANGE_TYPES
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes
@@ -71,17 +71,17 @@ ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
 INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
 """The index of each type in `CHANGE_TYPES`."""
 
-_NOTHING = pa.scalar(None, pa.binary())
+_NULL_BINARY = pa.scalar(None, pa.binary())
 
 
 def keyed_rows_of(
     rows: pa.RecordBatch,
     types: NDArray[np.int8],
     meaning: Int32s,
-    versions: Int32s,
-    ids: pa.Array,
+    schema_versions: Int32s,
+    global_ids: pa.Array,
     plan: SegmentPlan,
-    events: Int32s,
+    bucket_events: Int32s,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the keyed rows of settled rows that change tuples, and the errors of those without a usable key.
 
@@ -90,24 +90,26 @@ def keyed_rows_of(
     rows : pyarrow.RecordBatch
     types : int8[n]
         The index in `CHANGE_TYPES` of each row's type.
-    meaning, versions : int32[n]
+    meaning, schema_versions : int32[n]
         The number of each row's meaning, and of its schema version.
-    ids : pyarrow.Array
+    global_ids : pyarrow.Array
         The global id of each row's instance.
     plan : SegmentPlan
-    events : int32[n]
-        The number of rows of vshard's `_bucket` before each row.
+    bucket_events : int32[n]
+        The number of rows of vshard's `_bucket` in the batch before each row.
 
     """
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
-    tuples, operations, range_error = _with_range_bounds(rows, is_range, versions, plan.meanings.keys)
+    tuples, operations, range_error = _with_range_bounds(
+        rows, is_range, schema_versions, plan.meanings.key_plan
+    )
     from_tuple: pa.Array | bool = True
     has_key = (types == UPDATE) | (types == DELETED)
     data = rows.column("tuple")
     if has_key.any():
         from_tuple = pa.array(~has_key)
         data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
-    keys = canonical_keys_with_plan(data, plan.meanings.keys, pa.array(versions), from_tuple)
+    keys = canonical_keys_with_plan(data, plan.meanings.key_plan, pa.array(schema_versions), from_tuple)
     stamps = rows.column("timestamp")
     if plan.is_snapshot:
         stamps = pa.nulls(rows.num_rows, stamps.type)
@@ -127,11 +129,11 @@ def keyed_rows_of(
             operations,
             rows.column("index_base"),
             _new_tuples(rows, is_operation),
-            pa.array(_releases_of(rows, is_operation)),
-            ids,
+            pa.array(_server_releases(rows, is_operation)),
+            global_ids,
             rows.column("lsn"),
             stamps,
-            collector_events(events, types == DELETED, plan.moves),
+            bucket_events_column(bucket_events, types == DELETED, plan.bucket_moves),
         ],
         schema=KEYED,
     )
@@ -139,13 +141,13 @@ def keyed_rows_of(
         return keyed, pa.RecordBatch.from_pylist([], schema=KEY_ERRORS)
     bad = pc.is_valid(error)
     lineages = pa.array(plan.meanings.lineages[meaning])
-    columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
+    columns = [lineages, global_ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
     errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
     return keyed.filter(pc.invert(bad)), errors
 
 
 def _with_range_bounds(
-    rows: pa.RecordBatch, is_range: Flags, versions: Int32s, keys: KeyPlan
+    rows: pa.RecordBatch, is_range: Flags, schema_versions: Int32s, keys: KeyPlan
 ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
     """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and a column of errors.
 
@@ -155,9 +157,9 @@ def _with_range_bounds(
     if not is_range.any():
         return tuples, operations, None
     mask = pa.array(is_range)
-    ranges = row_body.delete_ranges(pc.if_else(mask, rows.column("body"), _NOTHING))
+    ranges = row_body.delete_ranges(pc.if_else(mask, rows.column("body"), _NULL_BINARY))
     begin, end = (
-        canonical_prefixes(ranges.field(name), keys, pa.array(versions)) for name in ("begin", "end")
+        canonical_prefixes(ranges.field(name), keys, pa.array(schema_versions)) for name in ("begin", "end")
     )
     error = pc.coalesce(ranges.field("error"), begin.field("error"), end.field("error"))
     tuples = pc.if_else(mask, begin.field("key"), tuples)
@@ -169,10 +171,10 @@ def _new_tuples(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
     bodies = rows.column("body")
     if bodies.null_count == len(bodies) or not is_operation.any():
         return pa.nulls(len(bodies), pa.binary())
-    return row_body.new_tuples(pc.if_else(pa.array(is_operation), bodies, _NOTHING))
+    return row_body.new_tuples(pc.if_else(pa.array(is_operation), bodies, _NULL_BINARY))
 
 
-def _releases_of(rows: pa.RecordBatch, is_operation: NDArray[np.bool_]) -> NDArray[np.int32]:
+def _server_releases(rows: pa.RecordBatch, is_operation: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Return the release of each row's server (`udfs.operations.update_rules.release_number`).
 
     It is 0 for an unknown version, and for all rows if none of them is an operation.

@@ -1,9 +1,9 @@
-"""Finds the rows of the log that vshard's rebalancer made: those of a bucket that is received or collected.
+"""Finds the rows that vshard wrote to move a bucket: INSERTs at the destination, and DELETEs at the source.
 
 Pure. A tuple that is inserted while its bucket is `receiving` came with the bucket; the row contains the bucket's id.
-A DELETE contains only the key; the garbage collector made it if the bucket of the deleted tuple was `sent` or `garbage`
-at that position of the log. So a keyed DELETE gets the number of rows of `_bucket` before it, and its bucket is found
-later, when the tuple is known (`pipeline.partition`).
+A DELETE contains only the key. vshard's garbage collector wrote it if the bucket of the deleted tuple was `sent` or
+`garbage` at that position of the log. So each keyed DELETE gets the number of rows of `_bucket` before it; its bucket
+is found later, when the tuple is known (`pipeline.partition`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from schemas.vshard import COLLECTED_STATES, RECEIVING, is_bucket_space, shard_f
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, key_plan
 
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
-"""Rows of `_changelog` that vshard's garbage collector wrote, by their origin."""
+"""Rows of `_changelog` that vshard's garbage collector wrote, each identified by its instance and lsn."""
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -44,63 +44,63 @@ class BucketMoves:
 
     Parameters
     ----------
-    fields : KeyPlan
-        For each schema version, a key plan whose only part is the field with the bucket's id, so that the id is read as
-        a key is; without parts for a space that is not sharded.
+    bucket_id_keys : KeyPlan
+        By schema version, how to read a tuple's bucket id: it is read as if it were the primary key. A space that is
+        not sharded has no such key.
     event_positions : tuple of LogPosition
-        Positions of the rows of `_bucket`, in log order.
-    states : mapping of bytes to tuple of (int, str or None)
+        Positions of the rows of `_bucket` in the batch, in log order.
+    states_by_bucket : mapping of bytes to tuple of (int, str or None)
         By the bucket's id as a canonical key: pairs (n, the bucket's state after the first n rows of `_bucket`).
 
     """
 
-    fields: KeyPlan
+    bucket_id_keys: KeyPlan
     event_positions: tuple[LogPosition, ...]
-    states: Mapping[bytes, tuple[tuple[int, str | None], ...]]
+    states_by_bucket: Mapping[bytes, tuple[tuple[int, str | None], ...]]
 
-    def state(self, bucket: bytes, events: int) -> str | None:
-        """Return the state of a bucket after the first `events` rows of `_bucket`; None if it is not being moved."""
-        known = self.states.get(bucket, ())
-        index = bisect_right([since for since, _ in known], events) - 1
+    def state_after(self, bucket_key: bytes, event_count: int) -> str | None:
+        """Return a bucket's state after the first `event_count` rows of `_bucket`; None if it is not being moved."""
+        known = self.states_by_bucket.get(bucket_key, ())
+        index = bisect_right([since for since, _ in known], event_count) - 1
         return known[index][1] if index >= 0 else None
 
     @property
-    def may_collect(self) -> bool:
+    def may_delete_tuples(self) -> bool:
         """Whether the garbage collector may have deleted tuples."""
-        return any(state in COLLECTED_STATES for known in self.states.values() for _, state in known)
+        return any(state in COLLECTED_STATES for known in self.states_by_bucket.values() for _, state in known)
 
     @property
-    def may_receive(self) -> bool:
+    def may_receive_tuples(self) -> bool:
         """Whether tuples may have come with a received bucket."""
-        return any(state == RECEIVING for known in self.states.values() for _, state in known)
+        return any(state == RECEIVING for known in self.states_by_bucket.values() for _, state in known)
 
 
-def bucket_keys(data: pa.Array, fields: KeyPlan, versions: pa.Array) -> pa.Array:
+def bucket_keys(tuples: pa.Array, bucket_id_keys: KeyPlan, schema_versions: pa.Array) -> pa.Array:
     """Return the bucket id of each tuple as a canonical key; null for a tuple without one."""
-    return canonical_keys_with_plan(data, fields, versions, True).field("key")
+    return canonical_keys_with_plan(tuples, bucket_id_keys, schema_versions, True).field("key")
 
 
-def bucket_fields(history: History, shards: Mapping[int, Mapping[int, int]]) -> KeyPlan:
-    """Return the plan that reads the bucket's id of a tuple as a key, by schema version.
+def bucket_id_key_plan(history: History, field_indices: Mapping[int, Mapping[int, int]]) -> KeyPlan:
+    """Return how to read the bucket id of a tuple as if it were the primary key, by schema version.
 
     Parameters
     ----------
     history : History
-    shards : mapping of int to mapping of int to int
+    field_indices : mapping of int to mapping of int to int
         By replicaset id, then by the sharded space's id: the index of the field with the bucket's id.
 
     """
     spaces = []
     for version in history.versions:
-        index = shards.get(version.replicaset_id, {}).get(version.space.id)
+        index = field_indices.get(version.replicaset_id, {}).get(version.space.id)
         parts = () if index is None else (KeyPart(index, "unsigned"),)
         spaces.append(replace(version.space, primary_key=parts))
     return key_plan(spaces)
 
 
-def keys_of_buckets(buckets: Sequence[int]) -> list[bytes]:
+def keys_of_bucket_ids(bucket_ids: Sequence[int]) -> list[bytes]:
     """Return bucket ids as canonical keys, equal to those of `bucket_keys`."""
-    packed = pa.array([msgpack.packb([bucket]) for bucket in buckets], pa.binary())
+    packed = pa.array([msgpack.packb([bucket]) for bucket in bucket_ids], pa.binary())
     found: list[bytes] = canonical_keys_with_plan(packed, _BUCKET_ID_KEY, 0, False).field("key").to_pylist()
     return found
 
@@ -110,29 +110,29 @@ def bucket_moves(plan: BatchPlan) -> dict[int, BucketMoves]:
     by_id = {plan.after.replicasets[uuid].id: one for uuid, one in plan.vshard_buckets.items() if one.is_used}
     if not by_id:
         return {}
-    fields = bucket_fields(plan.history, {number: one.fields for number, one in by_id.items()})
+    fields = bucket_id_key_plan(plan.history, {number: one.bucket_id_fields for number, one in by_id.items()})
     found = {}
     for number, one in by_id.items():
-        states = _moving_states(one) if one.fields else {}
+        states = _moving_states(one) if one.bucket_id_fields else {}
         if states:
             found[number] = BucketMoves(fields, tuple(event.position for event in one.events), states)
     return found
 
 
-def _moving_states(shards: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
-    """Return `BucketMoves.states`."""
+def _moving_states(buckets: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
+    """Return `BucketMoves.states_by_bucket`."""
     known: dict[int, list[tuple[int, str | None]]] = {}
-    for bucket, before in shards.before.items():
+    for bucket, before in buckets.before.items():
         if before.status in _MOVING_STATES:
             known[bucket] = [(0, before.status)]
-    moving = {event.bucket for event in shards.events if event.status in _MOVING_STATES} | known.keys()
-    for number, event in enumerate(shards.events, start=1):
-        if event.bucket in moving:
-            known.setdefault(event.bucket, []).append((number, event.status))
-    return dict(zip(keys_of_buckets(list(known)), map(tuple, known.values()), strict=True))
+    moving = {event.bucket_id for event in buckets.events if event.status in _MOVING_STATES} | known.keys()
+    for number, event in enumerate(buckets.events, start=1):
+        if event.bucket_id in moving:
+            known.setdefault(event.bucket_id, []).append((number, event.status))
+    return dict(zip(keys_of_bucket_ids(list(known)), map(tuple, known.values()), strict=True))
 
 
-def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
+def bucket_events_before(moves: BucketMoves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
     """Return, for each of consecutive rows of a segment, the number of rows of `_bucket` before it."""
     found = np.zeros(len(positions), np.int32)
     for position in moves.event_positions if moves is not None else ():
@@ -140,46 +140,50 @@ def events_before(moves: BucketMoves | None, segment: int, positions: Int64s, ro
     return found
 
 
-def collector_events(events: Int32s, is_delete: Flags, moves: BucketMoves | None) -> pa.Array:
+def bucket_events_column(event_counts: Int32s, is_delete: Flags, moves: BucketMoves | None) -> pa.Array:
     """Return the column `bucket_events` of keyed rows: set for DELETEs that the garbage collector may have made."""
-    if moves is None or not moves.may_collect:
-        return pa.nulls(len(events), pa.int32())
-    return pa.array(events, pa.int32(), mask=~is_delete)
+    if moves is None or not moves.may_delete_tuples:
+        return pa.nulls(len(event_counts), pa.int32())
+    return pa.array(event_counts, pa.int32(), mask=~is_delete)
 
 
 def moved_column(
-    tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: BucketMoves | None
+    tuples: pa.Array,
+    schema_versions: Int32s,
+    event_counts: Int32s,
+    has_tuple: Flags,
+    moves: BucketMoves | None,
 ) -> pa.Array:
     """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote when it received a bucket.
 
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
-    versions : int32[n]
+    schema_versions : int32[n]
         Schema version of each row, or `NO_TABLE`.
-    events : int32[n]
-        For each row, the number of rows of `_bucket` before it (`events_before`).
-    wanted : bool[n]
+    event_counts : int32[n]
+        For each row, the number of rows of `_bucket` before it (`bucket_events_before`).
+    has_tuple : bool[n]
         Whether a row has a complete tuple; others are never `received`.
     moves : BucketMoves or None
 
     """
-    nothing = pa.nulls(len(versions), pa.string())
-    about = np.flatnonzero(wanted & (versions != NO_TABLE))
-    if moves is None or not moves.may_receive or not len(about):
+    nothing = pa.nulls(len(schema_versions), pa.string())
+    about = np.flatnonzero(has_tuple & (schema_versions != NO_TABLE))
+    if moves is None or not moves.may_receive_tuples or not len(about):
         return nothing
-    result = np.zeros(len(versions), np.bool_)
+    result = np.zeros(len(schema_versions), np.bool_)
     index = pa.array(about)
-    keys = bucket_keys(tuples.take(index), moves.fields, pa.array(versions[about]))
+    keys = bucket_keys(tuples.take(index), moves.bucket_id_keys, pa.array(schema_versions[about]))
     coded = keys.dictionary_encode()
     numbers = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     for number, name in enumerate(coded.dictionary.to_pylist()):
         own = about[numbers == number]
-        states = moves.states.get(name, ())
+        states = moves.states_by_bucket.get(name, ())
         for i, (since, state) in enumerate(states):
             if state == RECEIVING:
                 until = states[i + 1][0] if i + 1 < len(states) else np.iinfo(np.int32).max
-                result[own[(events[own] >= since) & (events[own] < until)]] = True
+                result[own[(event_counts[own] >= since) & (event_counts[own] < until)]] = True
     return pc.if_else(pa.array(result), pa.scalar(RowMove.RECEIVED), nothing)
 
 
@@ -189,27 +193,28 @@ class ShardPlan:
 
     Parameters
     ----------
-    moves : mapping of int to BucketMoves
+    moves_by_replicaset : mapping of int to BucketMoves
         By replicaset id.
-    storages : frozenset of int
+    storage_ids : frozenset of int
         Ids of replicasets that are storages of vshard.
-    fields : KeyPlan
-        As `BucketMoves.fields`.
-    doubled : mapping of bytes to frozenset of (int, int)
+    bucket_id_keys : KeyPlan
+        As `BucketMoves.bucket_id_keys`.
+    doubled_pairs : mapping of bytes to frozenset of (int, int)
         By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
         (doubled: see `pipeline.plan.vshard`), the lower id first.
-    versions : mapping of str to int
-        For each table of a sharded space, the number of a schema version by which `fields` finds the bucket's id.
+    version_by_table : mapping of str to int
+        For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's
+        id.
     bucket_tables : frozenset of str
         Tables of vshard's `_bucket`.
 
     """
 
-    moves: Mapping[int, BucketMoves]
-    storages: frozenset[int]
-    fields: KeyPlan
-    doubled: Mapping[bytes, frozenset[tuple[int, int]]]
-    versions: Mapping[str, int]
+    moves_by_replicaset: Mapping[int, BucketMoves]
+    storage_ids: frozenset[int]
+    bucket_id_keys: KeyPlan
+    doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]
+    version_by_table: Mapping[str, int]
     bucket_tables: frozenset[str]
 
 
@@ -246,8 +251,8 @@ def shard_plan(plan: BatchPlan) -> ShardPlan | None:
     return ShardPlan(
         moves,
         frozenset(storages) | moves.keys(),
-        bucket_fields(plan.history, fields),
-        dict(zip(keys_of_buckets(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
+        bucket_id_key_plan(plan.history, fields),
+        dict(zip(keys_of_bucket_ids(list(doubled)), map(_doubled_pairs, doubled.values()), strict=True)),
         versions,
         frozenset(bucket_tables),
     )

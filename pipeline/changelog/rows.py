@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.changelog.cluster_rows import without_registrations
+from pipeline.changelog.cluster_rows import registrations_as_nops
 from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, SERVER_VERSION, keyed_rows_of
-from pipeline.changelog.moves import events_before, moved_column
+from pipeline.changelog.moves import bucket_events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.plan.history import NO_TABLE
 from pipeline.plan.position import BEGINNING, first_row_index
@@ -47,18 +47,18 @@ class SegmentRows:
     Parameters
     ----------
     changelog : pyarrow.RecordBatch
-        `CHANGELOG_ARROW`.
+        The rows of `_changelog` (`CHANGELOG_ARROW`).
     keyed : pyarrow.RecordBatch
-        `KEYED`.
+        The rows that change tuples (`KEYED`).
     key_errors : pyarrow.RecordBatch
-        `KEY_ERRORS`.
+        Errors of rows whose key cannot be computed (`KEY_ERRORS`).
     pending : pyarrow.RecordBatch or None
-        `PENDING_ARROW`; None if no row waits.
+        The waiting rows (`PENDING_ARROW`); None if no row waits.
     read_before : pyarrow.RecordBatch or None
         `LSN_HASHES` of rows of registered instances that were read before; None if there are none.
-    settled : mapping of int to int
+    settled_lsns : mapping of int to int
         For each replica id (0: local), the highest lsn in `changelog`.
-    unknown : frozenset of int
+    undefined_spaces : frozenset of int
         Ids of spaces whose rows wait for their definition.
 
     """
@@ -68,8 +68,8 @@ class SegmentRows:
     key_errors: pa.RecordBatch
     pending: pa.RecordBatch | None
     read_before: pa.RecordBatch | None
-    settled: Mapping[int, int]
-    unknown: frozenset[int] = frozenset()
+    settled_lsns: Mapping[int, int]
+    undefined_spaces: frozenset[int] = frozenset()
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
@@ -105,7 +105,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         rows = rows.filter(pa.array(settled_now))
         numbers = _RowNumbers.of(rows)
     changelog, keyed, errors = _settled_rows(rows, numbers, plan)
-    unknown = _rows_of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
+    unknown = _rows_of_unknown_spaces(rows, numbers, plan) if plan.undefined_spaces else {}
     waiting += unknown.values()
     return SegmentRows(
         changelog,
@@ -121,21 +121,21 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
 def _released_rows(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan) -> SegmentRows:
     """Return rows that waited for the definition of their space as keyed rows; `_changelog` has them already."""
     _, keyed, errors = _settled_rows(rows, numbers, plan)
-    return SegmentRows(_empty(CHANGELOG_ARROW), keyed, errors, None, None, {})
+    return SegmentRows(_empty_batch(CHANGELOG_ARROW), keyed, errors, None, None, {})
 
 
 def _rows_of_unknown_spaces(
     rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan
 ) -> dict[int, pa.RecordBatch]:
     """Return the settled rows that wait for the definition of their space, as rows of `_pending`, by space id."""
-    changes = (_change_types(rows) >= 0) & ~numbers.is_local & ~_rolled_back(rows, numbers, plan)
+    changes = (_change_types(rows) >= 0) & ~numbers.is_local & ~_is_rolled_back(rows, numbers, plan)
     found = {}
-    for space_id, begin in plan.unknown.items():
+    for space_id, begin in plan.undefined_spaces.items():
         own = changes & (numbers.space_id == space_id)
         if begin != BEGINNING:
             own[: first_row_index(begin, plan.segment, numbers.position, numbers.row)] = False
         if own.any():
-            waiting = replace(plan, reason=missing_definition_reason(space_id))
+            waiting = replace(plan, wait_reason=missing_definition_reason(space_id))
             found[space_id] = pending_rows(rows.filter(pa.array(own)), waiting)
     return found
 
@@ -195,7 +195,7 @@ def _low_watermarks(numbers: _RowNumbers, plan: SegmentPlan) -> Int64s:
 
 
 def _highest_lsns(numbers: _RowNumbers) -> dict[int, int]:
-    """Return the highest lsn of each replica id among rows of a log."""
+    """Return the highest lsn of each replica id; rows of snapshots do not count."""
     named = (numbers.lsn >= 0) & ~numbers.is_snapshot
     found = {}
     for origin in np.unique(numbers.replica_id[named]):
@@ -206,9 +206,9 @@ def _highest_lsns(numbers: _RowNumbers) -> dict[int, int]:
 def _settled_rows(
     rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
-    """Return rows as rows of `_changelog`, keyed rows, and the errors of rows without a key."""
-    rolled_back = _rolled_back(rows, numbers, plan)
-    global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.ids)
+    """Convert settled rows to rows of `_changelog`, keyed rows, and the errors of rows without a key."""
+    rolled_back = _is_rolled_back(rows, numbers, plan)
+    global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.applier_map)
     if numbers.is_local.any():
         own = UNKNOWN_INSTANCE if plan.writer_global_id is None else plan.writer_global_id
         global_ids = np.where(numbers.is_local, own, global_ids)
@@ -217,22 +217,22 @@ def _settled_rows(
     # A row of an unknown type goes to no table, but `_changelog` still has the name of its space.
     is_change = types >= 0
     named = (is_change | (numbers.space_id > SYSTEM_SPACE_ID_MAX)) & ~numbers.is_local & ~rolled_back
-    meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
-    versions = _by_meaning(plan.meanings.versions, meaning)
+    meaning = meanings_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
+    versions = _values_of_meanings(plan.meanings.versions, meaning)
     names = versions
     if plan.meanings.is_early.any():
         # A row before the definition of its space has no name in `_changelog`, whether or not the definition comes in
         # the same batch.
         is_early = (meaning != NO_TABLE) & plan.meanings.is_early[meaning]
         names = np.where(is_early, np.int32(NO_TABLE), versions)
-    events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
+    events = bucket_events_before(plan.bucket_moves, plan.segment, numbers.position, numbers.row)
     is_put = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
-    moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.moves)
+    moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.bucket_moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
-    lineages = _by_meaning(plan.meanings.lineages, meaning)
+    lineages = _values_of_meanings(plan.meanings.lineages, meaning)
     applied = (lineages != NO_TABLE) & is_change
     if not applied.any():
-        return changelog, _empty(KEYED), _empty(KEY_ERRORS)
+        return changelog, _empty_batch(KEYED), _empty_batch(KEY_ERRORS)
     if not applied.all():
         mask = pa.array(applied)
         rows, ids = rows.filter(mask), ids.filter(mask)
@@ -242,10 +242,11 @@ def _settled_rows(
 
 
 def _with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
-    """Return rows with the column `server_version`; stored rows have it, and may have nulls in it.
+    """Return rows with the column `server_version`.
 
-    A row of a file has the version of the file's header, or a newer one (`pipeline.plan.upgrades`); a spool of several
-    peers names the version of each peer.
+    Rows from `_pending` and `_changelog` have this column; only its nulls are filled. A row of a file gets the version
+    of the file's header, or a newer one (`pipeline.plan.upgrades`). A spool of several peers names the version of each
+    peer.
 
     Parameters
     ----------
@@ -285,11 +286,11 @@ def _versions_in_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan
     return found if plan.server_version is None else pc.fill_null(found, server)
 
 
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
+def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def _by_meaning(values: Int32s, meaning: Int32s) -> Int32s:
+def _values_of_meanings(values: Int32s, meaning: Int32s) -> Int32s:
     """Return for each row the value at its meaning's number in `values`; `NO_TABLE` for a row without a meaning."""
     if not len(values):
         return np.full(len(meaning), NO_TABLE, np.int32)
@@ -307,13 +308,13 @@ def _change_types(rows: pa.RecordBatch) -> NDArray[np.int8]:
     return found
 
 
-def _rolled_back(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan) -> Flags:
+def _is_rolled_back(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan) -> Flags:
     result = np.zeros(numbers.row_count, np.bool_)
     for gone in plan.rolled_back:
         since = first_row_index(gone.since, plan.segment, numbers.position, numbers.row)
         until = first_row_index(gone.until, plan.segment, numbers.position, numbers.row)
         own = slice(since, until)
-        result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.tsn)
+        result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.first_tsn)
     if result.any():
         # Rows that settle transactions, and local rows, are not part of the rolled-back transactions.
         result &= ~pc.is_in(rows.column("type"), _LIMBO_ROW_TYPES).to_numpy(zero_copy_only=False)
@@ -321,27 +322,27 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _RowNumbers, plan: SegmentPlan) 
     return result
 
 
-def meaning_of_rows(
-    spaces: Int32s, positions: Int64s, rows: Int64s, wanted: Flags, plan: SegmentPlan
+def meanings_of_rows(
+    space_ids: Int32s, positions: Int64s, rows: Int64s, has_meaning: Flags, plan: SegmentPlan
 ) -> Int32s:
     """Return the number of each row's meaning, `NO_TABLE` for a row without one.
 
     Parameters
     ----------
-    spaces : int32[n]
+    space_ids : int32[n]
         The space id of each row.
     positions, rows : int64[n]
         The byte position of each row's block, and its index in the block.
-    wanted : bool[n]
+    has_meaning : bool[n]
         Whether to return a row's meaning; other rows get `NO_TABLE`.
     plan : SegmentPlan
 
     """
-    result = np.full(len(spaces), NO_TABLE, np.int32)
-    about = np.flatnonzero(wanted)
+    result = np.full(len(space_ids), NO_TABLE, np.int32)
+    about = np.flatnonzero(has_meaning)
     if not len(about):
         return result
-    ids, indices = np.unique(spaces[about], return_inverse=True)
+    ids, indices = np.unique(space_ids[about], return_inverse=True)
     whole = np.full(len(ids), NO_TABLE, np.int32)
     divided: list[tuple[int, Int32s, Int64s]] = []
     for number, space_id in enumerate(ids):
@@ -353,7 +354,7 @@ def meaning_of_rows(
         within = sum(begin == 0 for begin in begins)
         if within:
             whole[number] = first + within - 1
-        later = [(begin, first + i) for i, begin in enumerate(begins) if 0 < begin < len(spaces)]
+        later = [(begin, first + i) for i, begin in enumerate(begins) if 0 < begin < len(space_ids)]
         if later:
             starts = np.array([begin for begin, _ in later], np.int64)
             divided.append((number, np.array([one for _, one in later], np.int32), starts))
@@ -369,26 +370,26 @@ def _changelog_rows(
     rows: pa.RecordBatch,
     numbers: _RowNumbers,
     plan: SegmentPlan,
-    ids: pa.Array,
-    rolled_back: Flags,
-    versions: Int32s,
-    moved: pa.Array,
+    global_ids: pa.Array,
+    is_rolled_back: Flags,
+    schema_versions: Int32s,
+    moved_values: pa.Array,
 ) -> pa.RecordBatch:
     count = rows.num_rows
-    states = np.where(numbers.is_local, 2, np.where(rolled_back, 1, 0)).astype(np.int8)
+    states = np.where(numbers.is_local, 2, np.where(is_rolled_back, 1, 0)).astype(np.int8)
     columns: dict[str, pa.Array] = {
         "epoch": pa.repeat(pa.scalar(plan.epoch, pa.int64()), count),
         "replicaset_id": pa.repeat(pa.scalar(plan.replicaset_id, pa.int32()), count),
         "source": pa.repeat(pa.scalar(plan.source, pa.string()), count),
         "segment": pa.repeat(pa.scalar(plan.segment, pa.int32()), count),
-        "global_id": ids,
+        "global_id": global_ids,
         "state": _texts_at([RowState.COMMITTED, RowState.ROLLED_BACK, RowState.LOCAL], states),
-        "space": _texts_at(list(plan.meanings.names), versions),
-        "layout": pa.array(versions, pa.int32(), mask=versions == NO_TABLE),
+        "space": _texts_at(list(plan.meanings.space_names), schema_versions),
+        "layout": pa.array(schema_versions, pa.int32(), mask=schema_versions == NO_TABLE),
         "hash": row_hashes(rows),
-        "moved": moved,
+        "moved": moved_values,
     }
-    without = without_registrations(rows, numbers.space_id)
+    without = registrations_as_nops(rows, numbers.space_id)
     arrays = [columns[f.name] if f.name in columns else without[f.name] for f in CHANGELOG_ARROW]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGELOG_ARROW)
 
@@ -414,21 +415,21 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
         The plan of any segment of their replicaset.
 
     """
-    (whole,) = rows.combine_chunks().to_batches() or [_empty(CHANGELOG_ARROW)]
+    (whole,) = rows.combine_chunks().to_batches() or [_empty_batch(CHANGELOG_ARROW)]
     spaces = _int64_column(whole, "space_id").astype(np.int32)
     distinct, indices = np.unique(spaces, return_inverse=True)
     known = [plan.meanings.of_space(plan.replicaset_id, int(space_id)) for space_id in distinct]
     last = np.array([first + len(found) - 1 if found else NO_TABLE for first, found in known], np.int32)
     meaning = last[indices] if len(last) else np.zeros(0, np.int32)
-    applied = _by_meaning(plan.meanings.lineages, meaning) != NO_TABLE
+    applied = _values_of_meanings(plan.meanings.lineages, meaning) != NO_TABLE
     own, meaning = _with_server_versions(whole.filter(pa.array(applied)), plan), meaning[applied]
     keyed, _ = keyed_rows_of(
         own,
         _change_types(own),
         meaning,
-        _by_meaning(plan.meanings.versions, meaning),
+        _values_of_meanings(plan.meanings.versions, meaning),
         own.column("global_id"),
-        replace(plan, is_snapshot=False, moves=None),
+        replace(plan, is_snapshot=False, bucket_moves=None),
         np.zeros(own.num_rows, np.int32),
     )
     return pa.Table.from_batches([keyed])

@@ -38,9 +38,9 @@ class Meanings:
         As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era.
     is_early : bool[meanings]
         As in `pipeline.plan.history.Meaning`.
-    names : sequence of str
+    space_names : sequence of str
         The space's name, by schema version.
-    keys : KeyPlan
+    key_plan : KeyPlan
         The primary key, by schema version.
     by_space : mapping of (int, int) to (int, tuple of Meaning)
         For each (replicaset id, space id), the number of its first meaning, and its meanings.
@@ -52,8 +52,8 @@ class Meanings:
     eras: Int32s
     truncations: Int32s
     is_early: NDArray[np.bool_]
-    names: Sequence[str]
-    keys: KeyPlan
+    space_names: Sequence[str]
+    key_plan: KeyPlan
     by_space: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
 
     def of_space(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
@@ -82,7 +82,7 @@ def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meani
             before = 0
             if lineage != NO_TABLE:
                 found = history.lineages[lineage]
-                before = found.eras[one.era].truncations
+                before = found.eras[one.era].truncations_before
                 if found.table in refused_tables or found.base_table in refused_tables:
                     lineage = NO_TABLE
             flat.append((one.version, lineage, one.era, one.truncations - before))
@@ -91,8 +91,8 @@ def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meani
     spaces = [version.space for version in history.versions]
     return Meanings(
         *(versions, lineages, eras, truncations, np.array(is_early, np.bool_)),
-        names=[space.name for space in spaces],
-        keys=key_plan([_without_unsupported_key(space) for space in spaces]),
+        space_names=[space.name for space in spaces],
+        key_plan=key_plan([_without_unsupported_key(space) for space in spaces]),
         by_space=by_space,
     )
 
@@ -125,27 +125,27 @@ class SegmentPlan:
         For each replica id (0: local), the highest lsn that was read before.
     waits_from : LogPosition or None
         Rows from this position on wait.
-    reason : str or None
+    wait_reason : str or None
         Why they wait.
     rolled_back : tuple of RolledBackRows
         In the source's replica ids.
-    ids : tuple of IdEntry
+    applier_map : tuple of IdEntry
         The applier map of the source: which global id the rows of a replica id have, from which lsn on.
     meanings : Meanings
         The meanings of the batch.
-    unknown : mapping of int to LogPosition
+    undefined_spaces : mapping of int to LogPosition
         For each space id, the position from which on its rows wait for its definition.
     is_released : bool
         Whether the rows waited only for the definition of their space, and are in `_changelog` already.
-    earlier : mapping of int to int
-        The vclock of the rows before the file (`LogSegment.earlier`).
+    vclock_before : mapping of int to int
+        The vclock of the rows before the file (`LogSegment.vclock_before`).
     server_version : str or None
         The version, such as 2.6.0, of the server that wrote the rows, for rows without a `server_version`.
     peer_versions : mapping of int to str
         For a spool of several peers, the server version by replica id.
     upgrades : tuple of (LogPosition, str)
         The positions from which on another server version wrote the rows.
-    moves : BucketMoves or None
+    bucket_moves : BucketMoves or None
         The replicaset's vshard buckets that are being moved, if any.
 
     """
@@ -159,17 +159,17 @@ class SegmentPlan:
     writer_global_id: int | None
     low_watermarks: Mapping[int, int]
     waits_from: LogPosition | None
-    reason: str | None
+    wait_reason: str | None
     rolled_back: tuple[RolledBackRows, ...]
-    ids: tuple[IdEntry, ...]
+    applier_map: tuple[IdEntry, ...]
     meanings: Meanings
-    unknown: Mapping[int, LogPosition] = field(default_factory=dict)
+    undefined_spaces: Mapping[int, LogPosition] = field(default_factory=dict)
     is_released: bool = False
-    earlier: Mapping[int, int] = field(default_factory=dict)
+    vclock_before: Mapping[int, int] = field(default_factory=dict)
     server_version: str | None = None
     peer_versions: Mapping[int, str] = field(default_factory=dict)
     upgrades: tuple[Upgrade, ...] = ()
-    moves: BucketMoves | None = None
+    bucket_moves: BucketMoves | None = None
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
@@ -207,19 +207,21 @@ def _segment_plan(
         writer_global_id=None if instance is None else plan.after.global_ids[instance],
         low_watermarks=low_watermarks,
         waits_from=settlement.waits_from,
-        reason=settlement.reason,
+        wait_reason=settlement.wait_reason,
         rolled_back=_rolled_back_in_source_ids(settlement, one.id_translations.get(segment.source, {})),
-        ids=tuple(
+        applier_map=tuple(
             IdEntry(e.local_id, e.since_lsn, e.global_id) for e in map_entries_of_source(one, segment.source)
         ),
         meanings=meanings,
-        unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
+        undefined_spaces={
+            i: r[-1].begin for i, r in plan.undefined_ranges[uuid].items() if r[-1].outcome == "waiting"
+        },
         is_released=segment.is_released,
-        earlier=segment.earlier,
+        vclock_before=segment.vclock_before,
         server_version=None if server is None else release_text(server),
         upgrades=find_upgrades(segment, plan.summaries[uuid].control),
         peer_versions={origin: release_text(version) for origin, version in segment.peer_versions.items()},
-        moves=moves.get(one.id),
+        bucket_moves=moves.get(one.id),
     )
 
 
@@ -248,8 +250,8 @@ def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
         "replicaset_id": plan.replicaset_id,
         "source": plan.source,
         "segment": plan.segment,
-        "reason": plan.reason,
-        EARLIER: json.dumps(plan.earlier) if plan.earlier else None,
+        "reason": plan.wait_reason,
+        EARLIER: json.dumps(plan.vclock_before) if plan.vclock_before else None,
     }
     columns = [
         pa.repeat(pa.scalar(values[field.name], field.type), count)

@@ -158,7 +158,7 @@ def commit_batch(
         if rows:
             versions[table] = append_rows(tables, table, rows)
             after_commit(table)
-    names = {name for one in work.partition_plan.encodings for name in (one.exact, one.name)}
+    names = {name for one in work.partition_plan.encodings for name in (one.exact_table, one.name)}
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
             versions[table] = tables.version(table)
@@ -338,8 +338,8 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     segments = {segment.number: segment for segment in plan.segments}
     found = []
     for uuid, settlement in plan.settlements.items():
-        for gap in (*settlement.gaps, *settlement.bridged):
-            state = GapState.SKIPPED if gap in settlement.skipped else GapState.OPEN
+        for gap in (*settlement.gaps, *settlement.bridged_gaps):
+            state = GapState.SKIPPED if gap in settlement.skipped_gaps else GapState.OPEN
             segment = segments[gap.position.segment]
             found.append(
                 {
@@ -348,11 +348,11 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
                     "replicaset_id": plan.after.replicasets[uuid].id,
                     "source": segment.source,
                     "local_id": gap.replica_id,
-                    "first_lsn": gap.first,
-                    "last_lsn": gap.last,
+                    "first_lsn": gap.first_lsn,
+                    "last_lsn": gap.last_lsn,
                     "kind": GapKind.MISSING,
                     "file": segment.file,
-                    "state": GapState.BRIDGED if gap in settlement.bridged else state,
+                    "state": GapState.BRIDGED if gap in settlement.bridged_gaps else state,
                 }
             )
     return found

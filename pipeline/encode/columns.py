@@ -54,10 +54,10 @@ class TableEncoding:
 
     Parameters
     ----------
-    name, exact : str
+    name, exact_table : str
         The name of the table that readers see, and of the one with the exact tuples.
     layout : TableLayout
-    formats : mapping of int to int
+    format_indices : mapping of int to int
         For each replicaset id, the index of its format in the layout.
     mask : Mask or None
     quarantines_misfits, has_moved_fields, has_added_fields : bool
@@ -66,24 +66,24 @@ class TableEncoding:
     """
 
     name: str
-    exact: str
+    exact_table: str
     layout: TableLayout
-    formats: Mapping[int, int]
+    format_indices: Mapping[int, int]
     mask: Mask | None = None
     quarantines_misfits: bool = False
     has_moved_fields: bool = False
     has_added_fields: bool = False
 
     @cached_property
-    def plan(self) -> DecodingPlan:
+    def decoding_plan(self) -> DecodingPlan:
         """The plan for decoding tuples."""
         return decoding_plan(self.layout)
 
-    def format_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
+    def format_indices_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
         """Return the index of each tuple's format, by its replicaset id (negative for a tuple that a policy made)."""
-        size = max(self.formats, default=0) + 1
+        size = max(self.format_indices, default=0) + 1
         known = np.full(size + 1, -1, np.int32)
-        for replicaset_id, index in self.formats.items():
+        for replicaset_id, index in self.format_indices.items():
             known[replicaset_id] = index
         found = known[np.minimum(np.abs(replicasets), size)]
         return pa.array(found, mask=found < 0)
@@ -92,7 +92,7 @@ class TableEncoding:
 def encoding_of(table: TablePlan) -> TableEncoding:
     """Return the encoding of a planned table."""
     return TableEncoding(
-        *(table.name, table.exact, table.layout, table.formats, table.mask),
+        *(table.name, table.exact_table, table.layout, table.format_indices, table.mask),
         quarantines_misfits=table.quarantines_misfits,
         has_moved_fields=table.has_moved_fields,
         has_added_fields=table.has_added_fields,
@@ -110,8 +110,8 @@ class Encoded:
         all rows.
     misfits : pyarrow.Table
         The rows of `PUTS` that have a value that does not fit its column, with two more columns: `reason`, and
-        `misfits`, the names of the columns that are null in `rows` therefore. `misfits` is null for a tuple that `rows`
-        leaves out.
+        `misfits`, the names of the columns that are null in `rows` for this reason. The column `misfits` is null for a
+        tuple that `rows` leaves out.
 
     """
 
@@ -119,7 +119,7 @@ class Encoded:
     misfits: pa.Table
 
     @property
-    def set_aside(self) -> pa.Table:
+    def left_out_rows(self) -> pa.Table:
         """The rows of `misfits` whose tuples `rows` leaves out."""
         return self.misfits.filter(pc.is_null(self.misfits["misfits"]))
 
@@ -135,8 +135,8 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
 
     """
     puts = puts.combine_chunks()
-    formats = encoding.format_of(puts["replicaset_id"].to_numpy())
-    typed = decode(as_array(puts["tuple"]), encoding.plan, formats)
+    formats = encoding.format_indices_of(puts["replicaset_id"].to_numpy())
+    typed = decode(as_array(puts["tuple"]), encoding.decoding_plan, formats)
     error = typed.field(ERROR_COLUMN)
     named = typed.field(MISFITS_COLUMN)
     if encoding.quarantines_misfits:
@@ -151,23 +151,23 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     columns = {}
     for field in encoding.layout.arrow_fields()[:-1]:
         column = typed.field(field.name)
-        if field.name in _OPTIONAL and column.null_count == len(column):
+        if field.name in _OPTIONAL_COLUMNS and column.null_count == len(column):
             continue
-        columns[field.name] = file_column(column)
+        columns[field.name] = column_for_file(column)
     columns |= {name: puts[source] for name, source in _PUT_COLUMNS.items()}
     return Encoded(pa.table(columns), misfits)
 
 
-_OPTIONAL = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
+_OPTIONAL_COLUMNS = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
 """Columns that are left out of a file if they have only nulls."""
 
 
-def file_column(column: pa.Array) -> pa.Array:
-    """Return a typed column in the form that files have."""
-    return whole_variants(column) if column.type == VARIANT_ARROW else column
+def column_for_file(column: pa.Array) -> pa.Array:
+    """Return a typed column as Delta's files store it: only variants differ."""
+    return variants_for_file(column) if column.type == VARIANT_ARROW else column
 
 
-def whole_variants(column: pa.Array) -> pa.Array:
-    """Return variants in the form that files have: the parts of a null are empty, not null."""
+def variants_for_file(column: pa.Array) -> pa.Array:
+    """Return variants as Delta's files store them: the two parts of a null are empty, not null."""
     parts = [pc.fill_null(column.field(part.name), b"") for part in VARIANT_FILE]
     return pa.StructArray.from_arrays(parts, fields=list(VARIANT_FILE), mask=pc.is_null(column))

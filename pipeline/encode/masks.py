@@ -35,7 +35,7 @@ MASK_FORMAT_VERSION = 2
 """The version of the way in which masked columns are written. It is incremented when the same masks give other columns
 or values; tables with another version are rewritten."""
 
-HASH_KEY_MIN = 16
+HASH_KEY_MIN_CHARACTERS = 16
 """Minimum length of the key of `hash`, in characters."""
 
 
@@ -83,7 +83,7 @@ class Mask:
         return pa.table(columns)
 
     def _shown_names(self, lists: pa.ListArray) -> pa.ListArray:
-        """Return lists of column names without those that readers do not see; null for an empty list."""
+        """Remove the columns that readers do not see from lists of column names; an empty list becomes null."""
         names, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy()
         distinct = pc.unique(names)
         seen = distinct.filter(pa.array([self.shows(name) for name in distinct.to_pylist()], pa.bool_()))
@@ -96,7 +96,7 @@ class Mask:
         )
 
     def _shown_texts(self, texts: pa.StringArray) -> pa.StringArray:
-        """Return texts that name columns without those that readers do not see; null where none is left."""
+        """Remove the columns that readers do not see from comma-separated names; an empty text becomes null."""
         coded = texts.dictionary_encode()
         shown = [
             ",".join(filter(self.shows, text.split(","))) or None for text in coded.dictionary.to_pylist()
@@ -115,16 +115,16 @@ class Mask:
         return column not in (TUPLE_COLUMN, EXTRA_COLUMN) and self.kinds.get(column) != "drop"
 
     def with_loaded_key(self) -> Mask:
-        """Return the mask with its key read from the environment or file, since tasks run on machines without them."""
+        """Return the mask with its key, read from the environment or a file that the tasks' machines may lack."""
         return replace(self, key=self._key()) if "hash" in self.kinds.values() else self
 
     def _key(self) -> bytes:
         if self.key is not None:
             return self.key
         key = self.password.read()
-        if len(key) < HASH_KEY_MIN:
+        if len(key) < HASH_KEY_MIN_CHARACTERS:
             raise ConfigurationError(
-                f"the key of masks has {len(key)} characters, fewer than {HASH_KEY_MIN}: it can be guessed",
+                f"the key of masks has {len(key)} characters, fewer than {HASH_KEY_MIN_CHARACTERS}: it can be guessed",
                 advice="see spaces.mask_key_env, spaces.mask_key_file",
             )
         return key.encode()

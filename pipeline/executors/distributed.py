@@ -257,7 +257,7 @@ class DistributedExecutor:
 
     def _rewrite_tables(self, work: BatchWork, partitions: Sequence[PartitionReport]) -> list[TableWrite]:
         """Rewrite the files with removed rows, and return for each table the files to add and to remove."""
-        encodings = {one.exact: one for one in work.partition_plan.encodings}
+        encodings = {one.exact_table: one for one in work.partition_plan.encodings}
         removed = _removed_rows(partitions)
         reencoded = {
             name: one
@@ -279,7 +279,7 @@ class DistributedExecutor:
         for task, files in zip(tasks, self._run_reporting_tasks("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
         names = [
-            name for one in work.partition_plan.encodings for name in dict.fromkeys((one.exact, one.name))
+            name for one in work.partition_plan.encodings for name in dict.fromkeys((one.exact_table, one.name))
         ]
         writes = [
             TableWrite(

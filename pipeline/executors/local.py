@@ -198,7 +198,7 @@ class _ChangelogStage:
         found: dict[int, dict[int, int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             own = found.setdefault(number, {})
-            for origin, lsn in one.settled.items():
+            for origin, lsn in one.settled_lsns.items():
                 own[origin] = max(own.get(origin, 0), lsn)
         return found
 
@@ -206,7 +206,7 @@ class _ChangelogStage:
         """Return the ids of spaces whose rows wait for the space's definition, by segment."""
         found: dict[int, frozenset[int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
-            found[number] = found.get(number, frozenset()) | one.unknown
+            found[number] = found.get(number, frozenset()) | one.undefined_spaces
         return found
 
     def divergences(self) -> list[Divergence]:
@@ -238,8 +238,8 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> 
         removed.setdefault(ref.table, {})[ref.file] = rows
     changed = []
     for number, encoding in enumerate(work.partition_plan.encodings):
-        change = work.table_changes.get(encoding.exact, TableChange.NOTHING)
-        indices = removed.get(encoding.exact, {})
+        change = work.table_changes.get(encoding.exact_table, TableChange.NOTHING)
+        indices = removed.get(encoding.exact_table, {})
         new = result.rows_by_table.get(number)
         if new is not None or indices or change is TableChange.REWRITE:
             keys = result.removed_keys.get(number)
@@ -247,7 +247,7 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> 
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding
-        exact = write_exact(work.location, changes, work.files.get(encoding.exact, ()))
+        exact = write_exact(work.location, changes, work.files.get(encoding.exact_table, ()))
         masked = write_masked(work.location, changes, work.files.get(encoding.name, ()), cache)
         return [exact] if masked is None else [exact, masked]
 

@@ -124,7 +124,9 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
-            report.added.setdefault(encoding.exact, []).extend(write_rows(work.location, encoding.exact, new))
+            report.added.setdefault(encoding.exact_table, []).extend(
+                write_rows(work.location, encoding.exact_table, new)
+            )
         if encoding.mask is None:
             continue
         if new is not None:

@@ -209,11 +209,11 @@ class _ReadTask:
         found = segment_rows(batch, self._work.segments[segment])
         self._write(found)
         own = self._report.settled.setdefault(segment, {})
-        for origin, lsn in found.settled.items():
+        for origin, lsn in found.settled_lsns.items():
             own[origin] = max(own.get(origin, 0), lsn)
-        if found.unknown:
+        if found.undefined_spaces:
             known = self._report.unknown_spaces.get(segment, frozenset())
-            self._report.unknown_spaces[segment] = known | found.unknown
+            self._report.unknown_spaces[segment] = known | found.undefined_spaces
         if found.read_before is not None:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:

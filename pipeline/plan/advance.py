@@ -1,8 +1,8 @@
 """Computes the state of replicasets after a batch: applier map, vclock, members, and the tables of spaces.
 
 When a replica id passes to another instance, the new instance's rows begin at the lsn after the old instance's last
-one: there the new entry of the applier map begins. A refused space keeps its rows as they were, so the last definition
-by which they were applied is stored with it: the space's own, newer definitions say nothing about these rows.
+one: there the new entry of the applier map begins. The rows of a refused space stay in its table as they are. The last
+definition by which they were applied is stored with the space, since newer definitions do not describe these rows.
 
 Pure. `pipeline.plan.settle` decides which rows take effect, `udfs.remap.cluster_replace` assigns global ids.
 """
@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.plan.control import ControlChanges, ReplicaIdChange
 from pipeline.plan.history import NO_TABLE, History, Lineage
-from pipeline.plan.members import IdTranslation, SourceIds, map_entries_of_source, translate_summary
+from pipeline.plan.members import (
+    IdTranslation,
+    SourceIds,
+    map_entries_of_source,
+    settlement_in_source_ids,
+    translate_summary,
+)
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement, Vclock
 from pipeline.plan.summary import LOCAL_ID, Summary
@@ -43,9 +49,9 @@ class ReplicasetDecision:
         The assignments of replica ids that take effect, with replica ids of the replicaset.
     source_ids : SourceIds
         The replica ids that each source uses.
-    translations : mapping of int to mapping of int to int
+    translations_by_segment : mapping of int to mapping of int to int
         For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
-    generation : LogPosition or None
+    generation_position : LogPosition or None
         The position from which a snapshot replaces the replicaset's state.
     vshard_buckets : ReplicasetBuckets
 
@@ -56,34 +62,38 @@ class ReplicasetDecision:
     control: ControlChanges
     registrations: tuple[ReplicaIdChange, ...]
     source_ids: SourceIds
-    translations: Mapping[int, IdTranslation]
-    generation: LogPosition | None = None
+    translations_by_segment: Mapping[int, IdTranslation]
+    generation_position: LogPosition | None = None
     vshard_buckets: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
+
+    def settlement_in_source_ids(self) -> Settlement:
+        """Return the settlement with low watermarks in the replica ids of each segment's source."""
+        return settlement_in_source_ids(self.settlement, self.translations_by_segment)
 
 
 def instances_seen(
-    decided: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
+    decisions: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
 ) -> list[IncomingMember]:
     """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
 
     Parameters
     ----------
-    decided, segments : mapping
+    decisions, segments : mapping
         By replicaset uuid.
 
     """
     found: list[IncomingMember] = []
-    for uuid in sorted(decided):
-        cluster = dict(decided[uuid].before.cluster)
-        for one in decided[uuid].registrations:
+    for uuid in sorted(decisions):
+        cluster = dict(decisions[uuid].before.cluster)
+        for one in decisions[uuid].registrations:
             if one.uuid is not None:
-                if decided[uuid].generation is not None:
-                    found += _free_ids(cluster, one.replica_id, one.uuid, uuid)
-                found += _replaced_instance(cluster, one.replica_id, one.uuid, uuid)
+                if decisions[uuid].generation_position is not None:
+                    found += _expel_other_ids(cluster, one.replica_id, one.uuid, uuid)
+                found += _expulsion_of_replaced(cluster, one.replica_id, one.uuid, uuid)
                 cluster[one.replica_id] = one.uuid
                 found.append(
                     IncomingMember(
-                        one.uuid, _replica_id_in_source(decided[uuid].source_ids, one.replica_id), uuid
+                        one.uuid, _replica_id_in_source(decisions[uuid].source_ids, one.replica_id), uuid
                     )
                 )
             elif one.replica_id in cluster:
@@ -94,22 +104,23 @@ def instances_seen(
     return found
 
 
-def _free_ids(
+def _expel_other_ids(
     cluster: dict[int, str], replica_id: int, instance: str, replicaset: str
 ) -> list[IncomingMember]:
-    """Remove the other replica ids of an instance to which a generation assigns `replica_id`; return the removals."""
+    """Remove the other ids of an instance that a generation gives `replica_id`; return their expulsions."""
     own = [other for other, uuid in cluster.items() if uuid == instance and other != replica_id]
     for other in own:
         del cluster[other]
     return [IncomingMember(instance, other, replicaset, expelled=True) for other in own]
 
 
-def _replaced_instance(
+def _expulsion_of_replaced(
     cluster: Mapping[int, str], replica_id: int, instance: str, replicaset: str
 ) -> list[IncomingMember]:
-    """Return the expulsion of the instance that loses `replica_id` to another instance without a DELETE.
+    """Return the expulsion of the instance that loses `replica_id` to `instance` without a DELETE, in a list.
 
-    An UPDATE of `_cluster` may replace the uuid of an id; or the id was reassigned by rows that are missing.
+    The list is empty if no instance had the id, or if the one that had it still has another id. An id is reassigned
+    without a DELETE if an UPDATE of `_cluster` replaces the uuid, or if the DELETE is among missing rows.
     """
     old = cluster.get(replica_id, instance)
     if old == instance or any(uuid == old for other, uuid in cluster.items() if other != replica_id):
@@ -117,7 +128,7 @@ def _replaced_instance(
     return [IncomingMember(old, replica_id, replicaset, expelled=True)]
 
 
-def _replica_id_in_source(views: SourceIds, replica_id: int) -> int:
+def _replica_id_in_source(source_ids: SourceIds, replica_id: int) -> int:
     """Return the replica id that a source uses for the replicaset's id `replica_id`.
 
     They differ only if `replica_id` is above Tarantool's maximum (`pipeline.plan.members` assigns such ids).
@@ -125,21 +136,24 @@ def _replica_id_in_source(views: SourceIds, replica_id: int) -> int:
     if replica_id < VCLOCK_MAX:
         return replica_id
     return next(
-        own for ids in views.translations.values() for own, meant in ids.items() if meant == replica_id
+        own for ids in source_ids.translations.values() for own, meant in ids.items() if meant == replica_id
     )
 
 
 def state_after_batch(
-    decision: ReplicasetDecision, parts: Sequence[LogSegment], own_cluster: Cluster, summary: Summary
+    decision: ReplicasetDecision,
+    segments: Sequence[LogSegment],
+    aggregator_cluster: Cluster,
+    summary: Summary,
 ) -> ReplicasetState:
     """Return the state of a replicaset after the batch.
 
     Parameters
     ----------
     decision : ReplicasetDecision
-    parts : sequence of LogSegment
+    segments : sequence of LogSegment
         The replicaset's segments in the batch, in log order.
-    own_cluster : Cluster
+    aggregator_cluster : Cluster
         The aggregator's `_cluster` after the batch.
     summary : Summary
         The summary of the segments, with replica ids as their sources write them.
@@ -147,24 +161,24 @@ def state_after_batch(
     """
     before, settlement = decision.before, decision.settlement
     cluster, maps = dict(before.cluster), list(before.applier_map)
-    summary = translate_summary(summary, decision.translations)
+    summary = translate_summary(summary, decision.translations_by_segment)
     for registration in decision.registrations:
         if registration.uuid is None:
             cluster.pop(registration.replica_id, None)
         elif cluster.get(registration.replica_id) != registration.uuid:
             cluster[registration.replica_id] = registration.uuid
-            global_id = own_cluster.global_ids[registration.uuid]
+            global_id = aggregator_cluster.global_ids[registration.uuid]
             if [e.global_id for e in maps if e.local_id == registration.replica_id][-1:] != [global_id]:
                 since = _last_lsn_of_id(summary, before, maps, registration) + 1
                 maps.append(ApplierMapEntry(registration.replica_id, global_id, since))
-    leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
+    leader = [part.instance_uuid for part in segments if not part.has_waited or part is segments[0]][-1]
     holds = settlement.waits_from is not None
-    read = _with_local_lsn_of(settlement.vclock, settlement.local_lsns, leader)
+    read = _with_local_lsn_of(settlement.read_vclock, settlement.local_lsns, leader)
     # A snapshot that heals may be older than the lost rows; a generation that bridges nothing leaves no row in `_gaps`.
-    is_renewed = bool(settlement.bridged) and not any(part.heals for part in parts)
+    is_renewed = bool(settlement.bridged_gaps) and not any(part.is_healing for part in segments)
     return replace(
         before,
-        id=own_cluster.replicaset_ids[before.uuid],
+        id=aggregator_cluster.replicaset_ids[before.uuid],
         settled=_with_local_lsn_of(before.settled, before.local_lsns, leader) if holds else read,
         read=read,
         cluster=cluster,
@@ -172,21 +186,24 @@ def state_after_batch(
         spaces=decision.control.spaces,
         leader=leader,
         last_source=next(
-            (part.source for part in reversed(parts) if not part.has_waited), before.last_source
+            (part.source for part in reversed(segments) if not part.has_waited), before.last_source
         ),
         local_lsns=before.local_lsns if holds else settlement.local_lsns,
         id_translations=decision.source_ids.translations,
-        has_loss=bool(settlement.skipped) or (before.has_loss and not is_renewed),
-        server_version=last_server_version(parts, summary.control) or before.server_version,
-        last_file=next((part.file for part in reversed(parts) if not part.has_waited), before.last_file),
+        has_loss=bool(settlement.skipped_gaps) or (before.has_loss and not is_renewed),
+        server_version=last_server_version(segments, summary.control) or before.server_version,
+        last_file=next((part.file for part in reversed(segments) if not part.has_waited), before.last_file),
         views=decision.source_ids.views,
         buckets=decision.vshard_buckets.after,
-        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time),
+        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time_us),
     )
 
 
 def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
-    """Return a vclock whose component 0 is that of the instance `leader`; without it if none is known."""
+    """Return a vclock whose component 0 (local changes) is the leader's; without component 0 if it is not known.
+
+    Without a leader, the vclock is returned as it is.
+    """
     if leader is None:
         return dict(vclock)
     own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}
@@ -194,44 +211,45 @@ def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: st
 
 
 def with_settled_lsns(
-    one: ReplicasetState, settled_rows: Mapping[tuple[str | None, int], int]
+    replicaset: ReplicasetState, written_lsns: Mapping[tuple[str | None, int], int]
 ) -> ReplicasetState:
-    """Return the state of a replicaset that has waiting rows, with the settled vclock advanced to the written rows.
+    """Return the state of a replicaset that has waiting rows, with the settled vclock of its written rows.
 
     Parameters
     ----------
-    one : ReplicasetState
+    replicaset : ReplicasetState
         As `state_after_batch` returns it.
-    settled_rows : mapping of (str or None, int) to int
+    written_lsns : mapping of (str or None, int) to int
         For each (source, replica id in the source), the highest lsn written to `_changelog`; for local changes, by
         (instance, 0).
 
     """
-    settled, local_lsns = dict(one.settled), dict(one.local_lsns)
-    for (name, replica_id), lsn in settled_rows.items():
+    settled, local_lsns = dict(replicaset.settled), dict(replicaset.local_lsns)
+    for (name, replica_id), lsn in written_lsns.items():
         if replica_id == LOCAL_ID and name is not None:
             local_lsns[name] = max(local_lsns.get(name, 0), lsn)
         else:
-            origin = one.id_translations.get(name or "", {}).get(replica_id, replica_id)
+            origin = replicaset.id_translations.get(name or "", {}).get(replica_id, replica_id)
             settled[origin] = max(settled.get(origin, 0), lsn)
-    if one.leader in local_lsns:
-        settled[LOCAL_ID] = local_lsns[one.leader]
-    return replace(one, settled=settled, local_lsns=local_lsns)
+    if replicaset.leader in local_lsns:
+        settled[LOCAL_ID] = local_lsns[replicaset.leader]
+    return replace(replicaset, settled=settled, local_lsns=local_lsns)
 
 
 def new_map_rows(
-    before: ReplicasetState, after: ReplicasetState, own_cluster: Cluster, epoch: int
+    before: ReplicasetState, after: ReplicasetState, aggregator_cluster: Cluster, epoch: int
 ) -> list[MapRow]:
     """Return the new rows of `_applier_map`: of the replicaset, and of each source whose replica ids differ.
 
-    An existing entry is repeated if the batch expels its instance or registers it again, and the aggregator's
-    `_cluster` lists the instance under another replicaset: the first one that named it.
+    An existing entry is written again if the batch expels its instance or registers it again, so that the column
+    `expelled` says so. This is needed only for an instance that the aggregator's `_cluster` lists under another
+    replicaset: the first one that named it.
     """
-    uuids = {global_id: uuid for uuid, global_id in own_cluster.global_ids.items()}
+    uuids = {global_id: uuid for uuid, global_id in aggregator_cluster.global_ids.items()}
     found = []
     for entry in after.applier_map:
         uuid = uuids[entry.global_id]
-        is_foreign = own_cluster.members[uuid].replicaset_uuid != after.uuid
+        is_foreign = aggregator_cluster.members[uuid].replicaset_uuid != after.uuid
         was_expelled, is_expelled = (
             is_foreign and one.cluster.get(entry.local_id) != uuid for one in (before, after)
         )
@@ -259,45 +277,52 @@ def _map_rows(
 
 
 def _last_lsn_of_id(
-    summary: Summary, before: ReplicasetState, maps: Sequence[ApplierMapEntry], registration: ReplicaIdChange
+    summary: Summary,
+    before: ReplicasetState,
+    applier_map: Sequence[ApplierMapEntry],
+    registration: ReplicaIdChange,
 ) -> int:
     """Return the last lsn of a replica id before a row of `_cluster` assigns the id to an instance."""
     replica_id, position = registration.replica_id, registration.position
-    own = [run.last for run in summary.runs if run.replica_id == replica_id and run.start < position]
+    own = [run.last_lsn for run in summary.runs if run.replica_id == replica_id and run.start < position]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
-    if not any(entry.local_id == replica_id for entry in maps):
+    if not any(entry.local_id == replica_id for entry in applier_map):
         return before.settled.get(replica_id, 0)
     return max([before.settled.get(replica_id, 0), *own])
 
 
-def with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
+def with_history(replicaset: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
     """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch.
 
     Parameters
     ----------
-    one : ReplicasetState
+    replicaset : ReplicasetState
         The state after the batch, still without the tables, refusals, keys and definitions that this function adds.
     before : ReplicasetState
     history : History
 
     """
-    seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
-    tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
-    refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
-    tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
-    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
+    seen = {space_id for replicaset_id, space_id in history.tracked_spaces if replicaset_id == replicaset.id}
+    tables = {i: table for i, table in before.tables.items() if i not in seen and i in replicaset.spaces}
+    refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in replicaset.spaces}
+    tables |= {i: table for (r, i), table in history.tables.items() if r == replicaset.id}
+    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == replicaset.id}
     new = history.primary_keys
     keys = {
-        i: parts for i, parts in before.primary_keys.items() if i in one.spaces and (one.id, i) not in new
+        i: parts
+        for i, parts in before.primary_keys.items()
+        if i in replicaset.spaces and (replicaset.id, i) not in new
     }
-    keys |= {i: parts for (r, i), parts in new.items() if r == one.id and parts}
-    known = {**before.applied_definitions, **_last_applied(one.id, history)}
+    keys |= {i: parts for (r, i), parts in new.items() if r == replicaset.id and parts}
+    known = {**before.applied_definitions, **_last_applied_definitions(replicaset.id, history)}
     definitions = {i: space for i, space in known.items() if i in refused and i in tables}
-    return replace(one, tables=tables, refused=refused, primary_keys=keys, applied_definitions=definitions)
+    return replace(
+        replicaset, tables=tables, refused=refused, primary_keys=keys, applied_definitions=definitions
+    )
 
 
-def _last_applied(replicaset_id: int, history: History) -> dict[int, Space]:
-    """Return the last definition by which a batch applies rows of each of a replicaset's spaces."""
+def _last_applied_definitions(replicaset_id: int, history: History) -> dict[int, Space]:
+    """Return, by space id, the last definition by which a batch applies rows of the replicaset's space."""
     return {
         key[1]: history.versions[one.version].space
         for key, meanings in history.meanings.items()
@@ -307,8 +332,10 @@ def _last_applied(replicaset_id: int, history: History) -> dict[int, Space]:
     }
 
 
-def with_refused_tables(before: State, after: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state in which the spaces of tables that cannot be written are refused.
+def with_refused_spaces(
+    before: State, after: State, history: History, refused_tables: Mapping[str, str]
+) -> State:
+    """Return the state after the batch, in which the spaces of tables that cannot be written are refused.
 
     A space that the batch moves out of such a table is refused too. The batch does not change the versions of these
     spaces: they stay in their old table with their old definition.
@@ -318,36 +345,40 @@ def with_refused_tables(before: State, after: State, history: History, refused: 
     before, after : State
         The states before and after the batch.
     history : History
-    refused : mapping of str to str
+    refused_tables : mapping of str to str
         For each table that cannot be written, the reason.
 
     """
     stopped: dict[int, list[tuple[Lineage, str]]] = {}
     for lineage in history.lineages:
         tables = (lineage.base_table, lineage.table)
-        reasons = [refused[table] for table in tables if table is not None and table in refused]
+        reasons = [refused_tables[table] for table in tables if table is not None and table in refused_tables]
         if reasons and lineage.ended is None:
             stopped.setdefault(lineage.replicaset_id, []).append((lineage, reasons[-1]))
     return after.with_replicasets(
         {
-            uuid: _with_stopped(one, before.replicasets.get(uuid), history, stopped[one.id])
+            uuid: _with_stopped_spaces(one, before.replicasets.get(uuid), history, stopped[one.id])
             for uuid, one in after.replicasets.items()
             if one.id in stopped
         }
     )
 
 
-def _with_stopped(
-    one: ReplicasetState,
+def _with_stopped_spaces(
+    replicaset: ReplicasetState,
     before: ReplicasetState | None,
     history: History,
-    lineages: list[tuple[Lineage, str]],
+    stopped_lineages: list[tuple[Lineage, str]],
 ) -> ReplicasetState:
-    """Return a replicaset's state with the spaces of some lineages as they were before the batch, and refused."""
-    tables, refused, definitions = dict(one.tables), dict(one.refused), dict(one.applied_definitions)
-    for lineage, reason in lineages:
+    """Refuse the spaces of some lineages, given with reasons; they keep their old table and definition."""
+    tables, refused, definitions = (
+        dict(replicaset.tables),
+        dict(replicaset.refused),
+        dict(replicaset.applied_definitions),
+    )
+    for lineage, reason in stopped_lineages:
         space_id, base = lineage.space_id, lineage.base_table
-        if (one.id, space_id) in history.current:
+        if (replicaset.id, space_id) in history.current_versions:
             refused[space_id] = reason
         if base is not None and base not in tables.values():
             tables[space_id] = base
@@ -356,4 +387,4 @@ def _with_stopped(
             definitions[space_id] = space
         else:
             definitions.pop(space_id, None)
-    return replace(one, tables=tables, refused=refused, applied_definitions=definitions)
+    return replace(replicaset, tables=tables, refused=refused, applied_definitions=definitions)

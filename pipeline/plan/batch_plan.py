@@ -18,7 +18,7 @@ from pipeline.plan.advance import (
     new_map_rows,
     state_after_batch,
     with_history,
-    with_refused_tables,
+    with_refused_spaces,
 )
 from pipeline.plan.control import ControlChanges, ReplicaIdChange
 from pipeline.plan.generation import SnapshotGeneration, apply_generation, find_generation
@@ -27,7 +27,6 @@ from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.members import (
     IdTranslation,
     assign_source_ids,
-    in_source_ids,
     translate_summary,
     translate_vclock,
 )
@@ -92,14 +91,14 @@ class BatchPlan:
         By name, the tables that the batch may change.
     refused_tables : mapping of str to str
         For each table that cannot be written any more, the reason.
-    new_maps : tuple of MapRow
+    new_map_rows : tuple of MapRow
         New rows of `_applier_map`.
-    own_changes : tuple of Member
+    cluster_changes : tuple of Member
         The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn.
-    unknown : mapping of str to mapping
-        By space id, the ranges of the replicaset's log in which the space has no definition.
+    undefined_ranges : mapping of str to mapping
+        For each replicaset, by space id: the ranges of its log in which the space has no definition.
     vshard_buckets : mapping of str to ReplicasetBuckets
-    tuple_limit : int
+    tuple_limit_bytes : int
         `max_tuple_bytes` of the configuration.
 
     """
@@ -114,11 +113,11 @@ class BatchPlan:
     history: History
     tables: Mapping[str, TablePlan]
     refused_tables: Mapping[str, str]
-    new_maps: tuple[MapRow, ...]
-    own_changes: tuple[Member, ...] = ()
-    unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
+    new_map_rows: tuple[MapRow, ...]
+    cluster_changes: tuple[Member, ...] = ()
+    undefined_ranges: Mapping[str, UnknownRanges] = field(default_factory=dict)
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
-    tuple_limit: int = TUPLE_LIMIT_BYTES
+    tuple_limit_bytes: int = TUPLE_LIMIT_BYTES
 
     @property
     def row_count(self) -> int:
@@ -137,7 +136,7 @@ class BatchPlan:
         """
         return {
             (uuid, space_id)
-            for uuid, spaces in self.unknown.items()
+            for uuid, spaces in self.undefined_ranges.items()
             for space_id, ranges in spaces.items()
             if ranges[0].begin == BEGINNING and ranges[0].outcome in outcomes
         }
@@ -170,7 +169,7 @@ def plan_batch(
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:
         parts.setdefault(segment.replicaset_uuid, []).append(segment)
-    decided = _decide_all(state, parts, summaries, config.on_gap)
+    decided = _decide_replicasets(state, parts, summaries, config.on_gap)
     snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, parts))
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
@@ -184,7 +183,7 @@ def plan_batch(
         for uuid, one in decided.items()
     }
     after = {
-        uuid: replace(one, unknown_spaces=one.unknown_spaces & _waiting_spaces(unknown[uuid]))
+        uuid: replace(one, unknown_spaces=one.unknown_spaces & _still_undefined_spaces(unknown[uuid]))
         for uuid, one in after.items()
     }
     history = _space_history(config, state, after, decided, summaries, segments, router, unknown)
@@ -195,7 +194,7 @@ def plan_batch(
     after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     aggregator = cluster.own_member
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
-    to_judge = state.undecided_buckets.union(e.bucket for one in buckets.values() for e in one.events)
+    to_judge = state.undecided_buckets.union(e.bucket_id for one in buckets.values() for e in one.events)
     new_state = replace(
         with_doubled_buckets(state.with_replicasets(after), to_judge),
         global_ids=cluster.global_ids,
@@ -208,32 +207,32 @@ def plan_batch(
     return BatchPlan(
         epoch=state.epoch + 1,
         before=state,
-        after=with_refused_tables(state, new_state, history, refused),
+        after=with_refused_spaces(state, new_state, history, refused),
         segments=tuple(segments),
-        settlements={uuid: in_source_ids(one.settlement, one.translations) for uuid, one in decided.items()},
+        settlements={uuid: one.settlement_in_source_ids() for uuid, one in decided.items()},
         controls={uuid: one.control for uuid, one in decided.items()},
         summaries=summaries,
         history=history,
         tables=tables,
         refused_tables=refused,
-        new_maps=new_maps,
-        own_changes=_new_cluster_changes(cluster, state.own_lsn),
-        unknown=unknown,
+        new_map_rows=new_maps,
+        cluster_changes=_new_cluster_changes(cluster, state.own_lsn),
+        undefined_ranges=unknown,
         vshard_buckets=buckets,
-        tuple_limit=config.max_tuple_bytes,
+        tuple_limit_bytes=config.max_tuple_bytes,
     )
 
 
-def _used_spaces(one: ReplicasetDecision, summary: Summary) -> frozenset[int]:
+def _used_spaces(decision: ReplicasetDecision, summary: Summary) -> frozenset[int]:
     """Return the ids of spaces with changes in the batch, or with waiting rows."""
-    return one.before.unknown_spaces | {
-        space_id for _, space_id, kind in summary.counts if kind in CHANGE_TYPES
+    return decision.before.unknown_spaces | {
+        space_id for _, space_id, kind in summary.row_counts if kind in CHANGE_TYPES
     }
 
 
-def _waiting_spaces(unknown: UnknownRanges) -> frozenset[int]:
-    """Return the ids of spaces whose rows waited before the batch and still wait."""
-    return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
+def _still_undefined_spaces(undefined_ranges: UnknownRanges) -> frozenset[int]:
+    """Return the ids of spaces that get no definition in the batch, so that their rows still wait."""
+    return frozenset(i for i, ranges in undefined_ranges.items() if ranges[0].outcome == "waiting")
 
 
 def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
@@ -242,8 +241,8 @@ def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
 
-def _decide_all(
-    state: State, parts: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
+def _decide_replicasets(
+    state: State, segments: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
 ) -> dict[str, ReplicasetDecision]:
     """Decide which rows of each replicaset take effect.
 
@@ -251,20 +250,22 @@ def _decide_all(
     (`first_awaited_departure`).
     """
     decided = {
-        uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()
+        uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
         read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
-            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
+            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time_us
             read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
         delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
-            end = latest_time(one.before.log_time, summaries[uuid].last_time)
+            end = latest_time(one.before.log_time, summaries[uuid].last_time_us)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
-                delayed[uuid] = _decide_replicaset(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)
+                delayed[uuid] = _decide_replicaset(
+                    state, uuid, segments[uuid], summaries[uuid], on_gap, awaited
+                )
         if not delayed:
             _log_late_destinations({uuid: decided[uuid] for uuid in senders}, read)
             break
@@ -274,55 +275,56 @@ def _decide_all(
 
 
 def _log_late_destinations(
-    senders: Mapping[str, ReplicasetDecision], read: Mapping[str, BucketProgress]
+    senders: Mapping[str, ReplicasetDecision], progress: Mapping[str, BucketProgress]
 ) -> None:
-    """Log each bucket whose source no longer waits for the destination's log."""
+    """Warn of each bucket that was sent away, if its destination's log is too late for the source to wait."""
     for uuid, one in senders.items():
-        others = {other: read[other] for other in read if other != uuid}
+        others = {other: progress[other] for other in progress if other != uuid}
         for departure in one.vshard_buckets.departures:
             if not has_arrived(departure, others):
                 log.warning(
                     "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds behind: "
                     "keys of the bucket are missing until it catches up",
-                    *(_label(one.before), departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
+                    *(_label(one.before), departure.bucket_id, departure.destination),
+                    MOVE_WAIT.total_seconds(),
                 )
 
 
 def _decide_replicaset(
     state: State,
     uuid: str,
-    parts: Sequence[LogSegment],
+    segments: Sequence[LogSegment],
     summary: Summary,
     on_gap: str,
     awaited: Departure | None = None,
 ) -> ReplicasetDecision:
     """Decide which rows of one replicaset take effect; rows from `awaited` on wait."""
-    first = parts[0]
+    first = segments[0]
     begin = dict(first.vclock)
     known = state.replicasets.get(uuid) or ReplicasetState(0, uuid, settled=begin, read=begin)
-    instances = {part.number: part.instance_uuid for part in parts}
-    snapshots = frozenset(part.number for part in parts if part.is_snapshot)
-    generation = find_generation(state.replicasets.get(uuid), parts)
+    instances = {part.number: part.instance_uuid for part in segments}
+    snapshots = frozenset(part.number for part in segments if part.is_snapshot)
+    generation = find_generation(state.replicasets.get(uuid), segments)
     all_control = apply_generation(known, generation, summary.control, snapshots)
     number = None if generation is None else generation.segment
-    views = assign_source_ids(known, parts, all_control.registrations, state.instance_uuids, number)
-    ids = {part.number: views.translations.get(part.source, {}) for part in parts}
+    views = assign_source_ids(known, segments, all_control.registrations, state.instance_uuids, number)
+    ids = {part.number: views.translations.get(part.source, {}) for part in segments}
     summary = translate_summary(summary, ids)
     # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
-    known = replace(known, settled={**views.bases, **known.settled})
+    known = replace(known, settled={**views.base_lsns, **known.settled})
     if generation is not None:
-        known = replace(known, settled=vclock_maximum(known.settled, generation.settled))
-    is_sync = _sync_test(known, all_control, parts)
-    earlier = {part.number: translate_vclock(part.earlier, ids[part.number]) for part in parts}
+        known = replace(known, settled=vclock_maximum(known.settled, generation.settled_vclock))
+    is_sync = _sync_check(known, all_control, segments)
+    earlier = {part.number: translate_vclock(part.vclock_before, ids[part.number]) for part in segments}
     settlement = settle(
         *(summary, known.settled, instances, known.leader, on_gap, is_sync),
         *(snapshots, known.local_lsns, earlier),
     )
-    settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
+    settlement = replace(settlement, bridged_gaps=() if generation is None else generation.bridged_gaps)
     if awaited is not None:
         # A departure takes effect only if no earlier row waits, so this position is the first one.
-        reason = f"bucket {awaited.bucket} of vshard went to {awaited.peer}, whose log is not read as far"
-        settlement = replace(settlement, waits_from=awaited.position, reason=reason)
+        reason = f"bucket {awaited.bucket_id} of vshard went to {awaited.destination}, whose log is not read as far"
+        settlement = replace(settlement, waits_from=awaited.position, wait_reason=reason)
     while True:
         counting = (row for row in summary.control if settlement.takes_effect(row))
         control = apply_generation(known, generation, counting, snapshots)
@@ -330,25 +332,25 @@ def _decide_replicaset(
         if fault is not None:
             row = fault.row
             reason = f"a row of type {row.type} in the system space {row.space_id}: {fault.reason}"
-            settlement = replace(settlement, waits_from=row.position, reason=reason)
+            settlement = replace(settlement, waits_from=row.position, wait_reason=reason)
             continue
         new = (_translate_registration(one, ids) for one in control.registrations)
-        registrations = tuple(sorted((*views.registered, *new), key=lambda one: one.position))
+        registrations = tuple(sorted((*views.registrations, *new), key=lambda one: one.position))
         unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
-        settlement = replace(settlement, waits_from=unknown.start, reason=reason)
+        settlement = replace(settlement, waits_from=unknown.start, wait_reason=reason)
     position = None if generation is None else generation.position
     counting = (row for row in summary.control if settlement.takes_effect(row))
-    shards = _bucket_changes(known, generation, parts, control, list(counting))
+    shards = _bucket_changes(known, generation, segments, control, list(counting))
     return ReplicasetDecision(known, settlement, control, registrations, views, ids, position, shards)
 
 
 def _bucket_changes(
     known: ReplicasetState,
     generation: SnapshotGeneration | None,
-    parts: Sequence[LogSegment],
+    segments: Sequence[LogSegment],
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
@@ -356,8 +358,8 @@ def _bucket_changes(
 
     A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
     """
-    heals = any(part.heals for part in parts)
-    is_new_state = generation is not None and generation.spaces is None and not heals
+    heals = any(part.is_healing for part in segments)
+    is_new_state = generation is not None and generation.replaced_spaces is None and not heals
     if generation is not None and not is_new_state:
         rows = [row for row in rows if row.position.segment != generation.segment]
     return apply_bucket_rows(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
@@ -372,7 +374,7 @@ def _translate_registration(
     )
 
 
-def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[LogSegment]) -> IsSync:
+def _sync_check(known: ReplicasetState, control: ControlChanges, segments: Sequence[LogSegment]) -> IsSync:
     """Return a function that decides by a space's definition whether its rows are synchronous at a position.
 
     It returns False for rows of servers that write a flag with each synchronous row: there the flag decides.
@@ -382,8 +384,8 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
         waits = change.kind is not SpaceEvent.DROPPED and change.definition.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Waiting rows that an older version of the aggregator stored have no server version.
-    last = last_server_version(parts) or known.server_version
-    servers = {part.number: part.server_version or last for part in parts}
+    last = last_server_version(segments) or known.server_version
+    servers = {part.number: part.server_version or last for part in segments}
     flagged = {
         segment
         for segment, one in servers.items()
@@ -401,7 +403,7 @@ def _sync_test(known: ReplicasetState, control: ControlChanges, parts: Sequence[
 def sync_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
-    """Return the ids of synchronous spaces, by replicaset uuid; with `controls`, also of those that it makes so."""
+    """Return the ids of synchronous spaces, by replicaset uuid; `controls` adds those that a batch makes so."""
     found: dict[str, set[int]] = {}
     for uuid, one in state.replicasets.items():
         found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
@@ -411,7 +413,7 @@ def sync_spaces(
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
 
 
-def watched_spaces(
+def bucket_spaces(
     state: State, controls: Mapping[str, ControlChanges] | None = None
 ) -> dict[str, frozenset[int]]:
     """Return the ids of vshard's `_bucket` spaces, by replicaset uuid; `controls` adds those that a batch defines."""
@@ -431,7 +433,7 @@ def _first_unmapped_run(
         if settlement.waits_from is not None and run.start >= settlement.waits_from:
             return None
         low = settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
-        if run.replica_id not in mapped and run.last > low:
+        if run.replica_id not in mapped and run.last_lsn > low:
             return run
     return None
 
@@ -440,11 +442,11 @@ def _space_history(
     config: Config,
     state: State,
     after: Mapping[str, ReplicasetState],
-    decided: Mapping[str, ReplicasetDecision],
+    decisions: Mapping[str, ReplicasetDecision],
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
     router: Router,
-    unknown: Mapping[str, UnknownRanges],
+    undefined_ranges: Mapping[str, UnknownRanges],
 ) -> History:
     # A server's own snapshots do not contain the rows of its vinyl spaces.
     snapshots = frozenset(s.number for s in segments if s.is_snapshot and not s.is_spool)
@@ -452,28 +454,28 @@ def _space_history(
     before: dict[int, SpacesBefore] = {}
     changes = {}
     tracked = {}
-    for uuid, one in decided.items():
+    for uuid, one in decisions.items():
         known, number = one.before, after[uuid].id
         changes[number] = one.control.changes
         ids = {change.space_id for change in one.control.changes}
-        ids |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGE_TYPES}
+        ids |= {space_id for _, space_id, kind in summaries[uuid].row_counts if kind in CHANGE_TYPES}
         spaces = {i: known.spaces[i] for i in sorted(ids) if i in known.spaces}
         tracked[uuid] = spaces.keys()
         before[number] = SpacesBefore(
             *(spaces, known.refused, known.tables, known.primary_keys),
             applied_definitions=known.applied_definitions,
         )
-    by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
+    by_number = {after[uuid].id: ranges for uuid, ranges in undefined_ranges.items()}
     owners = table_owners(config, state, tracked)
     return build_history(before, changes, router, snapshots, vinyl, by_number, owners)
 
 
 def _log_refusals(
-    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, ReplicasetDecision]
+    history: History, after: Mapping[str, ReplicasetState], decisions: Mapping[str, ReplicasetDecision]
 ) -> None:
     """Log each space that the batch refuses, or refuses for another reason than before."""
-    known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
-    uuids = {after[uuid].id: uuid for uuid in decided}
+    known = {after[uuid].id: one.before.refused for uuid, one in decisions.items()}
+    uuids = {after[uuid].id: uuid for uuid in decisions}
     for one in history.refusals:
         if known[one.replicaset_id].get(one.space_id) != one.reason:
             label = _label(after[uuids[one.replicaset_id]])
@@ -489,7 +491,7 @@ def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, Rep
     for uuid, summary in summaries.items():
         kinds = {
             kind
-            for _, space_id, kind in summary.counts
+            for _, space_id, kind in summary.row_counts
             if space_id <= SYSTEM_SPACE_ID_MAX and is_unknown_type(kind)
         }
         if kinds:

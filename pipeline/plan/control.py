@@ -39,7 +39,7 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class SpaceDefinition:
-    """The tuples of `_space` and `_index` that define a space."""
+    """The encoded tuples that define a space: one of `_space`, and those of `_index` by index id."""
 
     space: bytes
     indexes: Mapping[int, bytes] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class SpaceDefinition:
 
 @dataclass(frozen=True)
 class ReplicaIdChange:
-    """A row of `_cluster`: from `position` on, `replica_id` belongs to the instance `uuid`, or (None) to none."""
+    """A row of `_cluster`: from `position` on, `replica_id` belongs to the instance `uuid` (None: to no instance)."""
 
     position: LogPosition
     replica_id: int
@@ -77,7 +77,7 @@ class SpaceChange:
     kind : SpaceEvent
         `DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
         drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with
-        the same definition. `HELD`: a row cannot be applied to the table; neither are the space's rows after it.
+        the same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not.
     definition : SpaceDefinition
         The definition after the event; for a drop, the one before it.
     replica_id, lsn, timestamp
@@ -133,7 +133,7 @@ def apply_control_rows(
     spaces: Mapping[int, SpaceDefinition],
     cluster: Mapping[int, str],
     rows: Iterable[ControlRow],
-    snapshots: frozenset[int],
+    snapshot_segments: frozenset[int],
 ) -> ControlChanges:
     """Apply the control rows of one replicaset, and return what they change.
 
@@ -145,13 +145,14 @@ def apply_control_rows(
         For each replica id, the instance uuid before the rows.
     rows : iterable of ControlRow
         Those that take effect, in log order.
-    snapshots : frozenset of int
-        Segments that are snapshots: their rows of `_truncate` count earlier truncations, and cause none.
+    snapshot_segments : frozenset of int
+        Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of earlier
+        truncations, and truncate no space.
 
     """
     system_spaces = _SystemSpaces(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
-        system_spaces.apply(row, in_snapshot=row.position.segment in snapshots)
+        system_spaces.apply(row, in_snapshot=row.position.segment in snapshot_segments)
     return ControlChanges(
         tuple(system_spaces.registrations),
         tuple(system_spaces.changes),
@@ -179,7 +180,7 @@ class _SystemSpaces:
     def _apply(self, row: ControlRow, *, in_snapshot: bool) -> None:
         if row.held_reason is not None:
             if row.space_id in self.spaces:
-                self._change(row, row.space_id, SpaceEvent.HELD)
+                self._add_change(row, row.space_id, SpaceEvent.HELD)
         elif row.space_id == SystemSpace.CLUSTER:
             self._apply_to_cluster(row)
         elif row.space_id == SystemSpace.SPACE:
@@ -189,7 +190,7 @@ class _SystemSpaces:
         elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
             space_id = _row_space_id(row)
             if space_id in self.spaces:
-                self._change(row, space_id, SpaceEvent.TRUNCATED)
+                self._add_change(row, space_id, SpaceEvent.TRUNCATED)
             else:
                 self.emptied_unknown_spaces.append((row.position, space_id))
 
@@ -214,9 +215,9 @@ class _SystemSpaces:
         name = space_id if old is None else old.decoded().name
         new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
-            self._define(row, space_id, SpaceDefinition(new, {} if old is None else old.indexes))
+            self._define_space(row, space_id, SpaceDefinition(new, {} if old is None else old.indexes))
         elif old is not None:
-            self._change(row, space_id, SpaceEvent.DROPPED)
+            self._add_change(row, space_id, SpaceEvent.DROPPED)
             del self.spaces[space_id]
         elif row.type == "DELETE":
             self.emptied_unknown_spaces.append((row.position, space_id))
@@ -233,36 +234,40 @@ class _SystemSpaces:
         if index_id == 0 and new is None:
             # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
             self.spaces[space_id] = rows
-            self._change(row, space_id, SpaceEvent.TRUNCATED)
+            self._add_change(row, space_id, SpaceEvent.TRUNCATED)
         else:
-            self._define(row, space_id, rows)
+            self._define_space(row, space_id, rows)
 
-    def _define(self, row: ControlRow, space_id: int, rows: SpaceDefinition) -> None:
-        """Set a space's definition; if the new one is malformed and the old one was not, hold the space instead."""
-        old, fault = self.spaces.get(space_id), rows.decoded().fault
+    def _define_space(self, row: ControlRow, space_id: int, definition: SpaceDefinition) -> None:
+        """Set a space's definition; if only the new one is malformed, record the event `HELD` instead."""
+        old, fault = self.spaces.get(space_id), definition.decoded().fault
         if fault is not None and old is not None and old.decoded().primary_key:
-            self._change(row, space_id, SpaceEvent.HELD, f"{HELD_PREFIX}: {fault}")
+            self._add_change(row, space_id, SpaceEvent.HELD, f"{HELD_PREFIX}: {fault}")
             return
-        self.spaces[space_id] = rows
-        self._change(row, space_id, SpaceEvent.DEFINED)
+        self.spaces[space_id] = definition
+        self._add_change(row, space_id, SpaceEvent.DEFINED)
 
     def _tuple_after(
-        self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]
+        self, old: bytes | None, row: ControlRow, key: list[int], other_fields: list[object]
     ) -> bytes | None:
-        """Return the system tuple after a row; for a malformed row, a tuple that has only its key and `rest`."""
+        """Return the system tuple after a row; for a malformed row, only its key and `other_fields` as a tuple."""
         try:
             new = _tuple_after(old, row)
             if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:
                 raise TupleError("it changes the key of its row")
         except (TupleError, UnsupportedError) as error:
             self.faults.append(SystemRowFault(row, error.reason))
-            packed: bytes = msgpack.packb([*key, *rest], unicode_errors="surrogateescape")
+            packed: bytes = msgpack.packb([*key, *other_fields], unicode_errors="surrogateescape")
             return packed
         return new
 
-    def _change(self, row: ControlRow, space_id: int, kind: SpaceEvent, held: str | None = None) -> None:
-        rows, held = self.spaces[space_id], held or row.held_reason
-        reason = f"{held} (replica id {row.replica_id}, lsn {row.lsn})" if held is not None else None
+    def _add_change(
+        self, row: ControlRow, space_id: int, kind: SpaceEvent, held_reason: str | None = None
+    ) -> None:
+        rows, held_reason = self.spaces[space_id], held_reason or row.held_reason
+        reason = (
+            f"{held_reason} (replica id {row.replica_id}, lsn {row.lsn})" if held_reason is not None else None
+        )
         change = SpaceChange(
             row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
         )

@@ -21,6 +21,9 @@ from schemas.space import KeyParts, Space
 NO_TABLE = -1
 """The number of the schema version, or of the lineage, for rows that go to no table."""
 
+SpaceKey = tuple[int, int]
+"""(replicaset id, space id)."""
+
 
 @dataclass(frozen=True)
 class SchemaVersion:
@@ -66,13 +69,13 @@ class Era(NamedTuple):
     ----------
     version : int
         The number of the schema version that begins the era.
-    truncations : int
+    truncations_before : int
         Number of truncations of the lineage before the era.
 
     """
 
     version: int
-    truncations: int = 0
+    truncations_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Lineage:
     ended : LogPosition or None
         The position of the drop; None if the space still exists after the batch.
     is_renewed : bool
-        Whether a generation (a snapshot after missing logs) contains the space again.
+        Whether a generation (a snapshot after missing logs) contains the space with the same definition.
 
     """
 
@@ -107,20 +110,20 @@ class Lineage:
     is_renewed: bool = False
 
     @property
-    def leaves_base(self) -> bool:
+    def leaves_base_table(self) -> bool:
         """Whether the versions from before the batch move to another table."""
         return self.base_table is not None and self.table != self.base_table
 
     @property
-    def changes_base(self) -> bool:
+    def changes_keys_without_rows(self) -> bool:
         """Whether the batch may change versions whose keys are in no row of the batch, as by a truncation or a drop."""
-        moved = self.leaves_base or len(self.eras) > 1
+        moved = self.leaves_base_table or len(self.eras) > 1
         return self.base_table is not None and (self.truncations > 0 or self.is_renewed or moved)
 
     def truncations_in(self, era: int) -> int:
         """Return the number of truncations within an era."""
-        after = self.eras[era + 1].truncations if era + 1 < len(self.eras) else self.truncations
-        return after - self.eras[era].truncations
+        after = self.eras[era + 1].truncations_before if era + 1 < len(self.eras) else self.truncations
+        return after - self.eras[era].truncations_before
 
 
 @dataclass(frozen=True)
@@ -149,20 +152,20 @@ class History:
         The spaces that are refused after the batch.
     tables : mapping of (int, int) to str
         The table that has the space's versions after the batch.
-    current : mapping of (int, int) to int
+    current_versions : mapping of (int, int) to int
         The number of the space's schema version after the batch, for spaces that go to a table.
     primary_keys : mapping of (int, int) to frozenset
         All primary keys that the space has had so far.
-    tracked : frozenset of (int, int)
+    tracked_spaces : frozenset of (int, int)
         The spaces with rows or events in the batch.
 
     """
 
     versions: tuple[SchemaVersion, ...] = ()
     lineages: tuple[Lineage, ...] = ()
-    meanings: Mapping[tuple[int, int], tuple[Meaning, ...]] = field(default_factory=dict)
+    meanings: Mapping[SpaceKey, tuple[Meaning, ...]] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
-    tables: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    current: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    primary_keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
-    tracked: frozenset[tuple[int, int]] = frozenset()
+    tables: Mapping[SpaceKey, str] = field(default_factory=dict)
+    current_versions: Mapping[SpaceKey, int] = field(default_factory=dict)
+    primary_keys: Mapping[SpaceKey, frozenset[KeyParts]] = field(default_factory=dict)
+    tracked_spaces: frozenset[SpaceKey] = frozenset()

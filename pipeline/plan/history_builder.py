@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from heapq import merge
 
 from pipeline.plan.control import SpaceChange, SpaceDefinition
-from pipeline.plan.history import NO_TABLE, Era, History, Lineage, Meaning, Refusal, SchemaVersion
+from pipeline.plan.history import NO_TABLE, Era, History, Lineage, Meaning, Refusal, SchemaVersion, SpaceKey
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.router import Router, TableOwner, TableOwners
 from pipeline.plan.unknown import UnknownRange, UnknownRanges
@@ -34,19 +34,19 @@ class SpacesBefore:
     ----------
     spaces : mapping of int to SpaceDefinition
         By space id, the spaces with rows or events in the batch.
-    refused : mapping of int to str
+    refusal_reasons : mapping of int to str
         For each refused space, the reason.
     tables : mapping of int to str
         For each space of the replicaset, the table that has its versions.
     primary_keys : mapping of int to frozenset
         For each space, all primary keys that it has had so far.
     applied_definitions : mapping of int to Space
-        For each refused space that has rows in its table, their definition.
+        For each refused space that has rows in its table, the definition by which they were applied.
 
     """
 
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
-    refused: Mapping[int, str] = field(default_factory=dict)
+    refusal_reasons: Mapping[int, str] = field(default_factory=dict)
     tables: Mapping[int, str] = field(default_factory=dict)
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
     applied_definitions: Mapping[int, Space] = field(default_factory=dict)
@@ -56,9 +56,9 @@ def build_history(
     before: Mapping[int, SpacesBefore],
     changes: Mapping[int, Iterable[SpaceChange]],
     router: Router,
-    snapshots: frozenset[int] = frozenset(),
-    vinyl: Mapping[int, frozenset[int]] | None = None,
-    unknown: Mapping[int, UnknownRanges] | None = None,
+    snapshot_segments: frozenset[int] = frozenset(),
+    vinyl_spaces: Mapping[int, frozenset[int]] | None = None,
+    undefined_ranges: Mapping[int, UnknownRanges] | None = None,
     owners: TableOwners | None = None,
 ) -> History:
     """Return what each space id means at each position of a batch.
@@ -70,18 +70,18 @@ def build_history(
     changes : mapping of int to iterable of SpaceChange
         By replicaset id, in log order.
     router : Router
-    snapshots : frozenset of int
+    snapshot_segments : frozenset of int
         Segments that are snapshots without the rows of vinyl spaces.
-    vinyl : mapping of int to frozenset of int, optional
+    vinyl_spaces : mapping of int to frozenset of int, optional
         For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
-    unknown : mapping of int to mapping, optional
+    undefined_ranges : mapping of int to mapping, optional
         By replicaset id, the ranges of the log in which spaces are unknown.
     owners : TableOwners, optional
         The spaces that have rows in tables, but neither rows nor events in the batch.
 
     """
     owners = owners or TableOwners()
-    builder = _HistoryBuilder(router, snapshots, vinyl or {}, owners)
+    builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners)
     for replicaset_id, known in before.items():
         for space_id in known.tables.keys() - known.spaces.keys():
             owners.reserve(replicaset_id, known.tables[space_id], space_id)
@@ -90,7 +90,7 @@ def build_history(
     events = ([(number, change) for change in own] for number, own in changes.items())
     for replicaset_id, change in merge(*events, key=lambda event: event[1].position):
         builder.apply_change(replicaset_id, change)
-    for replicaset_id, spaces in (unknown or {}).items():
+    for replicaset_id, spaces in (undefined_ranges or {}).items():
         for space_id, ranges in spaces.items():
             for one in ranges:
                 builder.apply_early_rows((replicaset_id, space_id), one)
@@ -137,8 +137,8 @@ class _HistoryBuilder:
         self._router, self._snapshots, self._vinyl, self._owners = router, snapshots, vinyl, owners
         self._versions: list[SchemaVersion] = []
         self._lineages: list[Lineage] = []
-        self._meanings: dict[tuple[int, int], list[Meaning]] = {}
-        self._tracks: dict[tuple[int, int], _SpaceTrack] = {}
+        self._meanings: dict[SpaceKey, list[Meaning]] = {}
+        self._tracks: dict[SpaceKey, _SpaceTrack] = {}
 
     def add_space(self, replicaset_id: int, space_id: int, space: Space, known: SpacesBefore) -> None:
         """Add a space with its definition before the batch."""
@@ -147,7 +147,7 @@ class _HistoryBuilder:
         keys = known.primary_keys.get(space_id, _primary_keys(space))
         track = self._tracks[key] = _SpaceTrack([space], keys)
         table = self._router(replicaset_id, space, (), False)
-        refused = known.refused.get(space_id)
+        refused = known.refusal_reasons.get(space_id)
         if table is not None and refused is not None:
             table = Refusal(*key, space.name, refused)
         if isinstance(table, str) and base is None:
@@ -158,7 +158,7 @@ class _HistoryBuilder:
             self._begin_lineage(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.refusal_reason = table.reason
-            self._freeze(key, track, known.applied_definitions.get(space_id, space), base)
+            self._add_frozen_lineage(key, track, known.applied_definitions.get(space_id, space), base)
             if track.lineage != NO_TABLE and is_held(table.reason):
                 # Rows that are not applied still show the name of their space in `_changelog`.
                 self._add_meaning(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
@@ -171,12 +171,12 @@ class _HistoryBuilder:
         track = self._tracks.setdefault(key, _SpaceTrack())
         space = change.definition.decoded()
         if change.kind is SpaceEvent.DEFINED:
-            self._define(key, track, space, change.position)
+            self._define_space(key, track, space, change.position)
             return
         if change.kind is SpaceEvent.HELD:
-            self._hold(key, track, change)
+            self._hold_space(key, track, change)
             return
-        if change.kind is SpaceEvent.RENEWED and self._is_unread(space, change.position):
+        if change.kind is SpaceEvent.RENEWED and self._has_unread_rows(space, change.position):
             return  # the snapshot's own definition of the space refuses it
         if change.kind is SpaceEvent.RENEWED and track.is_applied:
             lineage = self._lineages[track.lineage]
@@ -185,42 +185,42 @@ class _HistoryBuilder:
         self._end_versions(key, track, change.position)
         if change.kind is SpaceEvent.DROPPED or not (space.primary_key or space.fault):
             # Without its primary index a space has no tuples; with the next one another lineage begins.
-            self._stop(key, track, change.position, is_alive=False)
+            self._stop_lineage(key, track, change.position, is_alive=False)
             self._tracks[key] = _SpaceTrack()
         elif not track.is_applied:
             # Earlier rows of the space are missing, but now it is empty: its rows can be applied from here on.
-            self._stop(key, track, change.position, is_alive=False)
+            self._stop_lineage(key, track, change.position, is_alive=False)
             self._tracks[key] = _SpaceTrack()
-            self._define(key, self._tracks[key], space, change.position)
+            self._define_space(key, self._tracks[key], space, change.position)
 
-    def _define(self, key: tuple[int, int], track: _SpaceTrack, space: Space, position: LogPosition) -> None:
+    def _define_space(self, key: SpaceKey, track: _SpaceTrack, space: Space, position: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None
         is_known = before == space and (track.is_applied or track.refusal_reason or track.is_left_out)
-        if is_known and not (track.is_applied and self._is_unread(space, position)):
+        if is_known and not (track.is_applied and self._has_unread_rows(space, position)):
             return
-        table = self._route(key, track, space, position)
+        table = self._choose_table(key, track, space, position)
         track.definitions.append(space)
         track.primary_keys |= _primary_keys(space)
         if isinstance(table, str) and track.is_applied:
-            self._redefine(key, track, before, space, table, position)
+            self._redefine_space(key, track, before, space, table, position)
         elif isinstance(table, str):
             self._begin_lineage(key, track, space, table, position)
         elif isinstance(table, Refusal):
             renamed = before is not None and before.name != space.name and not track.is_applied
             if renamed:
                 self._end_versions(key, track, position)
-            self._stop(key, track, position, is_alive=not renamed)
+            self._stop_lineage(key, track, position, is_alive=not renamed)
             track.refusal_reason, track.is_left_out = table.reason, False
         else:
             # The space has left its table: it was renamed to an excluded name, or has become local or temporary.
             self._end_versions(key, track, position)
-            self._stop(key, track, position, is_alive=False)
+            self._stop_lineage(key, track, position, is_alive=False)
             track.is_left_out, track.refusal_reason = bool(space.primary_key), None
 
-    def _route(
-        self, key: tuple[int, int], track: _SpaceTrack, space: Space, position: LogPosition
+    def _choose_table(
+        self, key: SpaceKey, track: _SpaceTrack, space: Space, position: LogPosition
     ) -> str | Refusal | None:
-        table = self._router(key[0], space, track.definitions, self._is_unread(space, position))
+        table = self._router(key[0], space, track.definitions, self._has_unread_rows(space, position))
         if not isinstance(table, str):
             return table
         if track.refusal_reason is not None:
@@ -234,7 +234,7 @@ class _HistoryBuilder:
         contradiction = self._owners.contradiction(key[0], table, owner)
         return table if contradiction is None else Refusal(*key, space.name, contradiction)
 
-    def _is_unread(self, space: Space, position: LogPosition) -> bool:
+    def _has_unread_rows(self, space: Space, position: LogPosition) -> bool:
         """Return whether a snapshot defines a space, but the space's rows are not read with it."""
         if position.segment not in self._snapshots or space.engine in ENGINES_IN_SNAPSHOTS:
             return False
@@ -242,14 +242,14 @@ class _HistoryBuilder:
 
     def _begin_lineage(
         self,
-        key: tuple[int, int],
+        key: SpaceKey,
         track: _SpaceTrack,
         space: Space,
         table: str,
         position: LogPosition,
         base: str | None = None,
     ) -> None:
-        """Begin a lineage, which has its versions before the batch in the table `base`."""
+        """Begin a lineage; `base` is the table with its versions from before the batch, None if it has none."""
         self._versions.append(SchemaVersion(key[0], space, table))
         number = len(self._versions) - 1
         self._lineages.append(Lineage(*key, base, table, (Era(number),)))
@@ -257,8 +257,8 @@ class _HistoryBuilder:
         self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
         self._add_meaning(key, Meaning(position, number, track.lineage))
 
-    def _freeze(self, key: tuple[int, int], track: _SpaceTrack, space: Space, base: str | None) -> None:
-        """Add a refused space, whose versions stay in its table unchanged."""
+    def _add_frozen_lineage(self, key: SpaceKey, track: _SpaceTrack, space: Space, base: str | None) -> None:
+        """Add the lineage of a refused space, whose versions stay unchanged in the table `base` (None: it has none)."""
         if base is None:
             return
         self._versions.append(SchemaVersion(key[0], space, base))
@@ -266,9 +266,9 @@ class _HistoryBuilder:
         track.lineage = len(self._lineages) - 1
         self._owners.claim(key[0], base, TableOwner(key[1], space))
 
-    def _redefine(
+    def _redefine_space(
         self,
-        key: tuple[int, int],
+        key: SpaceKey,
         track: _SpaceTrack,
         before: Space | None,
         space: Space,
@@ -287,7 +287,7 @@ class _HistoryBuilder:
         self._owners.claim(key[0], table, TableOwner(key[1], space, track.primary_keys))
         self._add_meaning(key, Meaning(position, number, track.lineage, era, last.truncations))
 
-    def _end_versions(self, key: tuple[int, int], track: _SpaceTrack, position: LogPosition) -> None:
+    def _end_versions(self, key: SpaceKey, track: _SpaceTrack, position: LogPosition) -> None:
         """Record a truncation: it ends all versions of a lineage."""
         if track.lineage == NO_TABLE:
             return
@@ -297,10 +297,10 @@ class _HistoryBuilder:
             last = self._meanings[key][-1]
             self._add_meaning(key, replace(last, since=position, truncations=last.truncations + 1))
 
-    def _stop(
-        self, key: tuple[int, int], track: _SpaceTrack, position: LogPosition, *, is_alive: bool
+    def _stop_lineage(
+        self, key: SpaceKey, track: _SpaceTrack, position: LogPosition, *, is_alive: bool
     ) -> None:
-        """Stop updating a lineage's table. The lineage ends; with `is_alive` it does not, and its versions stay."""
+        """Stop updating a lineage's table. With `is_alive` the versions stay in it; else the lineage ends."""
         if track.is_applied:
             self._add_meaning(key, Meaning(position))
         if track.lineage != NO_TABLE:
@@ -313,33 +313,35 @@ class _HistoryBuilder:
                 track.lineage = NO_TABLE
         track.is_applied = False
 
-    def _hold(self, key: tuple[int, int], track: _SpaceTrack, change: SpaceChange) -> None:
-        """Refuse a space from a row on that cannot be applied; later rows still have its name in `_changelog`."""
+    def _hold_space(self, key: SpaceKey, track: _SpaceTrack, change: SpaceChange) -> None:
+        """Refuse a space from the first row that cannot be applied; `_changelog` still names it in later rows."""
         if not track.is_applied:
             return
         version = self._meanings[key][-1].version
-        self._stop(key, track, change.position, is_alive=True)
+        self._stop_lineage(key, track, change.position, is_alive=True)
         self._add_meaning(key, Meaning(change.position, version))
         track.refusal_reason = change.reason
 
-    def _add_meaning(self, key: tuple[int, int], meaning: Meaning) -> None:
+    def _add_meaning(self, key: SpaceKey, meaning: Meaning) -> None:
         meanings = self._meanings.setdefault(key, [])
         if meanings and meanings[-1].since == meaning.since:
             meanings.pop()
         meanings.append(meaning)
 
-    def apply_early_rows(self, key: tuple[int, int], unknown: UnknownRange) -> None:
-        """Set the meaning of rows that come before their space's definition: the one that this definition gives."""
+    def apply_early_rows(self, key: SpaceKey, undefined_range: UnknownRange) -> None:
+        """Give rows that come before their space's definition the meaning that the space has from there on."""
         meanings = self._meanings.get(key, [])
         indices = [
-            i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NO_TABLE
+            i
+            for i, one in enumerate(meanings)
+            if one.since == undefined_range.end and one.lineage != NO_TABLE
         ]
-        if unknown.outcome != "applied" or not indices:
+        if undefined_range.outcome != "applied" or not indices:
             return
         (index,) = indices
         before = meanings[index - 1].since if index else None
-        early = replace(meanings[index], since=unknown.begin, is_early=True)
-        meanings[index - (before == unknown.begin) : index] = [early]
+        early = replace(meanings[index], since=undefined_range.begin, is_early=True)
+        meanings[index - (before == undefined_range.begin) : index] = [early]
 
     def build(self) -> History:
         """Return the history of all spaces added so far."""
@@ -367,5 +369,5 @@ def _primary_keys(space: Space) -> frozenset[KeyParts]:
     return frozenset([key_parts(space.primary_key)] if space.primary_key else [])
 
 
-def _refuse_taken_table(key: tuple[int, int], space: Space, table: str) -> Refusal:
+def _refuse_taken_table(key: SpaceKey, space: Space, table: str) -> Refusal:
     return Refusal(*key, space.name, f"another space of its replicaset goes to the table {table} already")

@@ -3,8 +3,8 @@
 Usually all sources of a replicaset use the same replica ids, and nothing is translated. But the `_cluster` of a source
 (its *view*) may assign an id to another instance than the member that was read first did. Then the source's ids are
 translated: an instance that already has an id in the replicaset keeps it, any other gets a number above Tarantool's
-maximum. If a source inserts an id that is new to it, but that other members have assigned, this is such a conflict.
-If the source deleted the id before, it is not: all members reuse the id.
+maximum. It is such a conflict if a source assigns an id that it did not have, while other members have assigned it to
+another instance. It is none if the source had the id and deleted it before: then all members reuse the id.
 
 Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
@@ -42,18 +42,18 @@ class SourceIds:
         For each source, a map from its replica ids to the replicaset's; only ids that differ are in the map.
     views : mapping of str to mapping of int to str
         For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
-    registered : tuple of ReplicaIdChange
+    registrations : tuple of ReplicaIdChange
         Assignments that were not known before, and that no row of the batch makes: those found in the views when they
-        were read, and those of rows that a whitelist leaves out (`LogSegment.registered`).
-    bases : mapping of int to int
+        were read, and those of rows that a whitelist leaves out (`LogSegment.left_out_members`).
+    base_lsns : mapping of int to int
         For each new id that continues the lsns of another id, the last lsn of the other id.
 
     """
 
     translations: Mapping[str, IdTranslation] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    registered: tuple[ReplicaIdChange, ...] = ()
-    bases: Mapping[int, int] = field(default_factory=dict)
+    registrations: tuple[ReplicaIdChange, ...] = ()
+    base_lsns: Mapping[int, int] = field(default_factory=dict)
 
 
 class _IdAssignments:
@@ -93,20 +93,20 @@ class _IdAssignments:
         return meant
 
     def expel(self, source: str, replica_id: int, uuid: str | None) -> None:
-        """Record that a source deletes an id, unless the id belongs to another instance than `uuid` by now.
+        """Record that a source deletes an id, unless the id now belongs to another instance than `uuid`.
 
-        That happens if another member's log has a copy of a DELETE of an earlier instance of the id.
+        It does if the row is another member's copy of an old DELETE, and the id was assigned again since then.
         """
         meant = self.translate(source, replica_id)
         if uuid is None or self.cluster.get(meant) == uuid:
             self.cluster.pop(meant, None)
 
-    def forget_assigned(self, source: str, vclock: Mapping[int, int]) -> None:
-        """Forget which instances have the ids in the `vclock` of a generation: its `_cluster` names these instances.
+    def forget_ids_of_generation(self, source: str, vclock: Mapping[int, int]) -> None:
+        """Forget the instances of the ids in a generation's `vclock`; its `_cluster` assigns the ids again.
 
-        An id may have passed to another instance in the missing logs. The new instance continues the id's lsns. So an
-        id whose lsn in `vclock` is lower than the settled one has not passed on: the source uses this id for another
-        instance than the replicaset does. It is not forgotten, so that it is translated.
+        In the missing logs, an id may have passed to another instance, which continues the id's lsns. An id whose lsn
+        in `vclock` is below the settled one has not passed on: the source uses it for another instance than the
+        replicaset does. The instance of such an id is not forgotten, so that the id is translated.
         """
         lsns = {self.translate(source, replica_id): lsn for replica_id, lsn in vclock.items()}
         settled = self.known.settled
@@ -127,8 +127,8 @@ def assign_source_ids(
     known: ReplicasetState,
     segments: Sequence[LogSegment],
     registrations: Iterable[ReplicaIdChange],
-    uuids: Mapping[int, str],
-    generation: int | None = None,
+    uuid_by_global_id: Mapping[int, str],
+    generation_segment: int | None = None,
 ) -> SourceIds:
     """Return how the sources of a batch assign replica ids, after the batch.
 
@@ -140,31 +140,31 @@ def assign_source_ids(
         The replicaset's segments.
     registrations : iterable of ReplicaIdChange
         All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
-    uuids : mapping of int to str
+    uuid_by_global_id : mapping of int to str
         Instance uuids by global id.
-    generation : int, optional
+    generation_segment : int, optional
         The number of the segment that is a generation (`pipeline.plan.generation`).
 
     """
-    ids = _IdAssignments(known, uuids)
+    ids = _IdAssignments(known, uuid_by_global_id)
     views = {source: dict(view) for source, view in known.views.items()}
     registered: list[ReplicaIdChange] = []
     pending = list(registrations)
     for segment in segments:
-        if segment.number == generation:
-            ids.forget_assigned(segment.source, segment.vclock)
+        if segment.number == generation_segment:
+            ids.forget_ids_of_generation(segment.source, segment.vclock)
         if segment.members is not None and segment.source not in views:
             registered += _register_members(ids, segment)
             views[segment.source] = dict(segment.members)
-        for replica_id, uuid in segment.registered.items():
+        for replica_id, uuid in segment.left_out_members.items():
             row = ReplicaIdChange(LogPosition(segment.number, -1, 0), replica_id, uuid)
             known_before = dict(ids.cluster)
-            meant = _apply_row(ids, views, segment.source, row)
+            meant = _apply_registration(ids, views, segment.source, row)
             # Unlike a row, it has no lsn that says whether it was read before, in another member's log.
             if known_before.get(meant) != uuid == ids.cluster.get(meant):
                 registered.append(replace(row, replica_id=meant))
         while pending and pending[0].position.segment <= segment.number:
-            _apply_row(ids, views, segment.source, pending.pop(0))
+            _apply_registration(ids, views, segment.source, pending.pop(0))
     return SourceIds(ids.translations, views, tuple(registered), ids.bases)
 
 
@@ -189,7 +189,7 @@ def _expected_view(ids: _IdAssignments, source: str) -> dict[int, str]:
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
-def _apply_row(
+def _apply_registration(
     ids: _IdAssignments, views: Mapping[str, dict[int, str]], source: str, row: ReplicaIdChange
 ) -> int:
     """Apply one row of `_cluster`; return the replicaset's id for the row's replica id."""
@@ -205,27 +205,29 @@ def _apply_row(
     return meant
 
 
-def translate_summary(summary: Summary, ids: Mapping[int, IdTranslation]) -> Summary:
+def translate_summary(summary: Summary, translations_by_segment: Mapping[int, IdTranslation]) -> Summary:
     """Return a summary whose replica ids are translated to the replicaset's ids.
 
     Parameters
     ----------
     summary : Summary
         With replica ids as the sources write them.
-    ids : mapping of int to mapping of int to int
+    translations_by_segment : mapping of int to mapping of int to int
         For each segment, the translation of its source's ids.
 
     """
-    if not any(ids.values()):
+    if not any(translations_by_segment.values()):
         return summary
 
     def meant(position: LogPosition, replica_id: int) -> int:
-        return ids.get(position.segment, {}).get(replica_id, replica_id)
+        return translations_by_segment.get(position.segment, {}).get(replica_id, replica_id)
 
     def control(row: ControlRow) -> ControlRow:
         replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)
         return replace(
-            row, replica_id=replica_id, body=_translate_body(row, ids.get(row.position.segment, {}))
+            row,
+            replica_id=replica_id,
+            body=_translate_body(row, translations_by_segment.get(row.position.segment, {})),
         )
 
     waiting = tuple(
@@ -261,13 +263,15 @@ def _translate_body(row: ControlRow, ids: IdTranslation) -> bytes | None:
     return packed
 
 
-def in_source_ids(settlement: Settlement, ids: Mapping[int, IdTranslation]) -> Settlement:
+def settlement_in_source_ids(
+    settlement: Settlement, translations_by_segment: Mapping[int, IdTranslation]
+) -> Settlement:
     """Return a settlement whose low watermarks are in the replica ids of each segment's source."""
-    if not any(ids.values()):
+    if not any(translations_by_segment.values()):
         return settlement
     found = {}
     for (segment, meant), lsn in settlement.low_watermarks.items():
-        own = replica_id_in_source(ids.get(segment, {}), meant)
+        own = replica_id_in_source(translations_by_segment.get(segment, {}), meant)
         if own is not None:
             found[segment, own] = lsn
     return replace(settlement, low_watermarks=found)

@@ -34,7 +34,7 @@ class LogSegment:
         For a snapshot: ids of the vinyl spaces whose rows are read with it.
     members : mapping of int to str, or None
         The source's whole `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
-    registered : mapping of int to str
+    left_out_members : mapping of int to str
         Replica id to instance uuid, from the rows of `_cluster` in the segment's first block that the source's
         whitelist leaves out. Unlike `members`, these are only the rows at this position, not all of `_cluster`.
     is_spool : bool
@@ -45,11 +45,11 @@ class LogSegment:
         For waiting rows: they waited only for the definition of their space, and are in `_changelog` already.
     is_generation : bool
         For a snapshot: logs before it are missing.
-    heals : bool
+    is_healing : bool
         For a snapshot: it replaces the replicaset's state even if the tables are newer.
-    spaces : frozenset of int, or None
+    replaced_spaces : frozenset of int, or None
         For a snapshot that heals: ids of the spaces that it replaces; None for all.
-    earlier : mapping of int to int
+    vclock_before : mapping of int to int
         For each replica id, the lsn of its last row before the file, by the file's header: all rows up to it must be
         read first. Empty for snapshots; without the ids that the source's whitelist leaves out, and without
         local changes.
@@ -67,14 +67,14 @@ class LogSegment:
     peer_versions: Mapping[int, str] = field(default_factory=dict)
     vinyl_spaces: frozenset[int] = frozenset()
     members: Mapping[int, str] | None = None
-    registered: Mapping[int, str] = field(default_factory=dict)
+    left_out_members: Mapping[int, str] = field(default_factory=dict)
     is_spool: bool = False
     has_waited: bool = False
     is_released: bool = False
     is_generation: bool = False
-    heals: bool = False
-    spaces: frozenset[int] | None = None
-    earlier: Mapping[int, int] = field(default_factory=dict)
+    is_healing: bool = False
+    replaced_spaces: frozenset[int] | None = None
+    vclock_before: Mapping[int, int] = field(default_factory=dict)
 
 
 Int64s = npt.NDArray[np.int64]

@@ -31,20 +31,20 @@ Vclock = Mapping[int, int]
 
 @dataclass(frozen=True)
 class LsnGap:
-    """Missing lsns `first`..`last` of the instance `replica_id`; the rows after them begin at `position`."""
+    """Missing lsns `first_lsn`..`last_lsn` of the instance `replica_id`; the rows after them begin at `position`."""
 
     replica_id: int
-    first: int
-    last: int
+    first_lsn: int
+    last_lsn: int
     position: LogPosition
 
 
 @dataclass(frozen=True)
 class RolledBackRows:
-    """Rows that were rolled back: of `replica_id`, with this `tsn` or a later one, from `since` to before `until`."""
+    """Rows that were rolled back: of `replica_id`, with tsns from `first_tsn` on, from `since` to before `until`."""
 
     replica_id: int
-    tsn: int
+    first_tsn: int
     since: LogPosition
     until: LogPosition
 
@@ -59,13 +59,13 @@ class Settlement:
         For each (segment number, replica id), the highest lsn that was read before: rows up to it are dropped.
     waits_from : LogPosition or None
         Rows from this position on wait; None if no row waits.
-    reason : str or None
+    wait_reason : str or None
         Why they wait.
     rolled_back : tuple of RolledBackRows
     gaps : tuple of LsnGap
-    bridged : tuple of LsnGap
+    bridged_gaps : tuple of LsnGap
         Gaps whose rows are missing, but whose effects are in a later snapshot.
-    vclock : dict of int to int
+    read_vclock : dict of int to int
         The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
         instance.
     local_lsns : dict of str to int
@@ -75,15 +75,15 @@ class Settlement:
 
     low_watermarks: Mapping[tuple[int, int], int]
     waits_from: LogPosition | None = None
-    reason: str | None = None
+    wait_reason: str | None = None
     rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
-    bridged: tuple[LsnGap, ...] = ()
-    vclock: Vclock = field(default_factory=dict)
+    bridged_gaps: tuple[LsnGap, ...] = ()
+    read_vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def skipped(self) -> tuple[LsnGap, ...]:
+    def skipped_gaps(self) -> tuple[LsnGap, ...]:
         """The gaps whose rows are lost: rows after them do not wait."""
         return tuple(gap for gap in self.gaps if self.waits_from is None or gap.position < self.waits_from)
 
@@ -102,7 +102,7 @@ class Settlement:
         return not self.was_read_before(row) and not any(
             r.replica_id == row.replica_id
             and row.tsn is not None
-            and row.tsn >= r.tsn
+            and row.tsn >= r.first_tsn
             and r.since <= row.position < r.until
             for r in self.rolled_back
         )
@@ -115,13 +115,13 @@ IsSync = Callable[[int, LogPosition], bool]
 def settle(
     summary: Summary,
     read_vclock: Vclock,
-    instances: Mapping[int, str | None],
+    instance_by_segment: Mapping[int, str | None],
     leader: str | None,
     on_gap: str,
     is_sync: IsSync,
-    snapshots: frozenset[int] = frozenset(),
+    snapshot_segments: frozenset[int] = frozenset(),
     local_lsns: Mapping[str, int] | None = None,
-    earlier: Mapping[int, Vclock] | None = None,
+    vclocks_before: Mapping[int, Vclock] | None = None,
 ) -> Settlement:
     """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
@@ -131,7 +131,7 @@ def settle(
         The summary of the replicaset's rows.
     read_vclock : mapping of int to int
         The vclock of the rows that were read before these rows.
-    instances : mapping of int to str or None
+    instance_by_segment : mapping of int to str or None
         For each segment of the summary, in log order, the uuid of the instance that wrote it.
     leader : str or None
         The instance whose log was read last: component 0 of `read_vclock` belongs to it.
@@ -139,28 +139,35 @@ def settle(
         Whether rows after a missing lsn wait.
     is_sync : callable
         Called with (space id, position) for rows without a flag for synchronous transactions.
-    snapshots : frozenset of int
+    snapshot_segments : frozenset of int
         Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to the lsns of the
         logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
     local_lsns : mapping of str to int, optional
         Component 0 of the vclock of each instance whose log was read before.
-    earlier : mapping of int to mapping of int to int, optional
-        For each segment, the vclock of the rows before it (`LogSegment.earlier`).
+    vclocks_before : mapping of int to mapping of int to int, optional
+        For each segment, the vclock of the rows before it (`LogSegment.vclock_before`).
 
     """
-    summary = _without_segments(summary, snapshots)
-    logs = {segment: instance for segment, instance in instances.items() if segment not in snapshots}
+    summary = _without_segments(summary, snapshot_segments)
+    logs = {
+        segment: instance
+        for segment, instance in instance_by_segment.items()
+        if segment not in snapshot_segments
+    }
     local = dict(local_lsns or {})
     holds_gaps = on_gap == "hold"
     low_watermarks, gaps, vclock = _settle_lsns(
-        summary.runs, dict(read_vclock), logs, leader, local, earlier or {}, holds_gaps=holds_gaps
+        summary.runs, dict(read_vclock), logs, leader, local, vclocks_before or {}, holds_gaps=holds_gaps
     )
     first_waiting, rolled_back, unreadable = _settle_limbo(summary, low_watermarks, is_sync)
     holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
     if gaps and holds_gaps:
         first = min(gaps, key=lambda gap: gap.position)
         holds.append(
-            (first.position, f"lsn {first.first}..{first.last} of replica id {first.replica_id} is missing")
+            (
+                first.position,
+                f"lsn {first.first_lsn}..{first.last_lsn} of replica id {first.replica_id} is missing",
+            )
         )
     if first_waiting is not None:
         name = f"{first_waiting.replica_id}:{first_waiting.tsn}"
@@ -169,71 +176,73 @@ def settle(
     return Settlement(low_watermarks, hold, reason, rolled_back, gaps, (), vclock, local)
 
 
-def _without_segments(summary: Summary, snapshots: frozenset[int]) -> Summary:
-    runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
-    waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in snapshots)
+def _without_segments(summary: Summary, segments: frozenset[int]) -> Summary:
+    runs = tuple(run for run in summary.runs if run.start.segment not in segments)
+    waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in segments)
     return replace(summary, runs=runs, transactions=Transactions(waiting))
 
 
 def _settle_lsns(
     runs: Sequence[LsnRun],
     vclock: dict[int, int],
-    segments: Mapping[int, str | None],
+    instance_by_segment: Mapping[int, str | None],
     leader: str | None,
-    local: dict[str, int],
-    earlier: Mapping[int, Vclock],
+    local_lsns: dict[str, int],
+    vclocks_before: Mapping[int, Vclock],
     *,
     holds_gaps: bool,
 ) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
-    """Return the low watermarks, the gaps, and the vclock after the runs; changes `local` (`Settlement.local_lsns`)."""
+    """Return the low watermarks, the gaps, and the vclock after the runs; also updates `local_lsns`."""
     low_watermarks: dict[tuple[int, int], int] = {}
     gaps: list[LsnGap] = []
     # Lsns that are missing before a file count as read only where their loss is accepted.
     missing: dict[int, int] = {} if holds_gaps else vclock
-    by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}
+    by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in instance_by_segment}
     for run in runs:
         by_segment[run.start.segment].append(run)
-    for segment, instance in segments.items():
-        if instance in local:
-            vclock[LOCAL_ID] = local[instance]
+    for segment, instance in instance_by_segment.items():
+        if instance in local_lsns:
+            vclock[LOCAL_ID] = local_lsns[instance]
         elif instance != leader:
             vclock.pop(LOCAL_ID, None)
         leader = instance
         # A row that was missing so far has not been read, and waits too.
         open_gaps = [gap for gap in gaps if holds_gaps and _is_in_gap(by_segment[segment], gap)]
         for origin, lsn in vclock.items():
-            firsts = (gap.first for gap in open_gaps if gap.replica_id == origin)
+            firsts = (gap.first_lsn for gap in open_gaps if gap.replica_id == origin)
             low_watermarks[segment, origin] = min(firsts, default=lsn + 1) - 1
         if by_segment[segment]:
             begin = LogPosition(segment, 0, 0)
-            for origin, lsn in sorted(earlier.get(segment, {}).items()):
+            for origin, lsn in sorted(vclocks_before.get(segment, {}).items()):
                 known = max(vclock.get(origin, 0), missing.get(origin, 0))
                 if lsn > known:
                     gaps.append(LsnGap(origin, known + 1, lsn, begin))
                     missing[origin] = lsn
         for run in by_segment[segment]:
             known = max(vclock.get(run.replica_id, 0), missing.get(run.replica_id, 0))
-            if run.first > known + 1 and run.replica_id != LOCAL_ID:
-                gaps.append(LsnGap(run.replica_id, known + 1, run.first - 1, run.start))
-            vclock[run.replica_id] = max(vclock.get(run.replica_id, 0), run.last)
+            if run.first_lsn > known + 1 and run.replica_id != LOCAL_ID:
+                gaps.append(LsnGap(run.replica_id, known + 1, run.first_lsn - 1, run.start))
+            vclock[run.replica_id] = max(vclock.get(run.replica_id, 0), run.last_lsn)
         if instance is not None and LOCAL_ID in vclock:
-            local[instance] = vclock[LOCAL_ID]
+            local_lsns[instance] = vclock[LOCAL_ID]
     return low_watermarks, tuple(gaps), vclock
 
 
 def _is_in_gap(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
     """Return whether the runs contain an lsn of a gap."""
     return any(
-        run.replica_id == gap.replica_id and run.first <= gap.last and run.last >= gap.first for run in runs
+        run.replica_id == gap.replica_id and run.first_lsn <= gap.last_lsn and run.last_lsn >= gap.first_lsn
+        for run in runs
     )
 
 
 def _settle_limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
 ) -> tuple[WaitingTransaction | None, tuple[RolledBackRows, ...], tuple[LogPosition, str] | None]:
-    """Return the first transaction that still waits, the rolled-back rows, and the position of an unreadable row.
+    """Return the first transaction that still waits, the rolled-back rows, and (position, error) of an unreadable row.
 
-    Rows from an unreadable row on wait, since it may settle any transaction; the error is returned with its position.
+    The first and the third are None if there is none. All rows from an unreadable row on wait, since it may settle any
+    transaction.
     """
     waiting: list[WaitingTransaction] = []
     rolled_back: list[RolledBackRows] = []
@@ -250,8 +259,11 @@ def _settle_limbo(
     fresh = [
         one
         for one in summary.transactions.waiting
-        if one.lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
-        and (not one.spaces or any(is_sync(space_id, position) for space_id, position in one.spaces))
+        if one.last_lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
+        and (
+            not one.space_positions
+            or any(is_sync(space_id, position) for space_id, position in one.space_positions)
+        )
     ]
     events: list[tuple[LogPosition, WaitingTransaction | ControlRow]] = [(one.position, one) for one in fresh]
     events += [(row.position, row) for row in settling]
@@ -297,8 +309,8 @@ def _apply_limbo_row(
     # ROLLBACK names the first transaction to roll back, and settles none before it; the others name the last to commit.
     below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
     if event.type != "RAFT_ROLLBACK":
-        waiting = [one for one in waiting if one.replica_id != owner or one.lsn > lsn]
-    undone = [one for one in waiting if one.replica_id == owner and one.lsn > below]
+        waiting = [one for one in waiting if one.replica_id != owner or one.last_lsn > lsn]
+    undone = [one for one in waiting if one.replica_id == owner and one.last_lsn > below]
     if event.type == "RAFT_CONFIRM" or not undone:
         return waiting, None
     first = min(undone, key=lambda one: one.tsn)

@@ -72,11 +72,11 @@ _CONTROL_COLUMNS = [
 
 @dataclass(frozen=True)
 class LsnRun:
-    """Consecutive lsns of one replica id: from `first`, whose row is at `start`, to `last`."""
+    """Consecutive lsns of one replica id: from `first_lsn`, whose row is at `start`, to `last_lsn`."""
 
     replica_id: int
-    first: int
-    last: int
+    first_lsn: int
+    last_lsn: int
     start: LogPosition
 
 
@@ -111,23 +111,23 @@ class Summary:
     row_count : int
     runs : tuple of LsnRun
         In the log order of their first rows.
-    counts : Counter of (segment, space id or -1, type)
+    row_counts : Counter of (segment, space id or -1, type)
         Number of rows.
     control : tuple of ControlRow
         In log order.
     transactions : Transactions
         The transactions that wait for a quorum, in log order.
-    last_time : int or None
+    last_time_us : int or None
         The latest timestamp of a row of a log, in microseconds since 1970; rows of snapshots do not count.
 
     """
 
     row_count: int = 0
     runs: tuple[LsnRun, ...] = ()
-    counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    row_counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     control: tuple[ControlRow, ...] = ()
     transactions: Transactions = field(default_factory=Transactions)
-    last_time: int | None = None
+    last_time_us: int | None = None
 
 
 def row_headers(rows: pa.RecordBatch) -> Headers:
@@ -149,16 +149,16 @@ def row_headers(rows: pa.RecordBatch) -> Headers:
     )
 
 
-def _int64_column(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
+def _int64_column(rows: pa.RecordBatch, name: str, null_value: int) -> Int64s:
     column = rows.column(name).cast(pa.int64())
     if column.null_count:
-        column = pc.fill_null(column, missing)
+        column = pc.fill_null(column, null_value)
     numbers: Int64s = column.to_numpy(zero_copy_only=False)
     return numbers
 
 
 def control_rows(
-    rows: pa.RecordBatch, headers: Headers, segment: int, watched: Iterable[int] = ()
+    rows: pa.RecordBatch, headers: Headers, segment: int, watched_spaces: Iterable[int] = ()
 ) -> tuple[ControlRow, ...]:
     """Return the control rows among decoded rows.
 
@@ -170,18 +170,18 @@ def control_rows(
         The headers of the same rows.
     segment : int
         The segment's number in the batch.
-    watched : iterable of int
+    watched_spaces : iterable of int
         Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a row that cannot be
         applied was read before.
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
-    held = _held_reasons(rows, headers, np.flatnonzero(controls), watched)
+    held = _held_reasons(rows, headers, np.flatnonzero(controls), watched_spaces)
     controls[list(held)] = True
     # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
-    controls |= np.isin(headers.space_id, list(watched))
+    controls |= np.isin(headers.space_id, list(watched_spaces))
     at = np.flatnonzero(controls)
     found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
     return tuple(
@@ -227,12 +227,12 @@ def summarize(
     return Summary(
         row_count=rows,
         runs=_lsn_runs(segment, positions, numbers, replica, lsn, registrations),
-        counts=_count_rows(segment, headers),
+        row_counts=_count_rows(segment, headers),
         control=tuple(control),
         transactions=find_transactions(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
-        last_time=_latest_time(headers.timestamp[named & (headers.timestamp != ABSENT_TIMESTAMP)]),
+        last_time_us=_latest_time(headers.timestamp[named & (headers.timestamp != ABSENT_TIMESTAMP)]),
     )
 
 
@@ -243,17 +243,17 @@ def _latest_time(times: Int64s) -> int | None:
 def _lsn_runs(
     segment: int,
     positions: Int64s,
-    numbers: Int64s,
-    replica: Int64s,
-    lsn: Int64s,
+    row_indices: Int64s,
+    replica_ids: Int64s,
+    lsns: Int64s,
     registrations: npt.NDArray[np.intp],
 ) -> tuple[LsnRun, ...]:
     found: list[LsnRun] = []
-    for origin in np.unique(replica):
-        at = np.flatnonzero((replica == origin) & (lsn >= 0))
+    for origin in np.unique(replica_ids):
+        at = np.flatnonzero((replica_ids == origin) & (lsns >= 0))
         if at.size == 0:
             continue
-        own = lsn[at]
+        own = lsns[at]
         # When an id passes to another instance, its lsns continue without a gap: so runs are cut at rows of _cluster.
         breaks = np.searchsorted(at, registrations)
         starts = np.concatenate(([0], np.flatnonzero(np.diff(own) != 1) + 1, breaks[breaks < own.size]))
@@ -262,7 +262,7 @@ def _lsn_runs(
         found += [
             LsnRun(
                 *(int(origin), int(own[a]), int(own[b])),
-                LogPosition(segment, int(positions[at[a]]), int(numbers[at[a]])),
+                LogPosition(segment, int(positions[at[a]]), int(row_indices[at[a]])),
             )
             for a, b in zip(starts, ends, strict=True)
         ]
@@ -282,7 +282,7 @@ def _count_rows(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]
 
 
 def summarize_rows(
-    rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched: Iterable[int] = ()
+    rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched_spaces: Iterable[int] = ()
 ) -> Summary:
     """Summarize consecutive decoded rows of one segment.
 
@@ -294,64 +294,70 @@ def summarize_rows(
         The segment's number in the batch.
     sync_spaces : iterable of int
         Ids of synchronous spaces, as for `summarize`.
-    watched : iterable of int
+    watched_spaces : iterable of int
         Ids of user spaces whose rows also affect the plan, as for `control_rows`.
 
     """
     headers = row_headers(rows)
-    return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
+    return summarize(headers, control_rows(rows, headers, segment, watched_spaces), segment, sync_spaces)
 
 
-def concat_summaries(parts: Sequence[Summary]) -> Summary:
+def concat_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return one summary of consecutive parts of a log."""
     counts: Counter[tuple[int, int, str]] = Counter()
     runs: list[LsnRun] = []
     last: dict[int, int] = {}
     registrations = [
-        row.position for part in parts for row in part.control if row.space_id == SystemSpace.CLUSTER
+        row.position for part in summaries for row in part.control if row.space_id == SystemSpace.CLUSTER
     ]
-    for part in parts:
-        counts.update(part.counts)
+    for part in summaries:
+        counts.update(part.row_counts)
         for run in part.runs:
             known = last.get(run.replica_id)
             if (
                 known is not None
-                and runs[known].last + 1 == run.first
+                and runs[known].last_lsn + 1 == run.first_lsn
                 and runs[known].start.segment == run.start.segment
                 and not any(runs[known].start < position <= run.start for position in registrations)
             ):
-                runs[known] = LsnRun(run.replica_id, runs[known].first, run.last, runs[known].start)
+                runs[known] = LsnRun(run.replica_id, runs[known].first_lsn, run.last_lsn, runs[known].start)
             else:
                 last[run.replica_id] = len(runs)
                 runs.append(run)
     return Summary(
-        row_count=sum(part.row_count for part in parts),
+        row_count=sum(part.row_count for part in summaries),
         runs=tuple(runs),
-        counts=counts,
-        control=tuple(row for part in parts for row in part.control),
-        transactions=join_transactions(part.transactions for part in parts),
-        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
+        row_counts=counts,
+        control=tuple(row for part in summaries for row in part.control),
+        transactions=join_transactions(part.transactions for part in summaries),
+        last_time_us=max(
+            (part.last_time_us for part in summaries if part.last_time_us is not None), default=None
+        ),
     )
 
 
-def interleave_summaries(parts: Sequence[Summary]) -> Summary:
+def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return one summary of the summaries of different segments, in the order of the segments' numbers."""
     counts: Counter[tuple[int, int, str]] = Counter()
-    for part in parts:
-        counts.update(part.counts)
-    waiting = (one for part in parts for one in part.transactions.waiting)
+    for part in summaries:
+        counts.update(part.row_counts)
+    waiting = (one for part in summaries for one in part.transactions.waiting)
     return Summary(
-        row_count=sum(part.row_count for part in parts),
-        runs=tuple(sorted((run for part in parts for run in part.runs), key=lambda run: run.start)),
-        counts=counts,
-        control=tuple(sorted((row for part in parts for row in part.control), key=lambda row: row.position)),
+        row_count=sum(part.row_count for part in summaries),
+        runs=tuple(sorted((run for part in summaries for run in part.runs), key=lambda run: run.start)),
+        row_counts=counts,
+        control=tuple(
+            sorted((row for part in summaries for row in part.control), key=lambda row: row.position)
+        ),
         transactions=Transactions(tuple(sorted(waiting, key=lambda one: one.position))),
-        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
+        last_time_us=max(
+            (part.last_time_us for part in summaries if part.last_time_us is not None), default=None
+        ),
     )
 
 
 def _held_reasons(
-    rows: pa.RecordBatch, headers: Headers, controls: npt.NDArray[np.intp], watched: Iterable[int] = ()
+    rows: pa.RecordBatch, headers: Headers, controls: npt.NDArray[np.intp], watched_spaces: Iterable[int] = ()
 ) -> dict[int, str]:
     """Return why rows cannot be applied, for the first such row of each space between two control rows.
 
@@ -365,7 +371,7 @@ def _held_reasons(
         The headers of the same rows.
     controls : intp[k]
         Indices of the control rows, ascending.
-    watched : iterable of int
+    watched_spaces : iterable of int
         Ids of spaces of which all rows that cannot be applied are returned.
 
     Returns
@@ -376,7 +382,7 @@ def _held_reasons(
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
-    all_of = np.isin(headers.space_id, list(watched))
+    all_of = np.isin(headers.space_id, list(watched_spaces))
     changes = of_user & (codes > RequestType.SELECT) & (codes <= CHANGE_TYPE_MAX)
     found = {
         int(i): unsupported_reason(type_name(int(codes[i])))
@@ -396,7 +402,7 @@ def _held_reasons(
 
 
 def has_inapplicable_rows(rows: pa.Table) -> bool:
-    """Return whether this version cannot apply some row to its table: an unknown type, or a range it cannot decode.
+    """Return whether some row cannot be applied to its table: its type is not known, or its range is malformed.
 
     Parameters
     ----------
@@ -418,27 +424,29 @@ def _is_applied_type(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def unsupported_reason(name: str) -> str:
-    """Return why rows of a type, named `name`, cannot be applied to a table."""
-    if name == RequestType.INSERT_ARROW.name:
-        return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
-    return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
+def unsupported_reason(row_type: str) -> str:
+    """Return why rows of an unsupported type cannot be applied to a table."""
+    if row_type == RequestType.INSERT_ARROW.name:
+        return (
+            f"{HELD_PREFIX}: {row_type}: rows in Arrow batches, as engine memcs writes them, are not decoded"
+        )
+    return f"{HELD_PREFIX}: {row_type}: a type of row that this version does not know"
 
 
 def _first_of_each_space(
-    mask: npt.NDArray[np.bool_],
+    is_candidate: npt.NDArray[np.bool_],
     headers: Headers,
     controls: npt.NDArray[np.intp],
-    all_of: npt.NDArray[np.bool_],
+    is_watched: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
-    """Return the indices of each space's first row in `mask` after each control row.
+    """Return the indices of each space's first candidate row after each control row.
 
-    Rows that are also in `all_of` are all returned.
+    Of watched spaces, all candidate rows are returned.
     """
-    rows = np.flatnonzero(mask)
+    rows = np.flatnonzero(is_candidate)
     pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
-    found: npt.NDArray[np.intp] = np.union1d(rows[first], rows[all_of[rows]])
+    found: npt.NDArray[np.intp] = np.union1d(rows[first], rows[is_watched[rows]])
     return found
 
 

@@ -17,7 +17,7 @@ from config.deployment import Config, Types
 from config.policies import Policies, Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
-from pipeline.plan.history import History, Lineage
+from pipeline.plan.history import History, Lineage, SpaceKey
 from pipeline.plan.router import TableCheck, TableOwner, TableOwners
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters
@@ -43,9 +43,9 @@ class TablePlan:
         The table that readers see.
     layout : TableLayout
         Its typed columns.
-    formats : mapping of int to int
+    format_indices : mapping of int to int
         For each replicaset id, the index of its format in `layout`.
-    spaces : tuple of Space
+    definitions : tuple of Space
         The space's definitions, in the order of the layout's formats.
     policy : Policy
         The space's conflict policy.
@@ -71,8 +71,8 @@ class TablePlan:
 
     name: str
     layout: TableLayout
-    formats: Mapping[int, int]
-    spaces: tuple[Space, ...]
+    format_indices: Mapping[int, int]
+    definitions: tuple[Space, ...]
     policy: Policy
     priority: tuple[str, ...] = ()
     mask: Mask | None = None
@@ -83,7 +83,7 @@ class TablePlan:
     has_added_fields: bool = False
 
     @property
-    def exact(self) -> str:
+    def exact_table(self) -> str:
         """The table with the unmasked rows."""
         return self.name if self.mask is None else exact_table(self.name)
 
@@ -132,9 +132,9 @@ def table_plan(
     config: Config,
     state: State,
     ended_definitions: Sequence[Space] = (),
-    writing: frozenset[int] = frozenset(),
-    keys: Mapping[int, frozenset[KeyParts]] | None = None,
-    earlier: Mapping[int, Space] | None = None,
+    writer_ids: frozenset[int] = frozenset(),
+    primary_keys: Mapping[int, frozenset[KeyParts]] | None = None,
+    definitions_before: Mapping[int, Space] | None = None,
 ) -> TablePlan:
     """Return how a batch writes one table.
 
@@ -148,11 +148,11 @@ def table_plan(
         Before the batch.
     ended_definitions : sequence of Space
         Definitions that ended within the batch; used if no replicaset defines the table at its end.
-    writing : frozenset of int
+    writer_ids : frozenset of int
         Ids of replicasets that write the table in the batch.
-    keys : mapping of int to frozenset, optional
+    primary_keys : mapping of int to frozenset, optional
         For each replicaset whose primary key must equal that of the others: all primary keys that its space has had.
-    earlier : mapping of int to Space, optional
+    definitions_before : mapping of int to Space, optional
         Each replicaset's definition before the batch, by replicaset id.
 
     Raises
@@ -162,7 +162,7 @@ def table_plan(
 
     """
     spaces = list(dict.fromkeys(definitions.values())) or list(ended_definitions[-1:])
-    if not _have_equal_keys(table, definitions, keys or {}):
+    if not _have_equal_keys(table, definitions, primary_keys or {}):
         log.warning(
             "%s: its replicasets have different primary keys now; equal tuples are separate rows", table
         )
@@ -180,9 +180,9 @@ def table_plan(
         mask_of(config.spaces, spaces, layout, is_masked=exact_table(table) in state.versions),
         any(config.spaces.quarantines_misfits(space.name) for space in spaces),
         is_empty=not before.replicasets,
-        is_contended=len(before.replicasets | writing) > 1 or before.has_unfit,
-        has_moved_fields=_has_moved_fields(earlier or {}, definitions),
-        has_added_fields=_has_added_fields(earlier or {}, definitions),
+        is_contended=len(before.replicasets | writer_ids) > 1 or before.has_unfit,
+        has_moved_fields=_has_moved_fields(definitions_before or {}, definitions),
+        has_added_fields=_has_added_fields(definitions_before or {}, definitions),
     )
 
 
@@ -204,19 +204,21 @@ def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 
 
 def _have_equal_keys(
-    table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
+    table: str, definitions: Mapping[int, Space], primary_keys: Mapping[int, frozenset[KeyParts]]
 ) -> bool:
-    """Return whether the replicasets in `keys` have equal primary keys; raise UnsupportedError if they never had.
+    """Return whether the replicasets in `primary_keys` have equal primary keys now.
+
+    Raises UnsupportedError if they have never had equal ones.
 
     Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
     keys, so they are separate rows of the table.
     """
-    current = {i: key_parts(space.primary_key) for i, space in definitions.items() if i in keys}
+    current = {i: key_parts(space.primary_key) for i, space in definitions.items() if i in primary_keys}
     if len(set(current.values())) <= 1:
         return True
     groups: list[set[KeyParts]] = []
     for number, parts in current.items():
-        joined = {parts, *keys[number]}
+        joined = {parts, *primary_keys[number]}
         for other in [group for group in groups if group & joined]:
             groups.remove(other)
             joined |= other
@@ -288,34 +290,34 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
     definitions = spaces_by_table(state).get(table)
     if not definitions:
         return None
-    return table_plan(table, definitions, config, state, keys=_keys_by_table(state).get(table, {}))
+    return table_plan(table, definitions, config, state, primary_keys=_keys_by_table(state).get(table, {}))
 
 
-def has_changes(lineage: Lineage, types: Mapping[tuple[int, int], frozenset[str]]) -> bool:
+def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) -> bool:
     """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way.
 
-    `types` is the result of `change_types` for the batch.
+    `row_types` is the result of `change_types` for the batch.
     """
-    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in types
+    return lineage.changes_keys_without_rows or (lineage.replicaset_id, lineage.space_id) in row_types
 
 
-def active_lineages(history: History, types: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
+def active_lineages(history: History, row_types: Mapping[SpaceKey, frozenset[str]]) -> tuple[bool, ...]:
     """Return for each lineage whether a batch, with these `change_types`, may change the versions of the lineage.
 
     Rows of a space that was refused before go to no table, so they change no versions.
     """
     applied = {one.lineage for meanings in history.meanings.values() for one in meanings}
     return tuple(
-        one.changes_base or (number in applied and has_changes(one, types))
+        one.changes_keys_without_rows or (number in applied and has_changes(one, row_types))
         for number, one in enumerate(history.lineages)
     )
 
 
-def change_types(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
+def change_types(summaries: Mapping[int, Summary]) -> dict[SpaceKey, frozenset[str]]:
     """Return which of `CHANGE_TYPES` the rows of a batch have, by (replicaset id, space id)."""
-    found: dict[tuple[int, int], set[str]] = {}
+    found: dict[SpaceKey, set[str]] = {}
     for replicaset_id, summary in summaries.items():
-        for _, space_id, kind in summary.counts:
+        for _, space_id, kind in summary.row_counts:
             if kind in CHANGE_TYPES:
                 found.setdefault((replicaset_id, space_id), set()).add(kind)
     return {key: frozenset(kinds) for key, kinds in found.items()}
@@ -343,11 +345,11 @@ def plan_tables(
     is_active = active_lineages(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
-    touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
+    touched |= {lineage.base_table for lineage in active if lineage.leaves_base_table and lineage.base_table}
     # A changed definition creates the table, or adds its new columns, even without rows.
     known = {one.id: one for one in before.replicasets.values()}
     redefined: set[str] = set()
-    for (replicaset_id, space_id), number in history.current.items():
+    for (replicaset_id, space_id), number in history.current_versions.items():
         version = history.versions[number]
         one = known.get(replicaset_id)
         rows = one.spaces.get(space_id) if one is not None else None
@@ -396,7 +398,7 @@ def unknown_fields(policy: Policy, definitions: Collection[Space]) -> tuple[str,
     return tuple(name for name in policy.named_fields if name not in known)
 
 
-def closest_fields(name: str, definitions: Collection[Space]) -> str:
+def field_suggestion(name: str, definitions: Collection[Space]) -> str:
     """Return the end of a message about an unknown field: a proposal of the closest one, or all fields' names."""
     known = list(dict.fromkeys(field.name for space in definitions for field in space.fields))
     close = get_close_matches(name, known, n=1)
@@ -414,5 +416,5 @@ def warn_unknown_fields(policies: Policies, definitions: Collection[Space]) -> N
     for field in unknown_fields(policies.of(name), definitions):
         log.warning(
             "%s: its policy names the field %s, which no replicaset has, so it decides nothing: %s",
-            *(name, field, closest_fields(field, definitions)),
+            *(name, field, field_suggestion(field, definitions)),
         )

@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from pipeline.plan.position import BEGINNING, Int64s, LogPosition
 
-LOCAL = 0
+LOCAL_REPLICA_ID = 0
 """The replica id of rows of local spaces."""
 
 ASYNCHRONOUS, FLAGGED = -1, 2**31
 """Values of `waits` in place of a synchronous space's id: the row does not wait; it waits because of its own flag."""
 
 _WAITS_BY_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
-"""`_Transaction.waits` of a transaction that waits because a row has the flag."""
+"""`_Transaction.waiting_spaces` of a transaction that waits because a row has the flag."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class WaitingTransaction:
     ----------
     position : LogPosition
         The position of its first row.
-    replica_id, tsn, lsn : int
+    replica_id, tsn, last_lsn : int
         From its last row that is not of a local space; in 3.x, rows of local spaces can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
-    spaces : tuple of (int, LogPosition)
+    space_positions : tuple of (int, LogPosition)
         (space id, position of the transaction's last row in that space): the transaction waits if one of these spaces
         is synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
 
@@ -45,23 +45,24 @@ class WaitingTransaction:
     position: LogPosition
     replica_id: int
     tsn: int
-    lsn: int
-    spaces: tuple[tuple[int, LogPosition], ...] = ()
+    last_lsn: int
+    space_positions: tuple[tuple[int, LogPosition], ...] = ()
 
 
 class _Transaction(NamedTuple):
-    """A transaction in a part of a log; `ended` says whether its last row is in the part.
+    """A transaction in a part of a log; `is_complete` says whether its last row is in the part.
 
-    `replica_id` is `LOCAL` if its rows in the part are all of local spaces. `waits` has the position of the last row of
-    each synchronous space, is `_WAITS_BY_FLAG` if a row has the flag, and is empty if the transaction does not wait.
+    `replica_id` is `LOCAL_REPLICA_ID` if its rows in the part are all of local spaces. `waiting_spaces` has the
+    position of the last row of each synchronous space, by space id. It is `_WAITS_BY_FLAG` if a row has the flag, and
+    empty if the transaction does not wait.
     """
 
-    position: LogPosition
+    start: LogPosition
     replica_id: int
     tsn: int
-    lsn: int
-    waits: Mapping[int, LogPosition]
-    ended: bool
+    last_lsn: int
+    waiting_spaces: Mapping[int, LogPosition]
+    is_complete: bool
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,11 @@ def find_transactions(
     segment: int,
     positions: Int64s,
     rows: Int64s,
-    commits: npt.NDArray[np.bool_],
+    is_last: npt.NDArray[np.bool_],
     waits: Int64s,
-    replica: Int64s,
-    tsn: Int64s,
-    lsn: Int64s,
+    replica_ids: Int64s,
+    tsns: Int64s,
+    lsns: Int64s,
 ) -> Transactions:
     """Return the transactions in consecutive rows of a segment.
 
@@ -91,21 +92,23 @@ def find_transactions(
         The segment's number.
     positions, rows : int64[n]
         Of each row, the byte position of its block, and its index in the block.
-    commits : bool[n]
+    is_last : bool[n]
         Whether a row is the last one of its transaction.
     waits : int64[n]
         For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space.
-    replica, tsn, lsn : int64[n]
+    replica_ids, tsns, lsns : int64[n]
         The replica id, tsn and lsn of each row.
 
     """
-    begins = np.flatnonzero(np.concatenate(([True], commits[:-1])))
-    ends = np.concatenate((begins[1:] - 1, [commits.size - 1]))
+    begins = np.flatnonzero(np.concatenate(([True], is_last[:-1])))
+    ends = np.concatenate((begins[1:] - 1, [is_last.size - 1]))
     # A transaction waits if any of its rows does.
     why = np.maximum.reduceat(waits, begins)
     reported = why != ASYNCHRONOUS
     reported[[0, -1]] = True
-    named = np.maximum.reduceat(np.where(replica == LOCAL, -1, np.arange(replica.size)), begins)
+    named = np.maximum.reduceat(
+        np.where(replica_ids == LOCAL_REPLICA_ID, -1, np.arange(replica_ids.size)), begins
+    )
     named = np.where(named < 0, ends, named)
 
     def position_of(row: int) -> LogPosition:
@@ -114,17 +117,20 @@ def find_transactions(
     def reasons(number: int, first: int, last: int) -> Mapping[int, LogPosition]:
         if why[number] in (ASYNCHRONOUS, FLAGGED):
             return {} if why[number] == ASYNCHRONOUS else _WAITS_BY_FLAG
-        return {space_id: position_of(row) for space_id, row in _last_rows(waits[first : last + 1], first)}
+        return {
+            space_id: position_of(row)
+            for space_id, row in _last_rows_of_spaces(waits[first : last + 1], first)
+        }
 
     found = [
         _Transaction(
             *(
                 position_of(a),
-                int(replica[n]),
-                int(tsn[n]),
-                int(lsn[n]),
+                int(replica_ids[n]),
+                int(tsns[n]),
+                int(lsns[n]),
                 reasons(number, a, b),
-                bool(commits[b]),
+                bool(is_last[b]),
             )
         )
         for number, a, b, n in zip(
@@ -134,19 +140,22 @@ def find_transactions(
     return Transactions(_waiting_transactions(found), found[0], found[-1])
 
 
-def _last_rows(waits: Int64s, first: int) -> Iterator[tuple[int, int]]:
-    """Yield the id of each synchronous space among some rows, and its last row; `first` is the first row."""
+def _last_rows_of_spaces(waits: Int64s, first_row: int) -> Iterator[tuple[int, int]]:
+    """Yield (space id, index of its last row) of each synchronous space; `first_row` is the index of the first row."""
     ids, backwards = np.unique(waits[::-1], return_index=True)
     for space_id, index in zip(ids.tolist(), backwards.tolist(), strict=True):
         if space_id != ASYNCHRONOUS:
-            yield space_id, first + len(waits) - 1 - index
+            yield space_id, first_row + len(waits) - 1 - index
 
 
 def _waiting_transactions(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
     return tuple(
-        WaitingTransaction(*one[:4], () if one.waits == _WAITS_BY_FLAG else tuple(sorted(one.waits.items())))
+        WaitingTransaction(
+            *one[:4],
+            () if one.waiting_spaces == _WAITS_BY_FLAG else tuple(sorted(one.waiting_spaces.items())),
+        )
         for one in transactions
-        if one.waits
+        if one.waiting_spaces
     )
 
 
@@ -158,14 +167,14 @@ def join_transactions(parts: Iterable[Transactions]) -> Transactions:
     for part in parts:
         if part.first is None:
             continue
-        if last is None or last.ended:
+        if last is None or last.is_complete:
             waiting += part.waiting
             first, last = first or part.first, part.last
             continue
-        name = last if last.replica_id != LOCAL == part.first.replica_id else part.first
-        waits = {**last.waits, **part.first.waits}
+        name = last if last.replica_id != LOCAL_REPLICA_ID == part.first.replica_id else part.first
+        waits = {**last.waiting_spaces, **part.first.waiting_spaces}
         waits = dict(_WAITS_BY_FLAG) if FLAGGED in waits else waits
-        whole = name._replace(position=last.position, waits=waits, ended=part.first.ended)
+        whole = name._replace(start=last.start, waiting_spaces=waits, is_complete=part.first.is_complete)
         before, behind = len(_waiting_transactions([last])), len(_waiting_transactions([part.first]))
         del waiting[len(waiting) - before :]
         waiting += [*_waiting_transactions([whole]), *part.waiting[behind:]]

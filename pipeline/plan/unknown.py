@@ -25,8 +25,8 @@ from pipeline.plan.position import BEGINNING, LogPosition
 from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.states import SpaceEvent
 
-_REASON = "space {} is not known: no row of _space has defined it"
-_PATTERN = "^" + re.escape(_REASON).replace(r"\{\}", r"\d+") + "$"
+_MISSING_DEFINITION = "space {} is not known: no row of _space has defined it"
+_MISSING_DEFINITION_PATTERN = "^" + re.escape(_MISSING_DEFINITION).replace(r"\{\}", r"\d+") + "$"
 
 ENGINE_WITHOUT_INDEX = "blackhole"
 """The engine whose spaces have neither a primary index nor tuples, so their definition has no index."""
@@ -43,7 +43,7 @@ class UnknownRange:
     end : LogPosition or None
         None if the space is unknown at the end of the batch.
     outcome : str
-        `applied`: the rows are applied by the definition at `end`; `ended`: never; `waiting`: they still wait.
+        `applied`: the definition at `end` applies the rows; `ended`: they are never applied; `waiting`: they wait.
 
     """
 
@@ -68,8 +68,8 @@ def is_defined(definition: SpaceDefinition | None) -> bool:
 def unknown_ranges(
     spaces: Mapping[int, SpaceDefinition],
     control: ControlChanges,
-    ids: Iterable[int],
-    snapshots: frozenset[int],
+    space_ids: Iterable[int],
+    snapshot_segments: frozenset[int],
 ) -> dict[int, tuple[UnknownRange, ...]]:
     """Return the ranges of a batch in which spaces are unknown, by space id.
 
@@ -79,13 +79,13 @@ def unknown_ranges(
         The replicaset's spaces before the batch.
     control : ControlChanges
         From the replicaset's control rows that take effect.
-    ids : iterable of int
+    space_ids : iterable of int
         Ids of spaces with rows in the batch, or with waiting rows.
-    snapshots : frozenset of int
+    snapshot_segments : frozenset of int
         Segments that are snapshots.
 
     """
-    wanted = {space_id for space_id in ids if space_id > SYSTEM_SPACE_ID_MAX}
+    wanted = {space_id for space_id in space_ids if space_id > SYSTEM_SPACE_ID_MAX}
     begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}
     found: dict[int, list[UnknownRange]] = {}
 
@@ -95,7 +95,7 @@ def unknown_ranges(
 
     for position, space_id, definition in _definition_events(control, wanted):
         if is_defined(definition):
-            end(space_id, position, "ended" if position.segment in snapshots else "applied")
+            end(space_id, position, "ended" if position.segment in snapshot_segments else "applied")
         elif definition is None:
             end(space_id, position, "ended")
             begins[space_id] = position
@@ -105,7 +105,7 @@ def unknown_ranges(
 
 
 def _definition_events(
-    control: ControlChanges, wanted: set[int]
+    control: ControlChanges, space_ids: set[int]
 ) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
     """Return the changes of the wanted spaces' definitions as (position, space id, definition), in log order.
 
@@ -114,10 +114,10 @@ def _definition_events(
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
         (position, space_id, None)
         for position, space_id in control.emptied_unknown_spaces
-        if space_id in wanted
+        if space_id in space_ids
     ]
     for change in control.changes:
-        if change.space_id in wanted:
+        if change.space_id in space_ids:
             is_gone = change.kind is SpaceEvent.DROPPED or not is_defined(change.definition)
             is_whole = change.kind is SpaceEvent.TRUNCATED and is_defined(change.definition)
             if not is_whole and not (change.kind is SpaceEvent.DEFINED and is_gone):
@@ -127,9 +127,9 @@ def _definition_events(
 
 def missing_definition_reason(space_id: int) -> str:
     """Return the `_pending.reason` of rows that wait for the definition of a space."""
-    return _REASON.format(space_id)
+    return _MISSING_DEFINITION.format(space_id)
 
 
 def waits_for_definition(reasons: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """Return which rows of `_pending` wait only for the definition of their space, by their column `reason`."""
-    return pc.match_substring_regex(reasons, _PATTERN)
+    return pc.match_substring_regex(reasons, _MISSING_DEFINITION_PATTERN)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Upgrade = tuple[LogPosition, str]
 """The position of the first row of a newer server, and the server's version."""
 
-_VERSION_LENGTH = 3
+_VERSION_NUMBERS = 3
 _NUMBER_MAX = 999
 """The greatest number in a version, such as 11 in 2.11.9 (`udfs.operations.update_rules.release_number`)."""
 
@@ -37,7 +37,7 @@ def server_version_in_schema(tuple_: bytes | None) -> str | None:
         fields = fields_of(tuple_, "a row of _schema")
         if fields[:1] != ["version"]:
             return None
-        indices = range(1, 1 + _VERSION_LENGTH)
+        indices = range(1, 1 + _VERSION_NUMBERS)
         numbers = [integer_of(field_at(fields, i, "a number"), "a number", 0, _NUMBER_MAX) for i in indices]
     except TupleError:
         return None
@@ -68,16 +68,16 @@ def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[U
     return tuple(found)
 
 
-def last_server_version(parts: Sequence[LogSegment], control: Sequence[ControlRow] = ()) -> str | None:
+def last_server_version(segments: Sequence[LogSegment], control: Sequence[ControlRow] = ()) -> str | None:
     """Return the server version that wrote the last row of some segments; None if no header names a version."""
-    for part in reversed(parts):
+    for part in reversed(segments):
         if part.server_version is not None and not part.has_waited:
             return [part.server_version, *(version for _, version in find_upgrades(part, control))][-1]
     return None
 
 
 def log_upgrade(
-    replicaset: str, before: str | None, parts: Sequence[LogSegment], control: Sequence[ControlRow]
+    replicaset: str, version_before: str | None, segments: Sequence[LogSegment], control: Sequence[ControlRow]
 ) -> None:
     """Warn if a replicaset's log changes to a Tarantool version with other rules for operations.
 
@@ -85,16 +85,16 @@ def log_upgrade(
     ----------
     replicaset : str
         Its name in the log line (`schemas.names.replicaset_label`).
-    before : str or None
+    version_before : str or None
         The server version that wrote the last row before the batch, if it is known.
-    parts : sequence of LogSegment
+    segments : sequence of LogSegment
         The replicaset's segments.
     control : sequence of ControlRow
         Its control rows.
 
     """
-    known = [] if before is None else [before]
-    for part in parts:
+    known = [] if version_before is None else [version_before]
+    for part in segments:
         if part.server_version is not None and not part.has_waited:
             known += [part.server_version, *(version for _, version in find_upgrades(part, control)[-1:])]
     for old, new in pairwise(known):

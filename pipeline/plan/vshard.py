@@ -78,7 +78,7 @@ class BucketEvent:
     """A change of a bucket's status; `status` is None if the replicaset no longer has the bucket."""
 
     position: LogPosition
-    bucket: int
+    bucket_id: int
     status: str | None
 
 
@@ -96,19 +96,19 @@ class Departure:
     Parameters
     ----------
     position : LogPosition
-    bucket : int
-    peer : str or None
+    bucket_id : int
+    destination : str or None
         The destination, as vshard names it.
-    since, timestamp : datetime or None
+    received_at, sent_at : datetime or None
         When the replicaset received the bucket, and when it marked it as sent.
 
     """
 
     position: LogPosition
-    bucket: int
-    peer: str | None
-    since: datetime | None
-    timestamp: datetime | None
+    bucket_id: int
+    destination: str | None
+    received_at: datetime | None
+    sent_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class ReplicasetBuckets:
     before, after : mapping of int to VshardBucket
     events : tuple of BucketEvent
         In log order.
-    fields : mapping of int to int
+    bucket_id_fields : mapping of int to int
         For the id of each sharded space, the index (from 0) of the field with the bucket id.
     departures : tuple of Departure
         In log order.
@@ -138,7 +138,7 @@ class ReplicasetBuckets:
     before: Buckets = field(default_factory=dict)
     after: Buckets = field(default_factory=dict)
     events: tuple[BucketEvent, ...] = ()
-    fields: Mapping[int, int] = field(default_factory=dict)
+    bucket_id_fields: Mapping[int, int] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
 
     @property
@@ -192,7 +192,7 @@ def apply_bucket_rows(
         except (TupleError, UnsupportedError):
             continue  # malformed; as with any space, the table of `_bucket` reports it
         events.append(event)
-        departures += _departures(event, old, buckets.get(event.bucket))
+        departures += _departures(event, old, buckets.get(event.bucket_id))
     shard_fields = {i: one for i, one in fields.items() if one is not None}
     return ReplicasetBuckets(
         before, buckets, tuple(events), shard_fields, () if is_new_state else tuple(departures)
@@ -208,7 +208,7 @@ def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket 
     ):
         return []  # a move has failed: its tuples are still at the source
     peer = old.peer if new.peer is None else new.peer
-    return [Departure(event.position, event.bucket, peer, old.since, new.timestamp)]
+    return [Departure(event.position, event.bucket_id, peer, old.since, new.timestamp)]
 
 
 def _apply_bucket_row(
@@ -247,31 +247,33 @@ def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow
     raise TupleError(f"a row of type {row.type} in _bucket")
 
 
-def latest_time(known: datetime | None, last_row: int | None) -> datetime | None:
-    """Return the later of a known time and the timestamp of a row, in microseconds since 1970."""
-    if last_row is None:
+def latest_time(known: datetime | None, row_time_us: int | None) -> datetime | None:
+    """Return the later of two times, None if neither is known; `row_time_us` is in microseconds since 1970."""
+    if row_time_us is None:
         return known
-    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=last_row)
+    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row_time_us)
     return found if known is None else max(known, found)
 
 
 def first_awaited_departure(
     departures: Iterable[Departure], read_until: datetime | None, others: Mapping[str, BucketProgress]
 ) -> Departure | None:
-    """Return the first departure for which the replicaset must wait: its destination is not read far enough.
+    """Return the first departure whose destination's log is not read up to the bucket's arrival, else None.
+
+    The replicaset's rows from this departure on wait.
 
     Parameters
     ----------
     departures : iterable of Departure
     read_until : datetime or None
-        The time up to which the replicaset's own log is read, waiting rows included. By this time the replicaset waits
-        for `MOVE_WAIT` at most.
+        The timestamp up to which the replicaset's own log is read, waiting rows included. A departure more than
+        `MOVE_WAIT` before it is not waited for any longer.
     others : mapping of str to BucketProgress
         The other replicasets, by uuid.
 
     """
     for one in departures:
-        is_over = one.timestamp is None or read_until is None or read_until - one.timestamp >= MOVE_WAIT
+        is_over = one.sent_at is None or read_until is None or read_until - one.sent_at >= MOVE_WAIT
         if not is_over and not has_arrived(one, others):
             return one
     return None
@@ -288,7 +290,7 @@ def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> b
 
     """
     try:
-        peer = str(UUID(departure.peer))
+        peer = str(UUID(departure.destination))
         candidates = [others[peer]] if peer in others else []
     except (TypeError, ValueError):
         candidates = list(others.values())  # the peer is a name, and no log has the uuid of a name
@@ -296,25 +298,27 @@ def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> b
 
 
 def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
-    bucket = other.buckets.get(departure.bucket)
-    if departure.timestamp is None:
+    bucket = other.buckets.get(departure.bucket_id)
+    if departure.sent_at is None:
         return True
     if bucket is not None and bucket.status == RECEIVING:
-        return _is_read_to(other.read_until, departure.timestamp + MOVE_WAIT)
-    # A state from before `departure.since` is older than the move: the log is not read up to the arrival.
+        return _is_read_to(other.read_until, departure.sent_at + MOVE_WAIT)
+    # A state from before `departure.received_at` is older than the move: the log is not read up to the arrival.
     is_new = bucket is not None and (
-        bucket.since is None or departure.since is None or bucket.since >= departure.since
+        bucket.since is None or departure.received_at is None or bucket.since >= departure.received_at
     )
     # The destination may have lost the bucket again: then the timestamp decides.
-    return is_new or _is_read_to(other.read_until, departure.timestamp + MAX_CLOCK_DIFFERENCE)
+    return is_new or _is_read_to(other.read_until, departure.sent_at + MAX_CLOCK_DIFFERENCE)
 
 
-def _is_read_to(read: datetime | None, moment: datetime) -> bool:
-    return read is not None and read >= moment
+def _is_read_to(read_until: datetime | None, moment: datetime) -> bool:
+    return read_until is not None and read_until >= moment
 
 
 def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
-    """Return the state with `doubled_with` of some buckets computed; `undecided_buckets` has those still undecided.
+    """Return the state in which `doubled_with` of some buckets is computed.
+
+    `undecided_buckets` gets those of them that cannot be judged yet, since a log is not read far enough.
 
     Parameters
     ----------
@@ -350,10 +354,10 @@ def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
     return replace(state.with_replicasets(replicasets), undecided_buckets=frozenset(undecided))
 
 
-def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], one: str, other: str) -> bool:
+def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], uuid: str, other_uuid: str) -> bool:
     """Return whether each log is read beyond the time at which the other replicaset received the bucket."""
-    return _is_read_beyond(state, one, holders[other].since) and _is_read_beyond(
-        state, other, holders[one].since
+    return _is_read_beyond(state, uuid, holders[other_uuid].since) and _is_read_beyond(
+        state, other_uuid, holders[uuid].since
     )
 
 

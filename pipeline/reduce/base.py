@@ -59,21 +59,21 @@ class BaseRequest:
         The number of the table.
     keys : pyarrow.BinaryArray
         Keys of which all replicasets' versions are needed; may contain duplicates.
-    replicasets : mapping of int to KeyFilter or None
+    key_filters : mapping of int to KeyFilter or None
         For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
         that chooses among the table's keys, or None for all of them.
-    with_tuples : bool
+    needs_tuples : bool
         Whether the tuples of the versions are needed too.
-    with_versions : bool
+    reads_versions_table : bool
         Whether `_versions` must be read too, since it may have some of the versions.
 
     """
 
     table: int
     keys: pa.Array
-    replicasets: Mapping[int, KeyFilter | None] = field(default_factory=dict)
-    with_tuples: bool = False
-    with_versions: bool = False
+    key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)
+    needs_tuples: bool = False
+    reads_versions_table: bool = False
 
 
 def group_keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
@@ -137,11 +137,11 @@ def base_requests(
     for number, lineage in enumerate(plan.lineages):
         base = int(plan.base_tables[number])
         is_read = plan.is_active[number] and base >= 0 and not plan.is_empty[base]
-        if is_read and lineage.changes_base and (task_tables is None or task_tables.has(base)):
+        if is_read and lineage.changes_keys_without_rows and (task_tables is None or task_tables.has(base)):
             changed.setdefault(base, {})[lineage.replicaset_id] = None
             needs_tuples.add(base)
         elif is_read and ranged[number] and keyed.ranges is not None:
-            found = partial(keyed.ranges.contain, int(plan.slot_starts[number]))
+            found = partial(keyed.ranges.contain, int(plan.first_slots[number]))
             changed.setdefault(base, {})[lineage.replicaset_id] = found
             if number in operated or plan.is_contended[base]:
                 needs_tuples.add(base)
@@ -186,7 +186,7 @@ def further_base_requests(
         What `base_requests` returned.
     base_versions : pyarrow.Table
         The base versions that were read for these requests. It may have keys that `BaseRequest.keys` does not name,
-        because `BaseRequest.replicasets` chose them.
+        because `BaseRequest.key_filters` chose them.
     plan : ReducePlan
 
     """
@@ -199,7 +199,7 @@ def further_base_requests(
     incoming = {
         int(plan.final_tables[number])
         for number, one in enumerate(plan.lineages)
-        if plan.is_active[number] and (one.leaves_base or len(one.eras) > 1)
+        if plan.is_active[number] and (one.leaves_base_table or len(one.eras) > 1)
     }
     for table in sorted(incoming - {-1}):
         if not plan.is_contended[table] or plan.is_empty[table]:

@@ -19,7 +19,7 @@ from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 
-_KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
+_TYPES_FOR_ONE_KEY = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 """For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
 
 
@@ -49,10 +49,10 @@ class BaseVersion(NamedTuple):
 
 def fold_keys(
     rows: pa.Table,
-    keys: NDArray[np.int32],
+    key_numbers: NDArray[np.int32],
     truncations: NDArray[np.int32],
-    bases: dict[int, BaseVersion],
-    ends: dict[int, tuple[int, bool]],
+    base_versions: dict[int, BaseVersion],
+    era_ends: dict[int, tuple[int, bool]],
     plan: ReducePlan,
 ) -> dict[int, FoldedKey]:
     """Return the versions of keys after their rows, by key number.
@@ -61,13 +61,13 @@ def fold_keys(
     ----------
     rows : pyarrow.Table
         `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
-    keys : int32[rows]
+    key_numbers : int32[rows]
         The number of each row's key.
     truncations : int32[rows]
         The number of truncations before each row.
-    bases : dict of int to BaseVersion
+    base_versions : dict of int to BaseVersion
         By key number.
-    ends : dict of int to (int, bool)
+    era_ends : dict of int to (int, bool)
         By key number: the number of truncations in the era, and whether a generation renews the key's space.
     plan : ReducePlan
 
@@ -75,34 +75,34 @@ def fold_keys(
     versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
     # A row's format depends on its definition, and on the server that the row was read from.
     distinct, format_indexes = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
-    formats = [plan.format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
-    fold = _KeyFold(Fold(formats, plan.tuple_limit))
+    formats = [plan.tuple_format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
+    fold = _KeyFold(Fold(formats, plan.tuple_limit_bytes))
     found: dict[int, FoldedKey] = {}
     current = -1
     snapshots = rows["is_snapshot"].to_pylist()
     news = rows["new_tuple"].to_pylist()
     for key, before, is_snapshot, row, new in zip(
-        keys.tolist(),
+        key_numbers.tolist(),
         truncations.tolist(),
         snapshots,
-        _changes(rows, format_indexes.tolist()),
+        _row_changes(rows, format_indexes.tolist()),
         news,
         strict=True,
     ):
         if key != current:
             if current >= 0:
-                found[current] = fold.finish(*ends[current])
+                found[current] = fold.finish(*era_ends[current])
             current = key
-            fold.begin(bases.get(key))
-        fold.apply(row, before, is_snapshot, ends[key][1], new)
+            fold.begin(base_versions.get(key))
+        fold.apply(row, before, is_snapshot, era_ends[key][1], new)
     if current >= 0:
-        found[current] = fold.finish(*ends[current])
+        found[current] = fold.finish(*era_ends[current])
     return found
 
 
-def _changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
+def _row_changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
     """Yield each row as `udfs.versions.fold.RowChange`."""
-    kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
+    kinds = [_TYPES_FOR_ONE_KEY[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
     return zip(kinds, *columns, times, format_indexes, strict=True)
@@ -134,7 +134,7 @@ class _KeyFold:
         truncations: int,
         is_snapshot: bool,
         is_renewed: bool,
-        new: bytes | None = None,
+        logged_result: bytes | None = None,
     ) -> None:
         if is_renewed and is_snapshot:
             if not self._is_in_snapshot:
@@ -143,14 +143,14 @@ class _KeyFold:
             self._compare_with_snapshot()
         if truncations > self._truncations:
             self._truncations = truncations
-            self._remove()
-        self._fold.apply(row, new)
+            self._end_version()
+        self._fold.apply(row, logged_result)
 
     def finish(self, truncations: int, is_renewed: bool) -> FoldedKey:
         if is_renewed and not self._is_compared:
             self._compare_with_snapshot()
         if truncations > self._truncations:
-            self._remove()
+            self._end_version()
         fold = self._fold
         version = fold.version
         state = PRESENT if fold.is_present else (DELETED if version.lsn else NONE)
@@ -177,7 +177,7 @@ class _KeyFold:
         """Restore the remembered version if the snapshot has its tuple; remove it if the snapshot lacks the key."""
         self._is_compared = True
         if not self._is_in_snapshot:
-            self._remove()
+            self._end_version()
             return
         fold, before = self._fold, self._before
         if not self._ended or not fold.is_present:
@@ -189,7 +189,7 @@ class _KeyFold:
             fold.timestamp, fold.created = max(times, default=None), before.created
         self._ended = False
 
-    def _remove(self) -> None:
+    def _end_version(self) -> None:
         if self._fold.is_present:
             self._faults += map(asdict, self._fold.faults)
             self._fold.start(None)

@@ -45,64 +45,73 @@ class RangeSet:
     ----------
     order : KeyOrder
         One definition per slot with ranges.
-    definitions : int32[slots]
+    slot_definitions : int32[slots]
         Number of each slot's key definition in `order`, -1 for a slot without ranges.
-    firsts : int32[definitions]
+    first_intervals : int32[definitions]
         Number of each definition's first interval.
-    starts : int32[definitions + 1]
+    first_bounds : int32[definitions + 1]
         Index in `bounds` of each definition's first bound.
     bounds : pyarrow.BinaryArray
         The begins and ends of ranges, as bytes that compare as the keys do, ascending within a definition.
-    size : int
+    leaf_count : int
         Number of leaves of the tree, at least that of the intervals.
-    nodes, items : int64 arrays
+    tree_nodes, tree_items : int64 arrays
         The tree (`udfs.keys.kernels.range_search`).
 
     """
 
     order: KeyOrder
-    definitions: Int32s
-    firsts: Int32s
-    starts: Int32s
+    slot_definitions: Int32s
+    first_intervals: Int32s
+    first_bounds: Int32s
     bounds: pa.Array
-    size: int
-    nodes: Int64s
-    items: Int64s
+    leaf_count: int
+    tree_nodes: Int64s
+    tree_items: Int64s
 
     def intervals_of(self, slots: Int32s, keys: pa.Array) -> Int64s:
         """Return the interval of each key, -1 for a key without a slot, or whose slot has no ranges."""
-        which = np.where(slots >= 0, self.definitions[slots], np.int32(NO_NUMBER))
+        which = np.where(slots >= 0, self.slot_definitions[slots], np.int32(NO_NUMBER))
         return self._intervals_of_ordered(which, ordered_keys(keys, self.order, which))
 
-    def _intervals_of_ordered(self, which: Int32s, keys: pa.Array) -> Int64s:
+    def _intervals_of_ordered(self, definitions: Int32s, keys: pa.Array) -> Int64s:
         flat, bounds = flatten(keys, OVERREAD_BYTES), flatten(self.bounds, OVERREAD_BYTES)
         found = np.empty(len(keys), np.int32)
         find_ranges(
-            *(which, flat.data, flat.offsets, flat.nulls),
-            *(self.firsts, self.starts, bounds.data, bounds.offsets, found),
+            *(definitions, flat.data, flat.offsets, flat.nulls),
+            *(self.first_intervals, self.first_bounds, bounds.data, bounds.offsets, found),
         )
         return found.astype(np.int64)
 
-    def hits(self, rows: Int32s, intervals: Int64s, lives: Flags) -> tuple[Int64s, Int32s]:
+    def hit_pairs(
+        self, row_keys: Int32s, intervals: Int64s, has_live_version: Flags
+    ) -> tuple[Int64s, Int32s]:
         """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
 
         Parameters
         ----------
-        rows : int32[rows]
+        row_keys : int32[rows]
             The number of each row's key, -1 for a row without a key.
         intervals : int64[keys]
             From `intervals_of`.
-        lives : bool[keys]
+        has_live_version : bool[keys]
             Whether a key has a present or unfit version before the first row.
 
         """
-        most = len(rows) + len(intervals)
+        most = len(row_keys) + len(intervals)
         hit_rows, hit_keys = np.empty(most, np.int64), np.empty(most, np.int32)
         memory = np.empty(len(intervals), np.int64)
         count = find_hits(
-            *(rows, intervals, lives.astype(np.uint8), self.size, self.nodes, self.items),
+            *(
+                row_keys,
+                intervals,
+                has_live_version.astype(np.uint8),
+                self.leaf_count,
+                self.tree_nodes,
+                self.tree_items,
+            ),
             *(memory, hit_rows, hit_keys),
         )
         return hit_rows[:count], hit_keys[:count]
@@ -135,11 +144,13 @@ class Ranges:
         slots = np.full(len(keys), slot, np.int32)
         nothing = np.zeros(0, np.int32)
         for one in self.sets:
-            _, hit = one.hits(nothing, one.intervals_of(slots, keys), np.ones(len(keys), np.bool_))
+            _, hit = one.hit_pairs(nothing, one.intervals_of(slots, keys), np.ones(len(keys), np.bool_))
             found[hit] = True
         return found
 
-    def hits(self, slots: Int32s, keys: pa.Array, rows: Int32s, lives: Flags) -> tuple[Int64s, Int32s]:
+    def hit_pairs(
+        self, slots: Int32s, keys: pa.Array, row_keys: Int32s, has_live_version: Flags
+    ) -> tuple[Int64s, Int32s]:
         """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
@@ -150,11 +161,13 @@ class Ranges:
             Slot of each key; -1 for a key that no range may hit.
         keys : pyarrow.BinaryArray
             The canonical keys.
-        rows, lives
-            As in `RangeSet.hits`.
+        row_keys, has_live_version
+            As in `RangeSet.hit_pairs`.
 
         """
-        found = [one.hits(rows, one.intervals_of(slots, keys), lives) for one in self.sets]
+        found = [
+            one.hit_pairs(row_keys, one.intervals_of(slots, keys), has_live_version) for one in self.sets
+        ]
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
 
 
@@ -174,7 +187,7 @@ class RowKeyPairs:
     rows: Int64s | None
     keys: Int32s
 
-    def column(self, values: NDArray[Any]) -> NDArray[Any]:
+    def row_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return a column of the rows, with the value of each pair's row."""
         return values if self.rows is None else values[self.rows]
 
@@ -182,9 +195,9 @@ class RowKeyPairs:
         """Return the rows of the pairs with these indices."""
         return pairs if self.rows is None else self.rows[pairs]
 
-    def without(self, keys: Int32s, count: int) -> RowKeyPairs:
-        """Skip the pairs of these keys; `count` is the number of all keys."""
-        is_left_out = np.zeros(count + 1, np.bool_)
+    def without_keys(self, keys: Int32s, key_count: int) -> RowKeyPairs:
+        """Skip the pairs of these keys; `key_count` is the number of all keys."""
+        is_left_out = np.zeros(key_count + 1, np.bool_)
         is_left_out[keys] = True
         return RowKeyPairs(self.rows, np.where(is_left_out[self.keys], np.int32(NO_NUMBER), self.keys))
 
@@ -205,7 +218,7 @@ def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
         return None
     own = rows.take(pa.array(indices)).combine_chunks()
     versions = plan.meanings.versions[own["meaning"].to_numpy()]
-    directions = {int(one): directions_of(plan.versions[one].space) for one in np.unique(versions)}
+    directions = {int(one): directions_of(plan.schema_versions[one].space) for one in np.unique(versions)}
     known: dict[int, list[PartDirections]] = {}
     turns = np.zeros(len(indices), np.int32)
     for i, (slot, version) in enumerate(zip(slots[indices].tolist(), versions.tolist(), strict=True)):
@@ -226,37 +239,40 @@ def _range_set(
     rows: pa.Table,
     slots: Int32s,
     indices: NDArray[np.intp],
-    orders: dict[int, PartDirections],
+    directions_by_slot: dict[int, PartDirections],
     plan: ReducePlan,
 ) -> RangeSet:
-    order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NO_NUMBER, np.int32)
-    numbers[list(orders)] = np.arange(len(orders), dtype=np.int32)
+    order, numbers = (
+        key_order(list(directions_by_slot.values())),
+        np.full(len(plan.slot_lineages), NO_NUMBER, np.int32),
+    )
+    numbers[list(directions_by_slot)] = np.arange(len(directions_by_slot), dtype=np.int32)
     which = numbers[slots]
     begins, ends = (ordered_keys(as_array(rows[name]), order, which) for name in ("tuple", "operations"))
     sorted_bounds = [
         sorted(
             set(pa.concat_arrays([one.filter(pa.array(which == i)) for one in (begins, ends)]).to_pylist())
         )
-        for i in range(len(orders))
+        for i in range(len(directions_by_slot))
     ]
     starts = np.cumsum([0, *map(len, sorted_bounds)]).astype(np.int32)
-    firsts = (starts[:-1] + np.arange(len(orders))).astype(np.int32)
+    firsts = (starts[:-1] + np.arange(len(directions_by_slot))).astype(np.int32)
     bounds = pa.array([one for own in sorted_bounds for one in own], pa.binary())
-    count = int(starts[-1]) + len(orders)
+    count = int(starts[-1]) + len(directions_by_slot)
     size = 1 << max(0, (count - 1).bit_length())
-    found = RangeSet(order, numbers, firsts, starts, bounds, size, _EMPTY, _EMPTY)
+    found = RangeSet(order, numbers, firsts, starts, bounds, size, _NO_ITEMS, _NO_ITEMS)
     lows, highs = (found._intervals_of_ordered(which, one) for one in (begins, ends))
     # A range covers the intervals from its begin to the one before its end; an end without parts is unbounded.
     last = firsts + np.diff(starts)
     highs = np.where(_is_unbounded(ends), last[which], highs - 1).astype(np.int64)
     nodes, rows_ = np.zeros(2 * size + 1, np.int64), indices.astype(np.int64)
-    items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _EMPTY), np.int64)
+    items = np.empty(build_range_tree(lows, highs, rows_, size, nodes, _NO_ITEMS), np.int64)
     if len(items):
         build_range_tree(lows, highs, rows_, size, nodes, items)
     return RangeSet(order, numbers, firsts, starts, bounds, size, nodes, items)
 
 
-_EMPTY = np.zeros(0, np.int64)
+_NO_ITEMS = np.zeros(0, np.int64)
 
 
 def _is_unbounded(bounds: pa.Array) -> Flags:

@@ -36,9 +36,9 @@ Flags = NDArray[np.bool_]
 class _Versions:
     """The versions of all keys while they are reduced: one element per (slot, key).
 
-    Tuples, global ids and lsns are not copied. `tuples` has the index of each version's tuple, and `origins` the index
-    of its global id and lsn, in the concatenation of the batch's rows, the base versions and the folded keys. `bases`
-    has the index of the key's base version. -1 means none.
+    Tuples, global ids and lsns are not copied. `tuple_indices` has the index of each version's tuple, and
+    `origin_indices` the index of its global id and lsn, in the concatenation of the batch's rows, the base versions and
+    the folded keys. `base_indices` has the index of the key's base version. -1 means none.
     """
 
     slots: Int32s
@@ -46,9 +46,9 @@ class _Versions:
     states: Int8s
     times: Int64s
     created: Int64s
-    tuples: Int64s
-    origins: Int64s
-    bases: Int64s
+    tuple_indices: Int64s
+    origin_indices: Int64s
+    base_indices: Int64s
     base_states: Int8s
     is_changed: Flags
 
@@ -95,7 +95,7 @@ class _Reduction:
         self.folded: list[FoldedKey] = []
         self.faults: dict[int, list[dict[str, Any]]] = {}
         self.key_errors: list[pa.Table] = []
-        self.changes_base = np.array([one.changes_base for one in plan.lineages], np.bool_)
+        self.changes_base = np.array([one.changes_keys_without_rows for one in plan.lineages], np.bool_)
         self.changes_base |= ranged_lineages(keyed, plan)
         active = [len(one.eras) for one, is_in in zip(plan.lineages, plan.is_active, strict=True) if is_in]
         self.eras = max(active, default=1)
@@ -122,14 +122,14 @@ class _Reduction:
             states=np.zeros(size, np.int8),
             times=np.full(size, NO_TIME, np.int64),
             created=np.full(size, NO_TIME, np.int64),
-            tuples=np.full(size, NO_ROW, np.int64),
-            origins=np.full(size, NO_ROW, np.int64),
-            bases=np.full(size, NO_ROW, np.int64),
+            tuple_indices=np.full(size, NO_ROW, np.int64),
+            origin_indices=np.full(size, NO_ROW, np.int64),
+            base_indices=np.full(size, NO_ROW, np.int64),
             base_states=np.zeros(size, np.int8),
             is_changed=np.zeros(size, np.bool_),
         )
         known = np.flatnonzero(numbers >= 0)
-        self._set_bases(versions, numbers[known], known)
+        self._start_from_bases(versions, numbers[known], known)
         return versions
 
     def _base_version_slots(self) -> Int32s:
@@ -139,7 +139,7 @@ class _Reduction:
         """
         plan, base_versions = self.plan, self.base_versions
         starts = {
-            (int(plan.base_tables[number]), one.replicaset_id): int(plan.slot_starts[number])
+            (int(plan.base_tables[number]), one.replicaset_id): int(plan.first_slots[number])
             for number, one in enumerate(plan.lineages)
             if plan.is_active[number] and plan.base_tables[number] >= 0
         }
@@ -147,20 +147,20 @@ class _Reduction:
             base_versions["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF
         )
         distinct, indices = np.unique(pairs, return_inverse=True)
-        slots = [starts.get((int(pair) >> 32, _signed(int(pair))), NO_ROW) for pair in distinct]
+        slots = [starts.get((int(pair) >> 32, _signed_lower_half(int(pair))), NO_ROW) for pair in distinct]
         found = np.array([*slots, NO_ROW], np.int32)[indices]
         found[base_versions["state"].to_numpy() == MERGED] = NO_ROW
         return found
 
-    def _set_bases(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
-        """Start the keys `numbers` with the base versions that have the indices `rows`."""
+    def _start_from_bases(self, versions: _Versions, keys: Int32s, bases: NDArray[np.intp]) -> None:
+        """Start the keys with the numbers `keys` from the base versions with the indices `bases`."""
         base_versions = self.base_versions
-        states = base_versions["state"].to_numpy()[rows]
-        versions.states[numbers] = versions.base_states[numbers] = states
-        versions.times[numbers] = times_of(base_versions["timestamp"])[rows]
-        versions.created[numbers] = times_of(base_versions["created"])[rows]
-        versions.bases[numbers] = rows
-        versions.tuples[numbers] = versions.origins[numbers] = self.rows.num_rows + rows
+        states = base_versions["state"].to_numpy()[bases]
+        versions.states[keys] = versions.base_states[keys] = states
+        versions.times[keys] = times_of(base_versions["timestamp"])[bases]
+        versions.created[keys] = times_of(base_versions["created"])[bases]
+        versions.base_indices[keys] = bases
+        versions.tuple_indices[keys] = versions.origin_indices[keys] = self.rows.num_rows + bases
 
     def reduce_era(self, era: int) -> None:
         """Reduce the rows of one era of each lineage, and copy the versions that remain to the next era."""
@@ -168,7 +168,7 @@ class _Reduction:
         slots, lineages = versions.slots, plan.slot_lineages
         own, groups = np.ones(len(slots), np.bool_), self.keyed.groups.group_numbers
         if self.eras > 1:
-            eras = np.arange(len(lineages)) - plan.slot_starts[lineages]
+            eras = np.arange(len(lineages)) - plan.first_slots[lineages]
             own = eras[slots] == era
             groups = np.where(eras[self.keyed.slots] == era, groups, np.int32(NO_ROW))
         truncations = np.where(own, plan.slot_truncations[slots], 0).astype(np.int32)
@@ -180,35 +180,35 @@ class _Reduction:
             pairs = self._without_overwritten(pairs, is_renewed, operated)
         if len(operated):
             bases = self._base_versions(operated)
-            self._fold(pairs, operated, bases, truncations, is_renewed)
-            pairs = pairs.without(operated, len(slots))
+            self._fold_operated_keys(pairs, operated, bases, truncations, is_renewed)
+            pairs = pairs.without_keys(operated, len(slots))
             truncations[operated], is_renewed[operated] = 0, False
-        self._reduce(pairs, truncations, is_renewed)
+        self._reduce_plain_keys(pairs, truncations, is_renewed)
         if era + 1 < self.eras:
             self._copy_to_next_era(own)
 
-    def _row_key_pairs(self, groups: Int32s, own: Flags) -> RowKeyPairs:
+    def _row_key_pairs(self, row_keys: Int32s, is_of_era: Flags) -> RowKeyPairs:
         """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
 
         Parameters
         ----------
-        groups : int32[rows]
+        row_keys : int32[rows]
             Number of each row's key, -1 for a row of another era, or without a key.
-        own : bool[keys]
+        is_of_era : bool[keys]
             Whether a key belongs to the era.
 
         """
         ranges, versions = self.keyed.ranges, self.versions
-        if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[own]).tolist()):
-            return RowKeyPairs(None, groups)
-        lives = own & ((versions.states == PRESENT) | (versions.states == UNFIT))
+        if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[is_of_era]).tolist()):
+            return RowKeyPairs(None, row_keys)
+        lives = is_of_era & ((versions.states == PRESENT) | (versions.states == UNFIT))
         # A deleted version without a row in the batch may have a key of an earlier primary key.
-        may_be_hit = lives | (own & (np.arange(len(own)) < len(self.keyed.groups)))
-        hit_rows, hit_keys = ranges.hits(
-            np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, groups, lives
+        may_be_hit = lives | (is_of_era & (np.arange(len(is_of_era)) < len(self.keyed.groups)))
+        hit_rows, hit_keys = ranges.hit_pairs(
+            np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, row_keys, lives
         )
-        rows = np.concatenate([np.flatnonzero(groups >= 0), hit_rows])
-        keys = np.concatenate([groups[groups >= 0], hit_keys]).astype(np.int32)
+        rows = np.concatenate([np.flatnonzero(row_keys >= 0), hit_rows])
+        keys = np.concatenate([row_keys[row_keys >= 0], hit_keys]).astype(np.int32)
         order = np.argsort(rows, kind="stable")
         return RowKeyPairs(rows[order], keys[order])
 
@@ -222,7 +222,7 @@ class _Reduction:
         is_folded[operated] = True
         keys = pairs.keys
         known = np.maximum(keys, 0)
-        is_snapshot = pairs.column(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
+        is_snapshot = pairs.row_values(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
         indices = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
         if not len(indices):
             return pairs
@@ -232,27 +232,28 @@ class _Reduction:
         left[indices[lasts[keys[indices]] != indices]] = NO_ROW
         return replace(pairs, keys=left)
 
-    def _reduce(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
+    def _reduce_plain_keys(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
         """Reduce the rows of keys without operations."""
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
         before = versions.states.copy()
         is_snapshot = as_array(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
         reduce_rows(
-            *(pairs.keys, pairs.column(ACTIONS[self.types]), pairs.column(times_of(rows["timestamp"]))),
-            pairs.column(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
-            *(pairs.column(is_snapshot), self._repeats_tuple(pairs, is_renewed)),
+            pairs.keys,
+            *(pairs.row_values(ACTIONS[self.types]), pairs.row_values(times_of(rows["timestamp"]))),
+            pairs.row_values(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
+            *(pairs.row_values(is_snapshot), self._repeats_tuple(pairs, is_renewed)),
             *(truncations, is_renewed.astype(np.uint8), versions.states, versions.times, versions.created),
             *(sources, events, np.zeros(size, np.int32)),
         )
         changed = (events >= 0) | (versions.states != before)
         versions.is_changed |= changed
         has_source, has_event = sources >= 0, events >= 0
-        versions.tuples[has_source] = pairs.rows_at(sources[has_source])
-        versions.origins[has_event] = pairs.rows_at(events[has_event])
+        versions.tuple_indices[has_source] = pairs.rows_at(sources[has_source])
+        versions.origin_indices[has_event] = pairs.rows_at(events[has_event])
         gone = changed & (versions.states != PRESENT)
-        versions.tuples[gone] = NO_ROW
-        versions.origins[gone & (versions.states == NONE)] = NO_ROW
+        versions.tuple_indices[gone] = NO_ROW
+        versions.origin_indices[gone & (versions.states == NONE)] = NO_ROW
 
     def _repeats_tuple(self, pairs: RowKeyPairs, is_renewed: Flags) -> NDArray[np.uint8]:
         """Return for each pair whether its row has the tuple that its key has before the batch."""
@@ -260,38 +261,38 @@ class _Reduction:
         result = np.zeros(len(keys), np.uint8)
         if not is_renewed.any():
             return result
-        indices = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
+        indices = np.flatnonzero((keys >= 0) & (self.versions.tuple_indices[np.maximum(keys, 0)] >= 0))
         one = as_array(self.rows["tuple"]).take(pa.array(pairs.rows_at(indices)))
-        other = self._tuples_at(self.versions.tuples[keys[indices]])
+        other = self._tuples_at(self.versions.tuple_indices[keys[indices]])
         same = pc.fill_null(pc.equal(one, other), False)
         result[indices] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
 
-    def _fold(
+    def _fold_operated_keys(
         self,
         pairs: RowKeyPairs,
-        operated: Int32s,
-        bases: dict[int, BaseVersion],
+        operated_keys: Int32s,
+        base_versions: dict[int, BaseVersion],
         truncations: Int32s,
         is_renewed: Flags,
     ) -> None:
         """Reduce the rows of keys with operations, one by one."""
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
-        is_operated[operated] = True
+        is_operated[operated_keys] = True
         indices = np.flatnonzero(is_operated[pairs.keys])
         indices = indices[np.argsort(pairs.keys[indices], kind="stable")]
-        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
+        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated_keys}
         own = self.rows.take(pa.array(pairs.rows_at(indices))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
         offset = self.rows.num_rows + self.base_versions.num_rows
-        for key, found in fold_keys(own, pairs.keys[indices], before, bases, ends, self.plan).items():
+        for key, found in fold_keys(own, pairs.keys[indices], before, base_versions, ends, self.plan).items():
             index = offset + len(self.folded)
             self.folded.append(found)
             versions.states[key] = found.state
             versions.times[key] = NO_TIME if found.timestamp is None else found.timestamp
             versions.created[key] = NO_TIME if found.created is None else found.created
-            versions.tuples[key] = versions.origins[key] = index
+            versions.tuple_indices[key] = versions.origin_indices[key] = index
             versions.is_changed[key] |= found.is_changed
             if found.faults:
                 self.faults.setdefault(key, []).extend(found.faults)
@@ -300,8 +301,9 @@ class _Reduction:
         """Return the versions that some keys have before an era, by key; a key without a version is left out."""
         versions = self.versions
         known = keys[versions.states[keys] != NONE]
-        tuples = self._tuples_at(versions.tuples[known]).to_pylist()
-        ids, lsns = (self._ids_at(name, versions.origins[known]).to_pylist() for name in ("global_id", "lsn"))
+        tuples = self._tuples_at(versions.tuple_indices[known]).to_pylist()
+        origins = versions.origin_indices[known]
+        ids, lsns = (self._ids_at(name, origins).to_pylist() for name in ("global_id", "lsn"))
         times, created = (
             time_column(column[known]).cast(pa.int64()).to_pylist()
             for column in (versions.times, versions.created)
@@ -311,42 +313,43 @@ class _Reduction:
         return {key: BaseVersion(*version) for key, *version in rows}
 
     def _tuples_at(self, indices: Int64s) -> pa.Array:
-        """Return the tuples at indices as of `_Versions.tuples`; null for -1."""
+        """Return the tuples at indices as of `_Versions.tuple_indices`; null for -1."""
         folded = pa.array([one.tuple for one in self.folded], pa.binary())
         return _take([as_array(self.rows["tuple"]), as_array(self.base_versions["tuple"]), folded], indices)
 
     def _ids_at(self, column: str, indices: Int64s) -> pa.Array:
-        """Return the column `global_id` or `lsn` at indices as of `_Versions.origins`; null for -1."""
+        """Return the column `global_id` or `lsn` at indices as of `_Versions.origin_indices`; null for -1."""
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
         return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], indices)
 
-    def _copy_to_next_era(self, own: Flags) -> None:
+    def _copy_to_next_era(self, is_of_era: Flags) -> None:
         """Copy the versions that are present or unfit to the next era, under their keys there."""
         plan, versions = self.plan, self.versions
-        lasts = (plan.slot_starts[1:] - 1)[plan.slot_lineages]
+        lasts = (plan.first_slots[1:] - 1)[plan.slot_lineages]
         lives = (versions.states == PRESENT) | (versions.states == UNFIT)
-        moved = np.flatnonzero(own & lives & (versions.slots < lasts[versions.slots]))
+        moved = np.flatnonzero(is_of_era & lives & (versions.slots < lasts[versions.slots]))
         if not len(moved):
             return
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
-        tuples = self._tuples_at(versions.tuples[moved])
-        found = canonical_keys_with_plan(tuples, plan.meanings.keys, pa.array(definitions[slots]))
+        tuples = self._tuples_at(versions.tuple_indices[moved])
+        found = canonical_keys_with_plan(tuples, plan.meanings.key_plan, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
-            self._add_lost(moved, keys, errors)
+            self._add_key_errors(moved, keys, errors)
             known = pc.is_valid(keys).to_numpy(zero_copy_only=False)
             moved, slots, keys = moved[known], slots[known], keys.filter(pa.array(known))
         numbers = self.keyed.groups.find(slots, keys)
         fresh = np.flatnonzero(numbers < 0)
         numbers[fresh] = len(versions.slots) + np.arange(len(fresh), dtype=np.int32)
-        self._extend(slots[fresh], keys.take(pa.array(fresh)))
+        self._add_versions(slots[fresh], keys.take(pa.array(fresh)))
         versions = self.versions
-        for column in (versions.states, versions.times, versions.created, versions.tuples, versions.origins):
+        indices = (versions.tuple_indices, versions.origin_indices)
+        for column in (versions.states, versions.times, versions.created, *indices):
             column[numbers] = column[moved]
         versions.is_changed[numbers] = True
 
-    def _extend(self, slots: Int32s, keys: pa.Array) -> None:
+    def _add_versions(self, slots: Int32s, keys: pa.Array) -> None:
         old, count = self.versions, len(slots)
         nowhere = np.full(count, NO_ROW, np.int64)
         times = np.full(count, NO_TIME, np.int64)
@@ -357,20 +360,20 @@ class _Reduction:
             np.concatenate([old.states, states]),
             np.concatenate([old.times, times]),
             np.concatenate([old.created, times]),
-            np.concatenate([old.tuples, nowhere]),
-            np.concatenate([old.origins, nowhere]),
-            np.concatenate([old.bases, nowhere]),
+            np.concatenate([old.tuple_indices, nowhere]),
+            np.concatenate([old.origin_indices, nowhere]),
+            np.concatenate([old.base_indices, nowhere]),
             np.concatenate([old.base_states, states]),
             np.concatenate([old.is_changed, unchanged]),
         )
 
-    def _add_lost(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
+    def _add_key_errors(self, version_indices: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
         """Add the versions without a key in the next era to `key_errors`."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
-        origins = self.versions.origins[moved[bad]]
+        origins = self.versions.origin_indices[version_indices[bad]]
         unknown = "its tuple is not known, so its key under the new primary key is not known either"
         columns = [
-            pa.array(self.plan.slot_lineages[self.versions.slots[moved[bad]]]),
+            pa.array(self.plan.slot_lineages[self.versions.slots[version_indices[bad]]]),
             self._ids_at("global_id", origins),
             self._ids_at("lsn", origins),
             errors.filter(pa.array(bad)).fill_null(unknown),
@@ -382,11 +385,11 @@ class _Reduction:
         """Return the changed versions of all tables."""
         plan, versions = self.plan, self.versions
         lineages = plan.slot_lineages[versions.slots]
-        is_last = versions.slots == (plan.slot_starts[1:] - 1)[lineages]
-        leaves = np.array([one.leaves_base for one in plan.lineages], np.bool_)[lineages]
+        is_last = versions.slots == (plan.first_slots[1:] - 1)[lineages]
+        leaves = np.array([one.leaves_base_table for one in plan.lineages], np.bool_)[lineages]
         stays = is_last & ~leaves
         found = [self._changes(np.flatnonzero(stays & versions.is_changed), lineages)]
-        left = np.flatnonzero((versions.bases >= 0) & ~stays)
+        left = np.flatnonzero((versions.base_indices >= 0) & ~stays)
         if len(left):
             found.append(self._removals(left, lineages))
         arrived = np.flatnonzero(is_last & leaves & (versions.states != NONE))
@@ -406,28 +409,28 @@ class _Reduction:
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
 
     def _changes(self, indices: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
-        """Return versions as rows of `CHANGES`: changes of the tables that have their lineages after the batch."""
+        """Return versions as rows of `CHANGES`, for the tables that have their lineages after the batch."""
         plan, versions = self.plan, self.versions
-        own, origins = lineages[indices], versions.origins[indices]
-        bases = versions.bases[indices] if with_base else np.full(len(indices), NO_ROW, np.int64)
+        own, origins = lineages[indices], versions.origin_indices[indices]
+        bases = versions.base_indices[indices] if with_base else np.full(len(indices), NO_ROW, np.int64)
         faults = pa.nulls(len(indices), pa.list_(FAULT))
         if self.faults:
             faults = pa.array([self.faults.get(int(index)) for index in indices], pa.list_(FAULT))
         columns = [
             pa.array(plan.final_tables[own]),
-            pa.array(plan.replicasets[own]),
+            pa.array(plan.lineage_replicasets[own]),
             _take([versions.keys], indices),
             pa.array(versions.states[indices]),
-            self._tuples_at(versions.tuples[indices]),
+            self._tuples_at(versions.tuple_indices[indices]),
             self._ids_at("global_id", origins),
             self._ids_at("lsn", origins),
             time_column(versions.times[indices]),
             time_column(versions.created[indices]),
             faults,
             pa.array(bases),
-            pa.array(plan.ranks[own]),
+            pa.array(plan.lineage_ranks[own]),
         ]
-        return pa.Table.from_arrays(columns, schema=_RANKED)
+        return pa.Table.from_arrays(columns, schema=_RANKED_CHANGES)
 
     def _removals(self, indices: NDArray[np.intp], lineages: Int32s) -> pa.Table:
         """Return rows of `CHANGES` that remove base versions.
@@ -437,22 +440,22 @@ class _Reduction:
         plan, versions = self.plan, self.versions
         own, count = lineages[indices], len(indices)
         nothing = {
-            name: pa.nulls(count, _RANKED.field(name).type)
+            name: pa.nulls(count, _RANKED_CHANGES.field(name).type)
             for name in ("tuple", "global_id", "lsn", "timestamp", "created", "faults")
         }
         columns = {
             **nothing,
             "table": pa.array(plan.base_tables[own]),
-            "replicaset_id": pa.array(plan.replicasets[own]),
+            "replicaset_id": pa.array(plan.lineage_replicasets[own]),
             "key": _take([versions.keys], indices),
             "state": pa.array(np.full(count, NONE, np.int8)),
-            "base": pa.array(versions.bases[indices]),
+            "base": pa.array(versions.base_indices[indices]),
             "rank": pa.array(np.full(count, -1, np.int32)),
         }
-        return pa.Table.from_arrays([columns[name] for name in _RANKED.names], schema=_RANKED)
+        return pa.Table.from_arrays([columns[name] for name in _RANKED_CHANGES.names], schema=_RANKED_CHANGES)
 
     def _one_per_key(self, changes: pa.Table) -> pa.Table:
-        """Return one change per (table, replicaset, key): one with a version if there is any, of the highest rank."""
+        """Keep one change per (table, replicaset, key): of those with a version, if any, the one of highest rank."""
         whole = changes.combine_chunks()
         tables = whole["table"].to_numpy().astype(np.int64)
         pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
@@ -470,24 +473,24 @@ class _Reduction:
         return result.set_column(index, "base", pa.array(bases[groups.group_numbers[chosen]]))
 
 
-_RANKED = CHANGES.append(pa.field("rank", pa.int32()))
-"""Changes with the rank of their lineage (`ReducePlan.ranks`)."""
+_RANKED_CHANGES = CHANGES.append(pa.field("rank", pa.int32()))
+"""Changes with the rank of their lineage (`ReducePlan.lineage_ranks`)."""
 
 
-def _take(parts: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
+def _take(arrays: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
     """Return the values at indices in the concatenation of arrays; null for a negative index."""
-    first = len(parts[0])
+    first = len(arrays[0])
     if not len(indices):
-        return parts[0].slice(0, 0)
+        return arrays[0].slice(0, 0)
     if indices.min() >= 0 and indices.max() < first:
         if len(indices) == first and (indices == np.arange(first)).all():
-            return parts[0]
-        return parts[0].take(pa.array(indices))
-    whole = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+            return arrays[0]
+        return arrays[0].take(pa.array(indices))
+    whole = pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
     return whole.take(pa.array(indices, mask=indices < 0))
 
 
-def _signed(pair: int) -> int:
+def _signed_lower_half(pair: int) -> int:
     """Return the lower 32 bits of a number as a signed one."""
     low = pair & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low

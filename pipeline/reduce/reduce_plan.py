@@ -36,11 +36,11 @@ class ReducePlan:
         A lineage's number is its index here.
     is_active : tuple of bool
         By lineage number: whether the batch may change the lineage's versions.
-    versions : tuple of SchemaVersion
+    schema_versions : tuple of SchemaVersion
     lossy_replicasets : frozenset of int
         Ids of replicasets that lost rows of their logs: there an INSERT does not prove that its key is new.
     meanings : Meanings
-    tuple_limit : int
+    tuple_limit_bytes : int
         The maximum size in bytes of the result of an UPDATE or UPSERT; a larger one is a fault.
 
     """
@@ -50,10 +50,10 @@ class ReducePlan:
     is_contended: tuple[bool, ...]
     lineages: tuple[Lineage, ...]
     is_active: tuple[bool, ...]
-    versions: tuple[SchemaVersion, ...]
+    schema_versions: tuple[SchemaVersion, ...]
     lossy_replicasets: frozenset[int]
     meanings: Meanings
-    tuple_limit: int
+    tuple_limit_bytes: int
 
     @cached_property
     def table_numbers(self) -> Mapping[str, int]:
@@ -61,7 +61,7 @@ class ReducePlan:
         return {name: number for number, name in enumerate(self.tables)}
 
     @cached_property
-    def replicasets(self) -> Int32s:
+    def lineage_replicasets(self) -> Int32s:
         """Replicaset id of each lineage."""
         return np.array([one.replicaset_id for one in self.lineages], np.int32)
 
@@ -80,7 +80,7 @@ class ReducePlan:
         return np.array([NO_TABLE if n is None else numbers.get(n, NO_TABLE) for n in names], np.int32)
 
     @cached_property
-    def ranks(self) -> Int32s:
+    def lineage_ranks(self) -> Int32s:
         """Rank of each lineage: lineages that end later in the log have higher ranks, those without an end the highest.
 
         If several lineages of one table have a version of the same key, the version of the highest rank wins.
@@ -94,7 +94,7 @@ class ReducePlan:
         return np.array(found, np.int32)
 
     @cached_property
-    def slot_starts(self) -> Int32s:
+    def first_slots(self) -> Int32s:
         """Number of the first slot of each lineage: a slot is one era of one lineage."""
         counts = [len(one.eras) for one in self.lineages]
         return np.cumsum([0, *counts]).astype(np.int32)
@@ -117,17 +117,17 @@ class ReducePlan:
         lineages = np.maximum(self.meanings.lineages, 0)
         if not len(self.lineages):
             return np.zeros(len(lineages), np.int32)
-        return (self.slot_starts[lineages] + self.meanings.eras).astype(np.int32)
+        return (self.first_slots[lineages] + self.meanings.eras).astype(np.int32)
 
     def tables_of(self, meanings: Int32s) -> Int32s:
-        """Return the number of each row's table, by its meaning: the final table of its lineage, else the base."""
+        """Return the number of each row's table, by its meaning: its lineage's final table, or else the base table."""
         known = np.where(self.final_tables >= 0, self.final_tables, self.base_tables)
         found: Int32s = known[self.meanings.lineages[meanings]].astype(np.int32)
         return found
 
-    def format(self, version: int, release: int) -> TupleFormat:
+    def tuple_format(self, version: int, release: int) -> TupleFormat:
         """Return the format of a schema version, with the rules of a release (`udfs.operations.update_rules`)."""
-        return format_of(self.versions[version].space, rules_of_release(release))
+        return format_of(self.schema_versions[version].space, rules_of_release(release))
 
 
 def reduce_plan(plan: BatchPlan) -> ReducePlan:
@@ -147,8 +147,8 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
                 plan.history.lineages, active_lineages(plan.history, types), strict=True
             )
         ),
-        versions=plan.history.versions,
+        schema_versions=plan.history.versions,
         lossy_replicasets=frozenset(one.id for one in plan.after.replicasets.values() if one.has_loss),
         meanings=build_meanings(plan.history, refused),
-        tuple_limit=plan.tuple_limit,
+        tuple_limit_bytes=plan.tuple_limit_bytes,
     )

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import LSN_HASHES
-from pipeline.changelog.own_ids import lsns_of_ids, own_replica_ids
+from pipeline.changelog.own_ids import lsns_of_ids, replica_ids_in_replicaset
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import row_space_id
 from pipeline.plan.position import LogSegment
@@ -77,14 +77,14 @@ class Healing:
     spaces: frozenset[int] | None = None
 
     def with_healing_set(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
-        """Return the segments with `heals` and `spaces` set."""
-        return [replace(one, heals=True, spaces=self.spaces) for one in segments]
+        """Return the segments with `is_healing` and `replaced_spaces` set."""
+        return [replace(one, is_healing=True, replaced_spaces=self.spaces) for one in segments]
 
     def add_counts(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
         """Return the summaries with the counts of the reapplied rows added."""
         own = summaries[self.uuid]
         counts = Counter({(0, space_id, kind): rows for (space_id, kind), rows in self.counts.items()})
-        return {**summaries, self.uuid: replace(own, counts=own.counts + counts)}
+        return {**summaries, self.uuid: replace(own, row_counts=own.row_counts + counts)}
 
     def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
         """Return the rows to append to `_gaps`."""
@@ -191,7 +191,7 @@ def _is_lost(
     """Return for each row whether its instance has diverged and the row is not in the member's log."""
     lost = np.zeros(rows.num_rows, np.bool_)
     diverged = {_translated_id(one, row) for row in divergences}
-    ids, lsns, hashes = own_replica_ids(rows, one), rows["lsn"].to_numpy(), rows["hash"].to_numpy()
+    ids, lsns, hashes = replica_ids_in_replicaset(rows, one), rows["lsn"].to_numpy(), rows["hash"].to_numpy()
     origins = {replica_id: ids == replica_id for replica_id in sorted(diverged)}
     if not any(own.any() for own in origins.values()):
         return lost
@@ -211,7 +211,7 @@ def _is_lost(
 def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
     """Return rows of `_gaps` for lost rows of instances without an open divergence (`left`) that contains them."""
     found: Rows = []
-    ids, lsns = own_replica_ids(lost, one), lost["lsn"].to_numpy()
+    ids, lsns = replica_ids_in_replicaset(lost, one), lost["lsn"].to_numpy()
     named = {_translated_id(one, row): row for row in divergences}
     for replica_id, row in sorted(named.items()):
         own = lsns[ids == replica_id]
@@ -249,7 +249,7 @@ def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarr
     This holds for all instances that had the id, since each continues the lsns of the one before.
     """
     later: np.ndarray[Any, np.dtype[np.bool_]]
-    later = rows["lsn"].to_numpy() > lsns_of_ids(own_replica_ids(rows, one), covered)
+    later = rows["lsn"].to_numpy() > lsns_of_ids(replica_ids_in_replicaset(rows, one), covered)
     return later
 
 

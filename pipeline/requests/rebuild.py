@@ -20,7 +20,7 @@ from pipeline.changelog.keyed_rows import KEY_ERRORS
 from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.partition import PartitionResult, encode_result
-from pipeline.plan.tables import closest_fields, current_table_plan, unknown_fields
+from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_fields
 from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
@@ -90,18 +90,18 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
             space=space,
             advice="look for it in _schema: table_name, state",
         )
-    for name in unknown_fields(policy, found.spaces):
+    for name in unknown_fields(policy, found.definitions):
         raise UnsupportedError(
             f"the policy names the field {name}, which no replicaset has",
             space=space,
-            advice=closest_fields(name, found.spaces),
+            advice=field_suggestion(name, found.definitions),
         )
     encoding = encoding_of(found)
     chosen = table_policy(found, policy, config.preferred_replicasets(policy))
     plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
         tables.location,
-        {0: (encoding.exact, tables.files(encoding.exact))},
+        {0: (encoding.exact_table, tables.files(encoding.exact_table))},
         tables.files("_versions"),
         (table,),
         frozenset({0} if encoding.quarantines_misfits else ()),
@@ -173,15 +173,15 @@ def _write_tables(
         pa.concat_tables(rows, promote_options="default") if rows else None,
         _removed_rows(results),
         pa.concat_arrays(keys) if keys else None,
-        prepared.changes[encoding.exact],
+        prepared.changes[encoding.exact_table],
     )
     masked = write_masked(tables.location, changes, tables.files(encoding.name), FileCache())
-    for write in (write_exact(tables.location, changes, tables.files(encoding.exact)), masked):
+    for write in (write_exact(tables.location, changes, tables.files(encoding.exact_table)), masked):
         if write is not None:
             commit_write(tables, write)
     if encoding.name in prepared.masked:
         rewrite_masked(tables, encoding)
-    return {name: tables.version(name) for name in (encoding.exact, encoding.name)}
+    return {name: tables.version(name) for name in (encoding.exact_table, encoding.name)}
 
 
 def _removed_rows(results: list[PartitionResult]) -> dict[TableFile, NDArray[np.int64]]:

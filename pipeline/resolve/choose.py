@@ -37,11 +37,11 @@ class KeyVersions:
 
     Parameters
     ----------
-    keys : int32[n]
+    key_numbers : int32[n]
         Number of each version's key.
-    tables : int32[n]
+    table_numbers : int32[n]
         Number of each version's table.
-    replicasets : int32[n]
+    replicaset_ids : int32[n]
     states : int8[n]
         As in `pipeline.reduce.versions`; a `MERGED` row is not a version and takes no part.
     tuples : pyarrow.BinaryArray
@@ -52,9 +52,9 @@ class KeyVersions:
 
     """
 
-    keys: Int32s
-    tables: Int32s
-    replicasets: Int32s
+    key_numbers: Int32s
+    table_numbers: Int32s
+    replicaset_ids: Int32s
     states: NDArray[np.int8]
     tuples: pa.Array
     global_ids: Int64s
@@ -71,23 +71,23 @@ class Choices:
     ----------
     winners : int64[keys]
         For each key, the index of the winning version, or `NOBODY` or `MADE`.
-    greatest : int64[keys]
+    greatest_versions : int64[keys]
         For each key, the index of its greatest version in the order of this module; `NOBODY` if no version takes part.
         It wins, unless the policy decides in another way.
-    is_decision : bool[keys]
+    has_rivals : bool[keys]
         Whether versions of several replicasets took part.
-    lost_by : int8[n]
+    lost_comparisons : int8[n]
         The comparison (`BY_…`) by which each version lost.
-    made : dict of int to Outcome
+    policy_outcomes : dict of int to Outcome
         By key number: the tuple that the policy made, or why it made none.
 
     """
 
     winners: Int64s
-    greatest: Int64s
-    is_decision: Flags
-    lost_by: NDArray[np.int8]
-    made: dict[int, Outcome] = field(default_factory=dict)
+    greatest_versions: Int64s
+    has_rivals: Flags
+    lost_comparisons: NDArray[np.int8]
+    policy_outcomes: dict[int, Outcome] = field(default_factory=dict)
 
 
 def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
@@ -101,34 +101,34 @@ def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
     plan : ResolvePlan
 
     """
-    takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)
-    deleted = (versions.states == DELETED) & takes_deleted[versions.tables]
+    takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)
+    deleted = (versions.states == DELETED) & takes_deleted[versions.table_numbers]
     takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted
-    candidates = np.bincount(versions.keys[takes_part], minlength=key_count)
+    candidates = np.bincount(versions.key_numbers[takes_part], minlength=key_count)
     is_decision = candidates > 1
     greatest = np.full(key_count, NOBODY, np.int64)
-    alone = np.flatnonzero(takes_part & ~is_decision[versions.keys])
-    greatest[versions.keys[alone]] = alone
-    lost_by = np.full(len(versions.keys), BY_UUID, np.int8)
-    contended = np.flatnonzero(takes_part & is_decision[versions.keys])
+    alone = np.flatnonzero(takes_part & ~is_decision[versions.key_numbers])
+    greatest[versions.key_numbers[alone]] = alone
+    lost_by = np.full(len(versions.key_numbers), BY_UUID, np.int8)
+    contended = np.flatnonzero(takes_part & is_decision[versions.key_numbers])
     if not len(contended):
         return Choices(greatest, greatest, is_decision, lost_by)
     columns = _comparison_columns(versions, contended, plan)
-    order = np.lexsort([*reversed(columns), versions.keys[contended].astype(np.int64)])
+    order = np.lexsort([*reversed(columns), versions.key_numbers[contended].astype(np.int64)])
     ordered = contended[order]
-    keys = versions.keys[ordered]
+    keys = versions.key_numbers[ordered]
     is_last = np.append(keys[1:] != keys[:-1], True)
     greatest[keys[is_last]] = ordered[is_last]
-    _set_lost_by(lost_by, contended, columns, versions, greatest)
+    _set_lost_comparisons(lost_by, contended, columns, versions, greatest)
     winners = greatest.copy()
     makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
-    of_makers = ordered[makes[versions.tables[ordered]]]
+    of_makers = ordered[makes[versions.table_numbers[ordered]]]
     made = _policy_outcomes(versions, of_makers, plan) if len(of_makers) else {}
     for key, outcome in made.items():
         winners[key] = MADE if outcome.tuple is not None else NOBODY
         if outcome.winner is not None:
             winners[key] = outcome.winner
-    own = makes[versions.tables] & is_decision[versions.keys]
+    own = makes[versions.table_numbers] & is_decision[versions.key_numbers]
     lost_by[own] = BY_RESULT
     return Choices(winners, greatest, is_decision, lost_by, made)
 
@@ -138,15 +138,19 @@ def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: Res
     count = len(rows)
     ranks, sequences = np.zeros(count, np.int64), np.zeros(count, np.int64)
     times = versions.times[rows].copy()
-    tables = versions.tables[rows]
+    tables = versions.table_numbers[rows]
     for number in np.unique(tables):
         table, own = plan.tables[number], np.flatnonzero(tables == number)
         found = rows[own]
         tuples = versions.tuples.take(pa.array(found))
-        formats = table.format_of(versions.replicasets[found])
+        formats = table.format_indices_of(versions.replicaset_ids[found])
         if table.policy.rank is not None:
             ranked = Versions(
-                tuples, formats, versions.replicasets[found], plan.replicasets, versions.created[found]
+                tuples,
+                formats,
+                versions.replicaset_ids[found],
+                plan.replicaset_uuids,
+                versions.created[found],
             )
             ranks[own] = table.policy.rank(ranked, table.options, table.formats)
         if table.options.sequence:
@@ -157,8 +161,8 @@ def _comparison_columns(versions: KeyVersions, rows: NDArray[np.intp], plan: Res
         ranks,
         sequences,
         times,
-        _text_ranks(plan.replicasets)[versions.replicasets[rows]],
-        _text_ranks(plan.instances)[np.minimum(versions.global_ids[rows], len(plan.instances))],
+        _text_ranks(plan.replicaset_uuids)[versions.replicaset_ids[rows]],
+        _text_ranks(plan.instance_uuids)[np.minimum(versions.global_ids[rows], len(plan.instance_uuids))],
         versions.lsns[rows],
     ]
 
@@ -170,7 +174,7 @@ def _text_ranks(texts: object) -> Int64s:
     return found
 
 
-def _set_lost_by(
+def _set_lost_comparisons(
     lost_by: NDArray[np.int8],
     rows: NDArray[np.intp],
     columns: list[Int64s],
@@ -180,21 +184,21 @@ def _set_lost_by(
     """Set the first comparison in which each version differs from the greatest version of its key."""
     index = np.full(len(lost_by), -1, np.int64)
     index[rows] = np.arange(len(rows))
-    best = index[greatest[versions.keys[rows]]]
+    best = index[greatest[versions.key_numbers[rows]]]
     for number in (BY_TIME, BY_SEQUENCE, BY_RANK):
         differs = columns[number] != columns[number][best]
         lost_by[rows[differs]] = number
 
 
 def _policy_outcomes(
-    versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan
+    versions: KeyVersions, version_indices: NDArray[np.intp], plan: ResolvePlan
 ) -> dict[int, Outcome]:
     """Call the policies that make tuples, and return the outcome of each key.
 
     Parameters
     ----------
     versions : KeyVersions
-    ordered : intp[n]
+    version_indices : intp[n]
         Indices of versions, in the order of their keys.
     plan : ResolvePlan
 
@@ -204,19 +208,19 @@ def _policy_outcomes(
         By key number; `Outcome.winner` is the index of a version.
 
     """
-    keys = versions.keys[ordered]
+    keys = versions.key_numbers[version_indices]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-    tuples = versions.tuples.take(pa.array(ordered)).to_pylist()
+    tuples = versions.tuples.take(pa.array(version_indices)).to_pylist()
     lists: dict[int, list[tuple[int, list[Candidate], NDArray[np.intp]]]] = {}
     found: dict[int, Outcome] = {}
     for begin, end in zip(starts, np.append(starts[1:], len(keys)), strict=True):
-        rows = ordered[begin:end]
+        rows = version_indices[begin:end]
         unknown = versions.states[rows] == UNFIT
         if any(tuples[begin + i] is None for i in np.flatnonzero(unknown)):
             # A policy cannot decide without the tuple.
             found[int(keys[begin])] = Outcome()
             continue
-        table = int(versions.tables[rows[0]])
+        table = int(versions.table_numbers[rows[0]])
         one = [
             _candidate(versions, int(row), data, plan)
             for row, data in zip(rows, tuples[begin:end], strict=True)
@@ -232,12 +236,14 @@ def _policy_outcomes(
 
 def _candidate(versions: KeyVersions, row: int, data: bytes | None, plan: ResolvePlan) -> Candidate:
     global_id = int(versions.global_ids[row])
-    replicaset = int(versions.replicasets[row])
-    format_ = plan.tables[versions.tables[row]].format_of(versions.replicasets[row : row + 1])[0]
+    replicaset = int(versions.replicaset_ids[row])
+    format_ = plan.tables[versions.table_numbers[row]].format_indices_of(
+        versions.replicaset_ids[row : row + 1]
+    )[0]
     return Candidate(
         data,
-        plan.replicasets[replicaset],
-        plan.instances[global_id] if global_id >= 0 else "",
+        plan.replicaset_uuids[replicaset],
+        plan.instance_uuids[global_id] if global_id >= 0 else "",
         int(versions.lsns[row]),
         _none_if_unknown(versions.times[row]),
         _none_if_unknown(versions.created[row]),

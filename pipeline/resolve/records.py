@@ -35,9 +35,9 @@ QUARANTINE_ARROW = to_arrow_schema(QUARANTINE, timezone="UTC")
 Int64s = NDArray[np.int64]
 
 
-def table_names(tables: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
+def table_names(table_numbers: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
     """Return the name of each row's table, by table number."""
-    return pa.array([table.name for table in plan.tables], pa.string()).take(pa.array(tables))
+    return pa.array([table.name for table in plan.tables], pa.string()).take(pa.array(table_numbers))
 
 
 def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan: ResolvePlan) -> pa.Table:
@@ -142,7 +142,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
     rows = [
         {
             "epoch": epoch,
-            "replicaset_id": int(plan.replicasets[row["lineage"]]),
+            "replicaset_id": int(plan.lineage_replicasets[row["lineage"]]),
             "space": plan.tables[int(plan.final_tables[row["lineage"]])],
             "global_id": row["global_id"],
             "lsn": row["lsn"],
@@ -162,18 +162,18 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
         The canonical key of each version.
 
     """
-    reasons = {key: one.fault for key, one in choices.made.items() if one.fault is not None}
-    rows = np.flatnonzero(np.isin(versions.keys, list(reasons)) & _takes_part(versions, plan))
+    reasons = {key: one.fault for key, one in choices.policy_outcomes.items() if one.fault is not None}
+    rows = np.flatnonzero(np.isin(versions.key_numbers, list(reasons)) & _takes_part(versions, plan))
     if not len(rows):
         return QUARANTINE_ARROW.empty_table()
     columns = {
-        "replicaset_id": pa.array(versions.replicasets[rows]),
-        "space": table_names(versions.tables[rows], plan),
+        "replicaset_id": pa.array(versions.replicaset_ids[rows]),
+        "space": table_names(versions.table_numbers[rows], plan),
         "key": keys.take(pa.array(rows)),
         "tuple": versions.tuples.take(pa.array(rows)),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),
-        "reason": pa.array([reasons[int(key)] for key in versions.keys[rows]], pa.string()),
+        "reason": pa.array([reasons[int(key)] for key in versions.key_numbers[rows]], pa.string()),
     }
     return quarantine_rows(columns, plan.epoch)
 
@@ -184,7 +184,7 @@ def conflict_rows(
     choices: Choices,
     is_changed: NDArray[np.bool_],
     plan: ResolvePlan,
-    changed: str | None = None,
+    changed_label: str | None = None,
 ) -> pa.Table:
     """Return rows of `_conflicts` for versions that lost to another replicaset's version, if one of the two is new.
 
@@ -194,22 +194,22 @@ def conflict_rows(
         The canonical key of each version.
     is_changed : bool[n]
         Whether a version is new.
-    changed : str, optional
-        The value of the column `changed`; by default it says which of the two is new.
+    changed_label : str, optional
+        The value of the column `changed_label`; by default it says which of the two is new.
 
     """
-    winners = choices.winners[versions.keys]
+    winners = choices.winners[versions.key_numbers]
     winner_changed = np.where(winners >= 0, is_changed[np.maximum(winners, 0)], winners == MADE)
-    faults = [key for key, one in choices.made.items() if one.fault is not None]
-    lost = choices.is_decision[versions.keys] & (winners != np.arange(len(winners)))
-    lost &= (versions.states != UNFIT) & _takes_part(versions, plan) & ~np.isin(versions.keys, faults)
+    faults = [key for key, one in choices.policy_outcomes.items() if one.fault is not None]
+    lost = choices.has_rivals[versions.key_numbers] & (winners != np.arange(len(winners)))
+    lost &= (versions.states != UNFIT) & _takes_part(versions, plan) & ~np.isin(versions.key_numbers, faults)
     rows = np.flatnonzero(lost & (is_changed | winner_changed))
     if not len(rows):
         return CONFLICTS_ARROW.empty_table()
     winner = _winner_columns(versions, choices, rows)
     index = pa.array(rows)
     loser = {
-        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "replicaset_id": pa.array(versions.replicaset_ids[rows]),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
@@ -221,16 +221,16 @@ def conflict_rows(
     both = np.where(is_changed[rows] & winner_changed[rows], 0, np.where(is_changed[rows], 1, 2))
     which = _texts_at([ChangedSide.BOTH, ChangedSide.LOSER, ChangedSide.WINNER], both)
     columns: dict[str, Any] = {
-        "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
-        "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
-        "space": table_names(versions.tables[rows], plan),
+        "epoch": _constant_array(plan.epoch, pa.int64(), len(rows)),
+        "decided_at": _constant_array(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
+        "space": table_names(versions.table_numbers[rows], plan),
         "key": keys.take(index),
-        "policy": _texts_at([table.kind for table in plan.tables], versions.tables[rows]),
-        "kind": _constant(ConflictKind.KEY, pa.string(), len(rows)),
-        "sequence": _sequence_labels(versions.tables[rows], choices.lost_by[rows], plan),
+        "policy": _texts_at([table.policy_name for table in plan.tables], versions.table_numbers[rows]),
+        "kind": _constant_array(ConflictKind.KEY, pa.string(), len(rows)),
+        "sequence": _sequence_labels(versions.table_numbers[rows], choices.lost_comparisons[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},
-        "changed": which if changed is None else _constant(changed, pa.string(), len(rows)),
+        "changed": which if changed_label is None else _constant_array(changed_label, pa.string(), len(rows)),
         "note": _texts_at(["deleted", "time unknown", None], notes),
     }
     return pa.Table.from_arrays([columns[f.name] for f in CONFLICTS_ARROW], schema=CONFLICTS_ARROW)
@@ -241,7 +241,9 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 
     Policies compare present and unfit versions, and with `deletes: all` deleted ones, but no tuple that a policy made.
     """
-    takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
+    takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)[
+        versions.table_numbers
+    ]
     result: NDArray[np.bool_] = np.isin(versions.states, (PRESENT, UNFIT))
     result |= (versions.states == DELETED) & takes_deleted
     return result
@@ -252,17 +254,22 @@ def _winner_columns(
 ) -> Mapping[str, pa.Array]:
     """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key.
 
-    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest`).
+    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest_versions`).
     """
-    keys = versions.keys[rows]
+    keys = versions.key_numbers[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
-    source = np.where(is_made, choices.greatest[keys], winners)
+    source = np.where(is_made, choices.greatest_versions[keys], winners)
     nobody = source < 0
     index = np.maximum(source, 0)
-    replicasets = np.where(is_made, -versions.replicasets[index], versions.replicasets[index])
+    replicasets = np.where(is_made, -versions.replicaset_ids[index], versions.replicaset_ids[index])
     tuples = versions.tuples.take(pa.array(index, mask=nobody | is_made))
     if is_made.any():
-        made = pa.array([choices.made[int(key)].tuple if key in choices.made else None for key in keys])
+        made = pa.array(
+            [
+                choices.policy_outcomes[int(key)].tuple if key in choices.policy_outcomes else None
+                for key in keys
+            ]
+        )
         tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
     return {
         "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
@@ -273,16 +280,18 @@ def _winner_columns(
     }
 
 
-def _sequence_labels(tables: NDArray[np.int32], lost_by: NDArray[np.int8], plan: ResolvePlan) -> pa.Array:
-    texts = [label for table in plan.tables for label in labels_of(table)]
-    return _texts_at(texts, tables.astype(np.int64) * len(_COMPARISONS) + lost_by)
+def _sequence_labels(
+    table_numbers: NDArray[np.int32], lost_comparisons: NDArray[np.int8], plan: ResolvePlan
+) -> pa.Array:
+    texts = [label for table in plan.tables for label in comparison_labels(table)]
+    return _texts_at(texts, table_numbers.astype(np.int64) * len(_COMPARISONS) + lost_comparisons)
 
 
 _COMPARISONS = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
 
 
-def labels_of(table: TablePolicy) -> Sequence[str]:
-    """Return `_conflicts.sequence` for each value of `Choices.lost_by`: the name of the comparison that decided."""
+def comparison_labels(table: TablePolicy) -> Sequence[str]:
+    """Return, for each value of `Choices.lost_comparisons`, its name as in `_conflicts.sequence`."""
     own = table.policy.label(table.options)
     return (own, ", ".join(table.options.sequence), "timestamp", "replicaset uuid", own)
 
@@ -291,7 +300,7 @@ def _texts_at(texts: Sequence[str | None], index: NDArray[Any]) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(index))
 
 
-def _constant(value: object, kind: pa.DataType, count: int) -> pa.Array:
+def _constant_array(value: object, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 

@@ -59,24 +59,24 @@ class Resolved:
     ----------
     puts : pyarrow.Table
         `PUTS`, at most one per (table, key).
-    removed : pyarrow.Table
+    removed_rows : pyarrow.Table
         `REMOVED`.
     versions, conflicts, quarantine : pyarrow.Table
         Rows of `_versions`, `_conflicts`, `_quarantine`.
     writers : frozenset of (int, int)
         (table number, replicaset id) of all changed versions.
-    unfit : frozenset of int
+    unfit_tables : frozenset of int
         Numbers of the tables in which a changed version is unfit.
 
     """
 
     puts: pa.Table
-    removed: pa.Table
+    removed_rows: pa.Table
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
     writers: frozenset[tuple[int, int]] = frozenset()
-    unfit: frozenset[int] = frozenset()
+    unfit_tables: frozenset[int] = frozenset()
 
 
 def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
@@ -111,17 +111,17 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
     writers, unfit = _writers_and_unfit(changes)
     return Resolved(
         puts=pa.concat_tables([part.puts for part in parts]),
-        removed=pa.concat_tables([part.removed for part in parts]),
+        removed_rows=pa.concat_tables([part.removed_rows for part in parts]),
         versions=pa.concat_tables([part.versions for part in parts]),
         conflicts=pa.concat_tables([part.conflicts for part in parts]),
         quarantine=pa.concat_tables([part.quarantine for part in parts]),
         writers=writers,
-        unfit=unfit,
+        unfit_tables=unfit,
     )
 
 
 def _writers_and_unfit(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """Return `Resolved.writers` and `Resolved.unfit`."""
+    """Return `Resolved.writers` and `Resolved.unfit_tables`."""
     tables, states = changes["table"].to_numpy(), changes["state"].to_numpy()
     wrote = states != NONE
     pairs = (tables[wrote].astype(np.int64) << 32) | changes["replicaset_id"].to_numpy()[wrote]
@@ -136,7 +136,7 @@ def _resolve_single_writer(changes: pa.Table, base_versions: pa.Table, plan: Res
     has_base = bases >= 0
     index = np.maximum(bases, 0)
     is_row, in_versions = (
-        _flags(base_versions, name)[index] & has_base
+        _flag_column(base_versions, name)[index] & has_base
         if base_versions.num_rows
         else np.zeros(len(bases), np.bool_)
         for name in ("is_row", "in_versions")
@@ -170,7 +170,7 @@ def _rows_to_remove(base_versions: pa.Table, rows: Int64s) -> pa.Table:
     return base_versions.take(pa.array(rows)).select(REMOVED.names)
 
 
-def _flags(table: pa.Table, name: str) -> Flags:
+def _flag_column(table: pa.Table, name: str) -> Flags:
     found: Flags = as_array(table[name]).to_numpy(zero_copy_only=False)
     return found
 
@@ -184,7 +184,7 @@ class _ContendedVersions:
     versions : KeyVersions
     keys : pyarrow.BinaryArray
         The canonical key of each version.
-    count : int
+    key_count : int
         The number of keys.
     is_changed : bool[n]
     is_row : bool[n]
@@ -193,33 +193,33 @@ class _ContendedVersions:
         Whether `_versions` has a row of this key and replicaset.
     base_versions : pyarrow.Table
         `pipeline.reduce.versions.BASE_VERSIONS`.
-    base_keys : int32[base versions]
+    base_key_numbers : int32[base versions]
         The number of each base version's key.
 
     """
 
     versions: KeyVersions
     keys: pa.Array
-    count: int
+    key_count: int
     is_changed: Flags
     is_row: Flags
     in_versions: Flags
     base_versions: pa.Table
-    base_keys: NDArray[np.int32]
+    base_key_numbers: NDArray[np.int32]
 
 
 def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
     """Resolve changes of contended tables."""
     changes = changes.combine_chunks()
     found = _contended_versions(changes, base_versions)
-    choices = choose(found.versions, found.count, plan)
+    choices = choose(found.versions, found.key_count, plan)
     versions, keys, states = found.versions, found.keys, found.versions.states
-    wins = choices.winners[versions.keys] == np.arange(len(versions.keys))
+    wins = choices.winners[versions.key_numbers] == np.arange(len(versions.key_numbers))
     removed = (states == NONE) & found.is_changed & found.in_versions
     lost = ~wins & (found.is_changed | found.is_row) & (states != MERGED) & (states != NONE)
     is_no_row = wins & (states != PRESENT) & found.is_changed
     return Resolved(
-        _puts(found, choices),
+        _new_rows(found, choices),
         _rows_to_remove(found.base_versions, np.flatnonzero(_replaced_rows(found, choices))),
         _contended_version_rows(found, np.flatnonzero(removed | lost | is_no_row), plan),
         conflict_rows(versions, keys, choices, found.is_changed, plan),
@@ -246,7 +246,7 @@ class ResolvedAgain:
     examples: list[tuple[bytes, bytes | None, bytes | None]]
 
 
-def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
+def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int = 0) -> ResolvedAgain:
     """Resolve the versions of some keys by another policy, without any new rows of the log.
 
     Parameters
@@ -255,50 +255,55 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, examples: int = 0)
         `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
     plan : ResolvePlan
         With the other policy.
-    examples : int
+    max_examples : int
         The maximum number of examples.
 
     """
     found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
-    choices = choose(found.versions, found.count, plan)
-    versions, indices = found.versions, np.arange(len(found.versions.keys))
-    rows = np.full(found.count, NOBODY, np.int64)
-    rows[versions.keys[found.is_row]] = indices[found.is_row]
+    choices = choose(found.versions, found.key_count, plan)
+    versions, indices = found.versions, np.arange(len(found.versions.key_numbers))
+    rows = np.full(found.key_count, NOBODY, np.int64)
+    rows[versions.key_numbers[found.is_row]] = indices[found.is_row]
     won = choices.winners >= 0
     has_row = won & (versions.states[np.maximum(choices.winners, 0)] == PRESENT)
     stays = np.where(won & ~has_row, NOBODY, choices.winners) == rows
     for key in np.flatnonzero(choices.winners == MADE):
         row = rows[key]
-        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.greatest[key]]:
-            stays[key] = versions.tuples[int(row)].as_py() == choices.made[int(key)].tuple
-    puts = _puts(found, choices)
+        if (
+            row != NOBODY
+            and versions.replicaset_ids[row] == -versions.replicaset_ids[choices.greatest_versions[key]]
+        ):
+            stays[key] = versions.tuples[int(row)].as_py() == choices.policy_outcomes[int(key)].tuple
+    puts = _new_rows(found, choices)
     made = np.flatnonzero(choices.winners == MADE)
     winners = choices.winners[choices.winners >= 0]
     chosen = winners[~found.is_row[winners] & (versions.states[winners] == PRESENT)]
     is_new = np.concatenate([np.ones(len(chosen), np.bool_), ~stays[made]])
-    loses = found.is_row & (versions.states != MERGED) & ~stays[versions.keys]
+    loses = found.is_row & (versions.states != MERGED) & ~stays[versions.key_numbers]
     resolved = Resolved(
         puts.filter(pa.array(is_new)),
         _rows_to_remove(
             found.base_versions,
-            np.flatnonzero(_flags(found.base_versions, "is_row") & ~stays[found.base_keys]),
+            np.flatnonzero(_flag_column(found.base_versions, "is_row") & ~stays[found.base_key_numbers]),
         ),
         _contended_version_rows(found, np.flatnonzero(loses), plan),
-        conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
+        conflict_rows(versions, found.keys, choices, ~stays[versions.key_numbers], plan, "policy"),
         undecided_rows(versions, found.keys, choices, plan),
     )
     changed = np.flatnonzero(~stays)
-    return ResolvedAgain(resolved, len(changed), _examples(found, rows, resolved.puts, changed[:examples]))
+    return ResolvedAgain(
+        resolved, len(changed), _examples(found, rows, resolved.puts, changed[:max_examples])
+    )
 
 
 def _examples(
-    found: _ContendedVersions, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
+    contended: _ContendedVersions, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
 ) -> list[tuple[bytes, bytes | None, bytes | None]]:
     result = []
     for key in keys:
-        (version,) = np.flatnonzero(found.versions.keys == key)[:1]
-        name = found.keys[int(version)].as_py()
-        before = None if rows[key] == NOBODY else found.versions.tuples[int(rows[key])].as_py()
+        (version,) = np.flatnonzero(contended.versions.key_numbers == key)[:1]
+        name = contended.keys[int(version)].as_py()
+        before = None if rows[key] == NOBODY else contended.versions.tuples[int(rows[key])].as_py()
         after = puts.filter(pc.equal(puts["key"], pa.scalar(name, pa.binary())))["tuple"].to_pylist()
         result.append((name, before, after[0] if after else None))
     return result
@@ -324,7 +329,7 @@ def _contended_versions(
     names = (ids.astype(np.int64) << 32) | (replicasets.astype(np.int64) & 0xFFFFFFFF)
     replaced = np.isin(names[new:], names[:new])
     before = np.flatnonzero(~replaced)
-    row_of, listed_of = _flags(base_versions, "is_row"), _flags(base_versions, "in_versions")
+    row_of, listed_of = _flag_column(base_versions, "is_row"), _flag_column(base_versions, "in_versions")
     is_row = np.concatenate([np.isin(names[:new], names[new:][row_of]), row_of[before]])
     in_versions = np.concatenate([np.isin(names[:new], names[new:][listed_of]), listed_of[before]])
     chosen = np.concatenate([np.arange(new), new + before])
@@ -352,12 +357,12 @@ def _contended_versions(
     return _ContendedVersions(
         versions=versions,
         keys=as_array(both["key"]),
-        count=count,
+        key_count=count,
         is_changed=is_changed,
         is_row=is_row,
         in_versions=in_versions,
         base_versions=base_versions,
-        base_keys=ids[new:],
+        base_key_numbers=ids[new:],
     )
 
 
@@ -366,30 +371,30 @@ def _int64s(column: pa.ChunkedArray) -> Int64s:
     return found
 
 
-def _replaced_rows(found: _ContendedVersions, choices: Choices) -> Flags:
+def _replaced_rows(contended: _ContendedVersions, choices: Choices) -> Flags:
     """Return for each base version whether it is a row to remove: another version wins the key, or none does."""
-    stays = np.zeros(found.count, np.bool_)
+    stays = np.zeros(contended.key_count, np.bool_)
     known = np.flatnonzero(choices.winners >= 0)
     winners = choices.winners[known]
-    is_same = found.is_row[winners] & ~found.is_changed[winners]
-    stays[known[is_same & (found.versions.states[winners] == PRESENT)]] = True
-    return _flags(found.base_versions, "is_row") & ~stays[found.base_keys]
+    is_same = contended.is_row[winners] & ~contended.is_changed[winners]
+    stays[known[is_same & (contended.versions.states[winners] == PRESENT)]] = True
+    return _flag_column(contended.base_versions, "is_row") & ~stays[contended.base_key_numbers]
 
 
-def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
+def _new_rows(contended: _ContendedVersions, choices: Choices) -> pa.Table:
     """Return new rows of tables: winners that are not the row already, and tuples that a policy made."""
-    versions = found.versions
+    versions = contended.versions
     winners = choices.winners[choices.winners >= 0]
-    new = found.is_changed[winners] | ~found.is_row[winners]
+    new = contended.is_changed[winners] | ~contended.is_row[winners]
     rows = winners[new & (versions.states[winners] == PRESENT)]
     index = pa.array(rows)
     chosen = pa.Table.from_arrays(
         [
-            pa.array(versions.tables[rows]),
-            found.keys.take(index),
+            pa.array(versions.table_numbers[rows]),
+            contended.keys.take(index),
             versions.tuples.take(index),
             _null_if_negative(versions.global_ids[rows]),
-            pa.array(versions.replicasets[rows]),
+            pa.array(versions.replicaset_ids[rows]),
             _null_if_negative(versions.lsns[rows]),
             time_column(versions.times[rows]),
             time_column(versions.created[rows]),
@@ -397,24 +402,24 @@ def _puts(found: _ContendedVersions, choices: Choices) -> pa.Table:
         schema=PUTS,
     )
     made = np.flatnonzero(choices.winners == MADE)
-    return pa.concat_tables([chosen, _made_rows(found, choices, made)]) if len(made) else chosen
+    return pa.concat_tables([chosen, _made_rows(contended, choices, made)]) if len(made) else chosen
 
 
-def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
+def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
     """Return tuples that a policy made as rows: origin and time of the greatest version, the earliest `created`."""
-    versions, greatest = found.versions, choices.greatest[keys]
-    earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
+    versions, greatest = contended.versions, choices.greatest_versions[keys]
+    earliest = np.full(contended.key_count, np.iinfo(np.int64).max, np.int64)
     # Only a version that still exists says when the key began: not a removed one, nor a row that a policy made.
     known = (versions.created != NO_TIME) & np.isin(versions.states, (PRESENT, UNFIT))
-    np.minimum.at(earliest, versions.keys[known], versions.created[known])
+    np.minimum.at(earliest, versions.key_numbers[known], versions.created[known])
     created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
     return pa.Table.from_arrays(
         [
-            pa.array(versions.tables[greatest]),
-            found.keys.take(pa.array(greatest)),
-            pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
+            pa.array(versions.table_numbers[greatest]),
+            contended.keys.take(pa.array(greatest)),
+            pa.array([choices.policy_outcomes[int(key)].tuple for key in keys], pa.binary()),
             _null_if_negative(versions.global_ids[greatest]),
-            pa.array(-versions.replicasets[greatest]),
+            pa.array(-versions.replicaset_ids[greatest]),
             _null_if_negative(versions.lsns[greatest]),
             time_column(versions.times[greatest]),
             time_column(created),
@@ -423,14 +428,16 @@ def _made_rows(found: _ContendedVersions, choices: Choices, keys: NDArray[np.int
     )
 
 
-def _contended_version_rows(found: _ContendedVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
+def _contended_version_rows(
+    contended: _ContendedVersions, rows: NDArray[np.intp], plan: ResolvePlan
+) -> pa.Table:
     if not len(rows):
         return VERSIONS_ARROW.empty_table()
-    versions, index = found.versions, pa.array(rows)
+    versions, index = contended.versions, pa.array(rows)
     columns = {
-        "space": table_names(versions.tables[rows], plan),
-        "key": found.keys.take(index),
-        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "space": table_names(versions.table_numbers[rows], plan),
+        "key": contended.keys.take(index),
+        "replicaset_id": pa.array(versions.replicaset_ids[rows]),
         "tuple": versions.tuples.take(index),
         "global_id": _null_if_negative(versions.global_ids[rows]),
         "lsn": _null_if_negative(versions.lsns[rows]),

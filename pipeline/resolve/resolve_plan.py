@@ -25,30 +25,30 @@ class TablePolicy:
     ----------
     name : str
         The name of the table.
-    kind : str
+    policy_name : str
         The name of the policy.
     options : PolicyOptions
     formats : Formats
     format_indices : int32[ids]
         For each replicaset id, the index in `formats` of its format, -1 if it has none.
-    takes_deleted : bool
+    compares_deleted : bool
         Whether deleted versions take part (`deletes: all`).
 
     """
 
     name: str
-    kind: str
+    policy_name: str
     options: PolicyOptions
     formats: Formats
     format_indices: NDArray[np.int32]
-    takes_deleted: bool
+    compares_deleted: bool
 
     @property
     def policy(self) -> PolicyKind:
         """The implementation of the policy."""
-        return POLICIES[self.kind]
+        return POLICIES[self.policy_name]
 
-    def format_of(self, replicasets: NDArray[np.int32]) -> NDArray[np.int32]:
+    def format_indices_of(self, replicasets: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the index of each version's format, by its replicaset id (negative for a tuple that a policy made)."""
         numbers = np.abs(replicasets)
         known = np.append(self.format_indices, np.int32(-1))
@@ -68,7 +68,7 @@ class ResolvePlan:
         By the number of a table (its index in the batch's plan).
     is_contended : tuple of bool
         By the number of a table, as in `pipeline.plan.tables.TablePlan`.
-    replicasets, instances : sequence of str
+    replicaset_uuids, instance_uuids : sequence of str
         The uuid of each replicaset by its id, and of each instance by its global id; "" for an unused id.
 
     """
@@ -77,11 +77,11 @@ class ResolvePlan:
     decided_at: datetime
     tables: tuple[TablePolicy, ...]
     is_contended: tuple[bool, ...]
-    replicasets: Sequence[str]
-    instances: Sequence[str]
+    replicaset_uuids: Sequence[str]
+    instance_uuids: Sequence[str]
 
 
-def options_of(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
+def policy_options(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
     """Convert the configuration of a policy for `udfs.before_replace`; `priority` lists replicaset uuids."""
     return PolicyOptions(
         policy.sequence, tuple(priority), policy.column, policy.fields, policy.columns, policy.function
@@ -90,14 +90,14 @@ def options_of(policy: Policy, priority: Sequence[str]) -> PolicyOptions:
 
 def table_policy(table: TablePlan, policy: Policy, priority: Sequence[str]) -> TablePolicy:
     """Return how the versions of a table are resolved by a policy."""
-    format_indices = np.full(max(table.formats, default=0) + 1, -1, np.int32)
-    for replicaset_id, index in table.formats.items():
+    format_indices = np.full(max(table.format_indices, default=0) + 1, -1, np.int32)
+    for replicaset_id, index in table.format_indices.items():
         format_indices[replicaset_id] = index
     return TablePolicy(
         table.name,
         policy.policy,
-        options_of(policy, priority),
-        Formats(table.layout.space, table.spaces),
+        policy_options(policy, priority),
+        Formats(table.layout.space, table.definitions),
         format_indices,
         policy.deletes == "all",
     )
@@ -117,9 +117,9 @@ def build_resolve_plan(
     replicasets = {one.id: uuid for uuid, one in state.replicasets.items()}
     instances = {number: uuid for uuid, number in state.global_ids.items()}
     return ResolvePlan(
-        epoch, datetime.now(UTC), tables, contended, _by_number(replicasets), _by_number(instances)
+        epoch, datetime.now(UTC), tables, contended, _uuid_list(replicasets), _uuid_list(instances)
     )
 
 
-def _by_number(uuids: Mapping[int, str]) -> list[str]:
+def _uuid_list(uuids: Mapping[int, str]) -> list[str]:
     return [uuids.get(number, "") for number in range(max(uuids, default=0) + 1)]

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.own_ids import NO_ID, lsns_of_ids, own_replica_ids
+from pipeline.changelog.own_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
 from pipeline.plan.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress, SourceProgress
 from pipeline.retention.removal import Removal, read_columns, without_nulls
@@ -108,10 +108,10 @@ def _is_later(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -
 
     This holds for all instances that had the id, since each continues the lsns of the one before.
     """
-    ids = own_replica_ids(rows, one)
+    ids = replica_ids_in_replicaset(rows, one)
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
     is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()
-    later: NDArray[np.bool_] = is_log & (ids != NO_ID) & (lsns > lsns_of_ids(ids, vclock))
+    later: NDArray[np.bool_] = is_log & (ids != NO_REPLICA_ID) & (lsns > lsns_of_ids(ids, vclock))
     return later
 
 
@@ -120,12 +120,12 @@ def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa
     is_shared = pc.fill_null(pc.not_equal(rows["group_id"], GROUP_LOCAL), True)
     counted = pc.and_(pc.ends_with(rows["file"], ".xlog"), is_shared)
     lsns = pc.if_else(counted, rows["lsn"], pa.scalar(None, pa.int64()))
-    numbers, ids = rows["replicaset_id"].to_numpy(), np.full(rows.num_rows, NO_ID, np.int64)
+    numbers, ids = rows["replicaset_id"].to_numpy(), np.full(rows.num_rows, NO_REPLICA_ID, np.int64)
     for number in np.unique(numbers).tolist():
         is_own = numbers == number
-        ids[is_own] = own_replica_ids(rows.filter(pa.array(is_own)), replicasets[number])
+        ids[is_own] = replica_ids_in_replicaset(rows.filter(pa.array(is_own)), replicasets[number])
     found = rows.select(["replicaset_id", "global_id"])
-    found = found.append_column("local_id", pa.array(ids, pa.int32(), mask=ids == NO_ID))
+    found = found.append_column("local_id", pa.array(ids, pa.int32(), mask=ids == NO_REPLICA_ID))
     found = found.append_column("lsn", lsns)
     found = found.append_column("rows", pa.array(np.ones(rows.num_rows, np.int64)))
     return _by_instance(found)
@@ -159,7 +159,7 @@ def check_rows_kept(
     """
     last_ids = {entry.global_id: entry.local_id for entry in one.applier_map}
     for (number, global_id, replica_id), lsn in read_last_removed_lsns(tables.location).items():
-        known = covered.get(last_ids.get(global_id, NO_ID) if replica_id is None else replica_id, 0)
+        known = covered.get(last_ids.get(global_id, NO_REPLICA_ID) if replica_id is None else replica_id, 0)
         if number == one.id and lsn > known:
             raise UnsupportedError(
                 f"rows since the snapshot are not in _changelog any more: it is kept from lsn {lsn + 1} of "

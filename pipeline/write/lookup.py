@@ -125,7 +125,7 @@ def find_versions(
         If given, a request for all versions of a replicaset finds only those of the task's keys.
 
     """
-    requests = [_with_all_keys(one, files, share) if one.replicasets else one for one in requests]
+    requests = [_with_all_keys(one, files, share) if one.key_filters else one for one in requests]
     refs: list[FileRef] = []
     parts: list[pa.Table] = []
     for request in requests:
@@ -137,7 +137,7 @@ def find_versions(
                 refs.append(FileRef(name, file))
                 parts.append(found)
     rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
-    asked = [request for request in requests if request.with_versions]
+    asked = [request for request in requests if request.reads_versions_table]
     return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
@@ -145,7 +145,7 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
     """Return a request for every key that the request's replicasets have in files; with `share`, for its keys alone."""
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
-        for number, key_filter in request.replicasets.items():
+        for number, key_filter in request.key_filters.items():
             for one in rows[key].filter(pc.equal(rows[replicaset], number)).chunks:
                 found = one if share is None else one.filter(pa.array(share.owns(request.table, one)))
                 yield found if key_filter is None else found.filter(pa.array(key_filter(found)))
@@ -155,11 +155,11 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
     for file in own:
         with opened(files.location, name, file.path) as parquet:
             keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
-    own_versions = _keys_in_versions(files, files.names[request.table], request.replicasets)
+    own_versions = _keys_in_versions(files, files.names[request.table], request.key_filters)
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
-    return BaseRequest(request.table, distinct, {}, request.with_tuples, request.with_versions)
+    return BaseRequest(request.table, distinct, {}, request.needs_tuples, request.reads_versions_table)
 
 
 def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
@@ -247,7 +247,7 @@ def _versions_in_table_file(
     cache: FileCache,
 ) -> pa.Table | None:
     """Return the rows of a file with wanted keys, as `BASE_VERSIONS`; None if there are none."""
-    columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
+    columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
     parts = []
     with opened(location, table, file.path) as parquet:
         keys = cache.of(parquet, table, file.path, "_key")

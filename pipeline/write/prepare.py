@@ -69,7 +69,7 @@ def prepare_table(tables: OpenTables, encoding: TableEncoding, found: Prepared) 
 
 
 def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
-    table, wanted = encoding.exact, table_schema(encoding)
+    table, wanted = encoding.exact_table, table_schema(encoding)
     if encoding.mask is not None and _has_tuples(tables, encoding.name):
         _copy_to_exact(tables, encoding)
         found.changed.add(table)
@@ -92,7 +92,7 @@ def _has_tuples(tables: OpenTables, table: str) -> bool:
 
 def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
     """Copy the rows of a space's table, which was not masked before, to its exact table."""
-    table = encoding.exact
+    table = encoding.exact_table
     if not tables.location.has(table):
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
@@ -108,7 +108,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
     if mask is None:
         return
     wanted, text = mask.schema(encoding.layout), mask.property_value()
-    change = _masked_change(tables, encoding, found.changes.get(encoding.exact))
+    change = _masked_change(tables, encoding, found.changes.get(encoding.exact_table))
     if change is TableChange.CREATE:
         create_empty_table(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {MASKS_PROPERTY: text})
@@ -131,7 +131,7 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
 
 def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
     """Return what the exact table of a space needs before a batch can write it."""
-    table, wanted = encoding.exact, table_schema(encoding)
+    table, wanted = encoding.exact_table, table_schema(encoding)
     if not tables.location.has(table):
         return TableChange.CREATE
     present = {field.name: field.dataType for field in tables.columns(table)}
@@ -170,8 +170,8 @@ def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, Tab
     """Return what `prepare_table` would do to each table of a space; writes nothing."""
     exact = exact_change_needed(tables, encoding)
     if encoding.mask is None:
-        return {encoding.exact: exact}
-    return {encoding.exact: exact, encoding.name: _masked_change(tables, encoding, exact)}
+        return {encoding.exact_table: exact}
+    return {encoding.exact_table: exact, encoding.name: _masked_change(tables, encoding, exact)}
 
 
 def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
@@ -193,7 +193,7 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
 def rewrite_exact(tables: OpenTables, encoding: TableEncoding) -> int:
     """Rewrite the exact table with the columns of the current encoding, and return its version."""
     changes = TableChanges(encoding, None, {}, None, TableChange.REWRITE)
-    return commit_write(tables, write_exact(tables.location, changes, tables.files(encoding.exact)))
+    return commit_write(tables, write_exact(tables.location, changes, tables.files(encoding.exact_table)))
 
 
 def commit_write(tables: OpenTables, write: TableWrite) -> int:
@@ -208,7 +208,7 @@ def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return tables.version(table)
-    added = write_all_masked(tables.location, encoding, tables.files(encoding.exact))
+    added = write_all_masked(tables.location, encoding, tables.files(encoding.exact_table))
     tables.replace(table, added, mask.schema(encoding.layout))
     return tables.set_properties(table, {MASKS_PROPERTY: mask.property_value()})
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.encode.columns import TableEncoding, encode, whole_variants
+from pipeline.encode.columns import TableEncoding, encode, variants_for_file
 from pipeline.resolve.resolve import PUTS
 from pipeline.write.lookup import FileCache, WantedKeys
 from schemas.tables import VERSION_COLUMNS
@@ -95,7 +95,7 @@ def _with_whole_variants(rows: pa.Table) -> pa.Table:
     """
     for number, column in enumerate(rows.schema):
         if pa.types.is_struct(column.type) and rows[number].null_count:
-            rows = rows.set_column(number, column.name, whole_variants(rows[number].combine_chunks()))
+            rows = rows.set_column(number, column.name, variants_for_file(rows[number].combine_chunks()))
     return rows
 
 
@@ -185,7 +185,7 @@ def write_exact(location: WarehouseLocation, changes: TableChanges, files: Seque
         All files of the table.
 
     """
-    table = changes.encoding.exact
+    table = changes.encoding.exact_table
     if changes.change is not TableChange.REWRITE:
         return _write_changes(location, table, changes.rows, changes.removed)
     everything = {file: changes.removed.get(file, _NO_ROWS) for file in files}
@@ -219,7 +219,7 @@ def write_all_masked(
         return []
     added: list[DataFile] = []
     for file in files:
-        rows = remaining_rows(location, encoding.exact, file, _NO_ROWS)
+        rows = remaining_rows(location, encoding.exact_table, file, _NO_ROWS)
         added += write_rows(location, encoding.name, encoding.mask.masked(rows))
     return added
 
@@ -257,7 +257,7 @@ def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
     puts = rows.select(list(names)).rename_columns(list(names.values()))
     puts = puts.append_column("table", pa.nulls(rows.num_rows, pa.int32())).select(PUTS.names).cast(PUTS)
     encoded = encode(puts, replace(encoding, quarantines_misfits=False))
-    set_aside = encoded.set_aside
+    set_aside = encoded.left_out_rows
     if not set_aside.num_rows:
         return encoded.rows
     kept = set_aside.select(list(names.values())).rename_columns(list(names))

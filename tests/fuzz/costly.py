@@ -97,7 +97,7 @@ def nested_and_repeated_ranges(_: Draw, size: int) -> int:
     ranges = ranges_in(pa.Table.from_pylist(rows, schema=KEYED), slots, cast(ReducePlan, PlanOfThree()))
     assert ranges is not None
     keys = pa.array([msgpack.packb([n]) for n in range(count)], pa.binary())
-    hits = ranges.hits(np.zeros(count, np.int32), keys, groups, np.ones(count, np.bool_))
+    hits = ranges.hit_pairs(np.zeros(count, np.int32), keys, groups, np.ones(count, np.bool_))
     assert len(hits[0]) >= count
     return 40 * count
 

@@ -41,12 +41,12 @@ def test_what_is_done_again_counts_and_closes() -> None:
     healing = Healing(
         A, NOTHING, {(600, "UPDATE"): 3, (600, "INSERT"): 2}, [{"local_id": 1, "state": "open"}]
     )
-    own = Summary(5, counts=Counter({(0, 600, "INSERT"): 4, (0, 601, "INSERT"): 1}))
+    own = Summary(5, row_counts=Counter({(0, 600, "INSERT"): 4, (0, 601, "INSERT"): 1}))
     found = healing.add_counts({A: own, "other": own})
     assert found["other"] == own
     expected = {(0, 600, "INSERT"): 6, (0, 601, "INSERT"): 1, (0, 600, "UPDATE"): 3}
-    assert (found[A].row_count, found[A].counts) == (5, expected)
+    assert (found[A].row_count, found[A].row_counts) == (5, expected)
     (closed,) = healing.gap_rows(7)
     assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
     (segment,) = healing.with_healing_set([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
-    assert segment.heals
+    assert segment.is_healing

@@ -154,7 +154,7 @@ def test_masks_and_a_rebuild_know_refused_rows(tmp_path: Path) -> None:
         policy = Policy(policy="max", column="updated")
         found = plan_rebuild(writer.tables, writer.state, made.config(), "people", policy)
         rows = [row for one in found.results for row in one.rows_by_table[0].to_pylist()]
-    assert set(table.formats) == {1, 2}
+    assert set(table.format_indices) == {1, 2}
     assert [(row["name"], row["updated"]) for row in rows] == [("b", 2)]
 
 

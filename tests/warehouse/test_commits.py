@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pipeline.encode.columns import file_column
+from pipeline.encode.columns import column_for_file
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.layout import VARIANT_ARROW
 from warehouse import write
@@ -161,7 +161,7 @@ def test_an_arrow_dataset_finds_values_of_the_last_column_with_bounds(location: 
     write.create(location, "t", StructType([*variants, *(StructField(name, LongType()) for name in names)]))
     tables = OpenTables(location)
     numbers = {name: pa.array([7], pa.int64()) for name in names}
-    null = file_column(pa.array([None], VARIANT_ARROW))
+    null = column_for_file(pa.array([None], VARIANT_ARROW))
     both = ({**{one.name: null for one in variants}, **numbers}, numbers)
     tables.commit("t", [write_file(location, "t", pa.table(columns)) for columns in both])
     dataset = DeltaTable(location.uri("t")).to_pyarrow_dataset()
@@ -252,7 +252,7 @@ def test_columns_of_any_name_are_read_as_they_were_written(
     )
     variants = [*given.toArrow()["v"].to_pylist(), None]
     columns: dict[str, Any] = {name: [f"{name} {i}" for i in range(len(variants))] for name in NAMES}
-    rows = pa.table({**columns, "any": file_column(pa.array(variants, VARIANT_ARROW))})
+    rows = pa.table({**columns, "any": column_for_file(pa.array(variants, VARIANT_ARROW))})
     OpenTables(location).commit("t", [write_file(location, "t", rows)])
     read = spark.read.format("delta").load(location.uri("t")).withColumn("any", F.to_json("any")).collect()
     assert {tuple(row)[:-1] for row in read} == {tuple(columns[name][i] for name in NAMES) for i in range(4)}
@@ -328,7 +328,7 @@ def test_a_replacement_has_other_columns_and_no_row_of_before(
     tables.commit("t", [write_file(location, "t", numbers(1))])
     schema = StructType([StructField("m", StringType()), StructField("any", VariantType())])
     parts = pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x0c\x07"}], VARIANT_ARROW)
-    rows = pa.table({"m": ["x"], "any": file_column(parts)})
+    rows = pa.table({"m": ["x"], "any": column_for_file(parts)})
     tables.replace("t", [write_file(location, "t", rows)], schema)
     opened = tables.open("t")
     assert [field.name for field in opened.schema().fields] == ["m", "any"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipeline.changelog.own_ids import NO_ID, lsns_of_ids, own_replica_ids
+from pipeline.changelog.own_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline.logs import A
 
@@ -32,8 +32,8 @@ STATE = ReplicasetState(
         (ELSEWHERE, "a2", 3, 32),
         pytest.param(TWICE, None, 2, 2, id="no source"),
         pytest.param(TWICE, "a1", None, 3, id="a local space"),
-        pytest.param(99, "a1", 2, NO_ID, id="in no map"),
-        pytest.param(None, "a1", 2, NO_ID, id="no instance"),
+        pytest.param(99, "a1", 2, NO_REPLICA_ID, id="in no map"),
+        pytest.param(None, "a1", 2, NO_REPLICA_ID, id="no instance"),
     ],
 )
 def test_a_row_has_the_id_by_which_its_instance_wrote_it(
@@ -43,12 +43,12 @@ def test_a_row_has_the_id_by_which_its_instance_wrote_it(
     row = {"global_id": global_id, "source": source, "replica_id": replica_id}
     others = [{"global_id": 10, "source": "a1", "replica_id": 1}] * 2
     rows = pa.Table.from_pylist([others[0], row, others[1]], schema)
-    assert own_replica_ids(rows, STATE).tolist() == [1, expected, 1]
-    assert own_replica_ids(rows.slice(0, 0), STATE).tolist() == []
+    assert replica_ids_in_replicaset(rows, STATE).tolist() == [1, expected, 1]
+    assert replica_ids_in_replicaset(rows.slice(0, 0), STATE).tolist() == []
 
 
 def test_an_id_that_a_vclock_lacks_has_no_lsns() -> None:
     rows = pa.table({"global_id": [TWICE, 99, 10], "source": ["a1"] * 3, "replica_id": [3, 1, 1]})
-    ids = own_replica_ids(rows, STATE)
+    ids = replica_ids_in_replicaset(rows, STATE)
     assert lsns_of_ids(ids, {1: 5, 40: 9}).tolist() == [0, 0, 5]
     assert lsns_of_ids(ids, {}).tolist() == [0, 0, 0]

@@ -173,7 +173,7 @@ def fate_of(plan: BatchPlan, uuid: str, source: str, position: LogPosition, row:
     one = plan.after.replicasets[uuid]
     origin = one.id_translations.get(source, {}).get(row["replica_id"] or LOCAL_ID, row["replica_id"])
     gone = row["type"] not in LIMBO_TYPES and any(
-        r.replica_id == origin and row["tsn"] >= r.tsn and r.since <= position < r.until
+        r.replica_id == origin and row["tsn"] >= r.first_tsn and r.since <= position < r.until
         for r in plan.settlements[uuid].rolled_back
     )
     maps = map_entries_of_source(one, source)

@@ -40,7 +40,7 @@ def test_it_settles_its_vclock_and_names_what_is_in_no_log() -> None:
     plan = planner.batch(snapshot({1: 70, 2: 1, 3: 9}, *NEW), later)
     settlement = plan.settlements[A]
     order = LogPosition(0, 0, 0)
-    assert settlement.bridged == (LsnGap(1, before[1] + 1, 70, order), LsnGap(3, 1, 9, order))
+    assert settlement.bridged_gaps == (LsnGap(1, before[1] + 1, 70, order), LsnGap(3, 1, 9, order))
     assert (settlement.gaps, settlement.waits_from) == ((), None)
     assert planner.state.replicasets[A].settled == {1: 71, 2: 1, 3: 10}
     assert planner.fates[A, 1, 71].table == "same"
@@ -91,7 +91,7 @@ def test_a_hole_behind_it_is_one_as_ever() -> None:
     plan = planner.batch(
         snapshot({1: 70, 2: 1, 3: 9}, *NEW), piece(txn(1, put(), lsn=73), lsns={1: 70, 2: 1, 3: 9})
     )
-    assert [(gap.first, gap.last) for gap in plan.settlements[A].gaps] == [(71, 72)]
+    assert [(gap.first_lsn, gap.last_lsn) for gap in plan.settlements[A].gaps] == [(71, 72)]
     assert plan.settlements[A].waits_from is not None
 
 
@@ -115,14 +115,16 @@ def test_one_that_heals_may_be_behind_the_tables() -> None:
     known = ReplicasetState(1, A, settled={1: 9, 2: 3})
     behind = part(0, {1: 5, 2: 3})
     assert find_generation(known, [behind]) is None
-    assert find_generation(known, [replace(behind, heals=True)]) == SnapshotGeneration(0, {1: 9, 2: 3}, ())
+    assert find_generation(known, [replace(behind, is_healing=True)]) == SnapshotGeneration(
+        0, {1: 9, 2: 3}, ()
+    )
 
 
 def test_it_stands_in_the_ids_of_the_replicaset() -> None:
     known = ReplicasetState(1, A, settled={1: 5, 40: 2}, id_translations={"a1": {2: 40}})
     found = find_generation(known, [part(0, {1: 5, 2: 4})])
     assert found is not None
-    assert dict(found.settled) == {1: 5, 40: 4}
+    assert dict(found.settled_vclock) == {1: 5, 40: 4}
 
 
 @pytest.mark.parametrize("lsn", [12, 70])

@@ -85,9 +85,9 @@ def truncated(found: History) -> list[tuple[str, int]]:
 def test_a_known_space_is_followed_from_the_start() -> None:
     found = history(spaces=KNOWN)
     assert tables(found) == [("s", 0, None)]
-    assert (found.current, found.tables) == ({(1, 600): 0}, {(1, 600): "s"})
+    assert (found.current_versions, found.tables) == ({(1, 600): 0}, {(1, 600): "s"})
     assert found.versions[0].space == KNOWN[600].decoded()
-    assert not found.lineages[0].changes_base
+    assert not found.lineages[0].changes_keys_without_rows
 
 
 def test_a_new_space_is_followed_from_its_primary_index_on() -> None:
@@ -102,7 +102,7 @@ def test_an_id_that_another_space_gets_goes_to_its_table() -> None:
     found = history(*rows, spaces=KNOWN)
     assert tables(found) == [("s", 0, 10), ("t", 40, None)]
     assert truncated(found) == [("s", 10), ("t", 50)]
-    assert [found.versions[i].table for i in found.current.values()] == ["t"]
+    assert [found.versions[i].table for i in found.current_versions.values()] == ["t"]
     assert [(one.base_table, one.table, one.truncations) for one in found.lineages] == [
         ("s", "s", 1),
         (None, "t", 1),
@@ -111,8 +111,8 @@ def test_an_id_that_another_space_gets_goes_to_its_table() -> None:
 
 def test_a_drop_without_its_index_ends_all_versions_too() -> None:
     found = history(drop(600), spaces=KNOWN)
-    assert (tables(found), truncated(found), found.current) == ([("s", 0, 10)], [("s", 10)], {})
-    assert found.lineages[0].changes_base
+    assert (tables(found), truncated(found), found.current_versions) == ([("s", 0, 10)], [("s", 10)], {})
+    assert found.lineages[0].changes_keys_without_rows
 
 
 def test_a_space_that_was_made_twice_in_one_batch_keeps_its_table() -> None:
@@ -128,7 +128,7 @@ def test_a_new_format_is_a_new_version_of_the_same_lineage() -> None:
     found = history(row, spaces=KNOWN)
     assert tables(found) == [("s", 0, 10), ("s", 10, None)]
     assert [len(version.space.fields) for version in found.versions] == [2, 3]
-    assert (found.current, len(found.lineages)) == ({(1, 600): 1}, 1)
+    assert (found.current_versions, len(found.lineages)) == ({(1, 600): 1}, 1)
 
 
 def test_a_definition_that_changes_nothing_is_no_version() -> None:
@@ -141,7 +141,7 @@ def test_a_rename_takes_the_lineage_to_another_table() -> None:
     assert tables(found) == [("s", 0, 10), ("t", 10, None)]
     (lineage,) = found.lineages
     assert (lineage.base_table, lineage.table, lineage.truncations) == ("s", "t", 1)
-    assert lineage.leaves_base
+    assert lineage.leaves_base_table
     assert found.refusals == ()
 
 
@@ -183,7 +183,7 @@ def test_a_changed_key_begins_an_era() -> None:
     found = history(truncate(600), rekey(600), truncate(600), truncate(600), spaces=KNOWN)
     assert tables(found) == [("s", 0, 20), ("s", 20, None)]
     (lineage,) = found.lineages
-    assert [(era.version, era.truncations) for era in lineage.eras] == [(0, 0), (1, 1)]
+    assert [(era.version, era.truncations_before) for era in lineage.eras] == [(0, 0), (1, 1)]
     assert [lineage.truncations_in(era) for era in (0, 1)] == [1, 2]
     assert found.refusals == ()
     assert len(found.primary_keys[1, 600]) == 2
@@ -210,7 +210,7 @@ def test_a_key_made_anew_over_no_tuples_is_another_lineage() -> None:
     found = history(drop_index(600), index(600, OTHER_KEY), spaces=KNOWN)
     assert tables(found) == [("s", 0, 10), ("s", 20, None)]
     assert (truncated(found), found.refusals) == ([("s", 10)], ())
-    parts = found.versions[found.current[1, 600]].space.primary_key
+    parts = found.versions[found.current_versions[1, 600]].space.primary_key
     assert [part.field for part in parts] == [1]
 
 
@@ -237,7 +237,7 @@ def test_a_refusal_lasts_until_the_space_is_emptied() -> None:
 
 def test_a_dropped_space_is_refused_no_more() -> None:
     found = history(drop(600), spaces=KNOWN, refused={600: "x"})
-    assert (found.refusals, found.tables, found.current) == ((), {}, {})
+    assert (found.refusals, found.tables, found.current_versions) == ((), {}, {})
     assert [(one.base_table, one.truncations) for one in found.lineages] == [("s", 1)]
 
 

@@ -83,9 +83,9 @@ def test_the_map_of_a_source_that_differs_is_written_under_its_name() -> None:
     planner = Planner(cluster=replace(EMPTY, allocation="preserve"))
     planner.batch(of(A1, rows_of(OF_A1), {}))
     plan = planner.batch(of(A2, rows_of(OF_A2), {}))
-    assert [entry for entry in plan.new_maps if entry.source is None] == [MapRow(1, 32, 4, 1)]
+    assert [entry for entry in plan.new_map_rows if entry.source is None] == [MapRow(1, 32, 4, 1)]
     source = A2[-2:]
-    own = [entry for entry in plan.new_maps if entry.source is not None]
+    own = [entry for entry in plan.new_map_rows if entry.source is not None]
     assert own == [MapRow(1, 1, 1, 1, source), MapRow(1, 2, 2, 1, source), MapRow(1, 3, 4, 1, source)]
     one = planner.state.replicasets[A]
     common = [MapRow(1, e.local_id, e.global_id, e.since_lsn) for e in one.applier_map]
@@ -109,7 +109,7 @@ def test_rows_that_a_stand_in_has_left_behind_are_missing_not_taken_for_somebody
     tail = rows_of((txn(3, put()),), {3: 2})
     plan = planner.batch(of(A2, tail, {1: A1, 2: A2, 3: D}))
     (gap,) = plan.settlements[A].gaps
-    assert (gap.replica_id, gap.first, gap.last) == (32, 1, 2)
+    assert (gap.replica_id, gap.first_lsn, gap.last_lsn) == (32, 1, 2)
     assert planner.waiting
 
 
@@ -193,11 +193,11 @@ def test_an_equal_sum_needs_no_mapping() -> None:
     )
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
     views = assign_source_ids(known, [segment], [], {1: A1, 2: A2})
-    assert (views.registered, dict(views.translations)) == ((), {})
+    assert (views.registrations, dict(views.translations)) == ((), {})
     source_ids = assign_source_ids(
         known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2}
     )
-    assert source_ids.registered == (ReplicaIdChange(LogPosition(0, -1, 0), 3, C),)
+    assert source_ids.registrations == (ReplicaIdChange(LogPosition(0, -1, 0), 3, C),)
 
 
 def test_a_source_without_a_view_is_followed_as_it_is() -> None:

@@ -69,7 +69,7 @@ def test_a_map_holds_from_the_first_row_of_the_origin() -> None:
     """The first master signs rows before the row that registers it; another one only after its own."""
     planner = Planner()
     plan = planner.batch(piece(txn(1, put()), *BEGIN, txn(2, put())))
-    assert plan.new_maps == (MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1))
+    assert plan.new_map_rows == (MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1))
     assert planner.state.replicasets[A].cluster == {1: A1, 2: A2}
     assert planner.fates[A, 1, 1].global_id == planner.fates[A, 1, 3].global_id == 1
     assert planner.fates[A, 2, 1].global_id == 2
@@ -118,7 +118,7 @@ def test_a_known_instance_is_no_new_entry() -> None:
     planner = Planner()
     planner.batch(piece(*BEGIN))
     plan = planner.batch(piece(txn(1, register(2, A2)), lsns={1: 2}))
-    assert plan.new_maps == ()
+    assert plan.new_map_rows == ()
 
 
 def test_an_expelled_instance_keeps_its_map() -> None:
@@ -133,7 +133,7 @@ def test_rows_of_an_origin_that_nobody_announced_wait() -> None:
     planner = Planner()
     plan = planner.batch(piece(*BEGIN, txn(1, put()), txn(3, put()), txn(1, put())))
     settlement = plan.settlements[A]
-    assert settlement.reason == "replica id 3 is in no map: no row of _cluster has announced it"
+    assert settlement.wait_reason == "replica id 3 is in no map: no row of _cluster has announced it"
     assert settlement.waits_from is not None
     assert planner.names_waiting() == [(3, 1), (1, 4)]
     assert planner.state.replicasets[A].has_waiting_rows
@@ -157,7 +157,7 @@ def test_a_replicaset_of_which_no_instance_is_known_waits_under_a_number_of_its_
     planner = Planner()
     plan = planner.batch(piece(txn(1, put()), instance=None))
     assert planner.state.replicasets[A].id == 1
-    assert (plan.settlements[A].reason or "").startswith("replica id 1 is in no map")
+    assert (plan.settlements[A].wait_reason or "").startswith("replica id 1 is in no map")
     assert cluster_changes(planner) == [[(None, None, A)]]
     planner.batch(piece(txn(1, register(1, B1)), instance=B1, replicaset=B))
     planner.batch(piece(txn(1, register(1, A1)), instance=None, lsns={1: 1}))
@@ -198,7 +198,7 @@ def test_spaces_are_synchronous_from_their_definition_on() -> None:
     ddl = (txn(1, define(600, "s", is_sync=True)), txn(1, index(600)), txn(1, put(600)))
     planner = Planner()
     plan = planner.batch(piece(*BEGIN, *ddl))
-    assert plan.settlements[A].reason == "transaction 1:5 is not confirmed"
+    assert plan.settlements[A].wait_reason == "transaction 1:5 is not confirmed"
     assert planner.names_waiting() == [(1, 5)]
     planner.batch(piece(txn(1, settling_row("ROLLBACK", 1, 5)), lsns={1: 5}))
     assert planner.states()[1, 5] == "rolled back"

@@ -50,7 +50,7 @@ def test_rows_that_were_read_are_dropped() -> None:
     found = settled(rows, read={1: 2, 2: 6})
     assert found.low_watermarks == {(0, 1): 2, (0, 2): 6}
     assert applied(found, rows) == [(0, 1, 3), (0, 2, 7)]
-    assert found.vclock == {1: 3, 2: 7}
+    assert found.read_vclock == {1: 3, 2: 7}
     assert found.waits_from is None
 
 
@@ -58,16 +58,16 @@ def test_a_second_member_tells_its_copy_once() -> None:
     first, second = (txn(1, put()), txn(2, put())), (txn(1, put(), put()), txn(2, put(), put()))
     found = settled(first, second)
     assert applied(found, first, second) == [(0, 1, 1), (0, 2, 1), (1, 1, 2), (1, 2, 2)]
-    assert found.vclock == {1: 2, 2: 2}
+    assert found.read_vclock == {1: 2, 2: 2}
 
 
 def test_component_0_is_each_instance_own() -> None:
     first, second = (txn(1, local_row(put()), local_row(put())),), (txn(1, local_row(put())),)
     found = settled(first, second, read={0: 1})
     assert found.low_watermarks == {(0, 0): 1}
-    assert found.vclock == {0: 1}
+    assert found.read_vclock == {0: 1}
     found = settled(first, leader=A2, read={0: 5})
-    assert (found.low_watermarks, found.vclock) == ({}, {0: 2})
+    assert (found.low_watermarks, found.read_vclock) == ({}, {0: 2})
 
 
 def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
@@ -75,7 +75,7 @@ def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
     snapshot, log = (txn(0, *[put()] * 9),), (txn(1, local_row(put()), put()),)
     found = settled(snapshot, log, instances=(A1, A1), read={0: 3, 1: 0}, snapshots=frozenset({0}))
     assert len([row for row in applied(found, snapshot, log) if row[0] == 0]) == 9
-    assert found.vclock == {0: 3, 1: 1}
+    assert found.read_vclock == {0: 3, 1: 1}
 
 
 def test_synchronous_rows_of_a_snapshot_are_committed() -> None:
@@ -88,16 +88,16 @@ def test_a_gap_holds_what_stands_behind_it() -> None:
     found = settled(rows)
     assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
     assert found.waits_from == LogPosition(0, 150, 0)
-    assert found.reason == "lsn 2..3 of replica id 1 is missing"
+    assert found.wait_reason == "lsn 2..3 of replica id 1 is missing"
     assert applied(found, rows) == [(0, 1, 1)]
-    assert found.vclock == {1: 4, 2: 1}
+    assert found.read_vclock == {1: 4, 2: 1}
 
 
 def test_a_gap_that_is_skipped_is_reported_and_passed() -> None:
     rows = (txn(1, put(), lsn=3), txn(2, put()), txn(1, put(), lsn=9))
     found = settled(rows, on_gap="skip")
-    assert [(gap.first, gap.last) for gap in found.gaps] == [(1, 2), (4, 8)]
-    assert (found.waits_from, found.reason) == (None, None)
+    assert [(gap.first_lsn, gap.last_lsn) for gap in found.gaps] == [(1, 2), (4, 8)]
+    assert (found.waits_from, found.wait_reason) == (None, None)
     assert len(applied(found, rows)) == 3
 
 
@@ -105,7 +105,7 @@ def test_local_rows_may_begin_anywhere() -> None:
     assert settled((txn(1, local_row(put()), put()),), read={}).gaps == ()
     rows = logs.rows_of([txn(1, local_row(put()))], {0: 41})
     found = settle(summarize_rows(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
-    assert (found.gaps, found.vclock) == ((), {0: 42})
+    assert (found.gaps, found.read_vclock) == ((), {0: 42})
 
 
 def test_the_first_of_several_gaps_holds() -> None:
@@ -124,7 +124,10 @@ def test_a_confirmed_transaction_counts() -> None:
 def test_an_unconfirmed_one_holds_from_its_first_row() -> None:
     rows = (txn(1, put()), txn(1, put(), SYNC), txn(2, put()))
     found = settled(rows)
-    assert (found.waits_from, found.reason) == (LogPosition(0, 150, 0), "transaction 1:2 is not confirmed")
+    assert (found.waits_from, found.wait_reason) == (
+        LogPosition(0, 150, 0),
+        "transaction 1:2 is not confirmed",
+    )
     assert applied(found, rows) == [(0, 1, 1)]
 
 
@@ -139,7 +142,7 @@ def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int)
     rows = batch(txn(1, SYNC, local_row(put())), txn(1, settling_row("CONFIRM", 1, 1)))
     parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
     whole = concat_summaries([summarize_rows(part, 0) for part in parts])
-    assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
+    assert [(one.replica_id, one.last_lsn) for one in whole.transactions.waiting] == [(1, 1)]
     assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).waits_from is None
 
 
@@ -153,7 +156,10 @@ def test_confirm_of_a_part_confirms_nothing() -> None:
 def test_what_settles_one_owners_queue_leaves_anothers(kind: str) -> None:
     rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling_row(kind, 1, 1)))
     found = settled(rows)
-    assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 2:1 is not confirmed")
+    assert (found.waits_from, found.wait_reason) == (
+        LogPosition(0, 100, 0),
+        "transaction 2:1 is not confirmed",
+    )
     assert {gone.replica_id for gone in found.rolled_back} <= {1}
 
 
@@ -178,7 +184,7 @@ def test_rollback_of_a_later_one_leaves_the_first_waiting() -> None:
     rows = (txn(1, SYNC), txn(1, put(), SYNC), txn(1, settling_row("ROLLBACK", 1, 3)))
     found = settled(rows)
     assert found.waits_from == LogPosition(0, 100, 0)
-    assert [(r.tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
+    assert [(r.first_tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
 
 
 @pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE"])
@@ -191,7 +197,7 @@ def test_another_member_settles_the_owners_queue(kind: str) -> None:
     )
     found = settled(rows)
     assert found.waits_from is None
-    assert [(r.replica_id, r.tsn) for r in found.rolled_back] == [(1, 2)]
+    assert [(r.replica_id, r.first_tsn) for r in found.rolled_back] == [(1, 2)]
     assert applied(found, rows) == [(0, 1, 1), (0, 2, 1), (0, 2, 2)]
 
 
@@ -212,7 +218,10 @@ def test_another_members_copy_of_a_rollback_spares_what_came_later() -> None:
     copy = (txn(1, SYNC, lsn=10), txn(1, settling_row("ROLLBACK", 1, 10)), txn(1, put(), lsn=20))
     found = settled(waits, copy, read={1: 19})
     assert found.rolled_back == ()
-    assert (found.waits_from, found.reason) == (LogPosition(0, 100, 0), "transaction 1:20 is not confirmed")
+    assert (found.waits_from, found.wait_reason) == (
+        LogPosition(0, 100, 0),
+        "transaction 1:20 is not confirmed",
+    )
 
 
 def test_a_copy_of_a_synchronous_transaction_waits_for_nothing() -> None:
@@ -236,8 +245,8 @@ def test_a_space_waits_where_it_was_synchronous() -> None:
 def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
     gap_first = settled((txn(1, put(), lsn=2), txn(2, SYNC)))
     limbo_first = settled((txn(2, SYNC), txn(1, put(), lsn=2)))
-    assert gap_first.reason == "lsn 1..1 of replica id 1 is missing"
-    assert limbo_first.reason == "transaction 2:1 is not confirmed"
+    assert gap_first.wait_reason == "lsn 1..1 of replica id 1 is missing"
+    assert limbo_first.wait_reason == "transaction 2:1 is not confirmed"
 
 
 def test_each_members_own_local_rows_count_apart() -> None:
@@ -246,7 +255,7 @@ def test_each_members_own_local_rows_count_apart() -> None:
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
     assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}
-    assert (found.vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})
+    assert (found.read_vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})
 
 
 @pytest.mark.parametrize("on_gap", ["hold", "skip"])
@@ -256,4 +265,4 @@ def test_missing_rows_that_come_later_wait_as_well(on_gap: str) -> None:
     found = settled(first, second, on_gap=on_gap)
     assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
     assert found.low_watermarks == {(1, 1): 1 if on_gap == "hold" else 4}
-    assert found.vclock == {1: 4}
+    assert found.read_vclock == {1: 4}

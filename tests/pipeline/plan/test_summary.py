@@ -29,7 +29,7 @@ from tests.pipeline.logs import (
 
 def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
     return [
-        (run.replica_id, run.first, run.last, run.start.position)
+        (run.replica_id, run.first_lsn, run.last_lsn, run.start.position)
         for run in summarize_rows(batch(*transactions), 0).runs
     ]
 
@@ -70,7 +70,7 @@ def test_local_rows_are_a_run_of_component_0() -> None:
 def test_rows_without_lsn_are_in_no_run() -> None:
     rows = logs.rows_of([txn(1, put()), txn(1, put())])
     rows[0]["lsn"] = rows[0]["tsn"] = None
-    assert [(run.first, run.last) for run in summarize_rows(logs.batch_of(rows), 0).runs] == [(2, 2)]
+    assert [(run.first_lsn, run.last_lsn) for run in summarize_rows(logs.batch_of(rows), 0).runs] == [(2, 2)]
 
 
 def test_counts_are_by_segment_space_and_type() -> None:
@@ -80,7 +80,7 @@ def test_counts_are_by_segment_space_and_type() -> None:
         txn(1, {"type": "NOP"}),
         txn(1, settling_row("CONFIRM", 1, 3)),
     )
-    assert summarize_rows(rows, 7).counts == Counter(
+    assert summarize_rows(rows, 7).row_counts == Counter(
         {
             (7, 512, "REPLACE"): 2,
             (7, 513, "REPLACE"): 1,
@@ -143,7 +143,7 @@ def test_each_listed_space_of_a_transaction_is_named_with_its_last_row() -> None
     rows = batch(txn(1, put(601), put(600), put(601), put(512)))
     positions = ((600, LogPosition(0, 100, 1)), (601, LogPosition(0, 100, 2)))
     (waiting,) = summarize_rows(rows, 0, {600, 601, 602}).transactions.waiting
-    assert waiting.spaces == positions
+    assert waiting.space_positions == positions
 
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:

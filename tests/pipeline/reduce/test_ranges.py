@@ -73,7 +73,7 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
     assert found is not None
     packed = pa.array([msgpack.packb([number]) for _, number in keys])
     own_slots = np.array([slot for slot, _ in keys], np.int32)
-    hits = found.hits(own_slots, packed, np.array(groups, np.int32), np.array(lives))
+    hits = found.hit_pairs(own_slots, packed, np.array(groups, np.int32), np.array(lives))
     hit_pairs = set(zip(hits[0].tolist(), hits[1].tolist(), strict=True))
     assert expected <= hit_pairs
     # Where a slot has two orders, a range may be reported for a key that another one has ended.
@@ -84,5 +84,5 @@ def test_rows_without_ranges_have_no_ranges_and_are_paired_with_their_own_keys()
     table = pa.Table.from_pylist([{"meaning": 0, "type": 0}], schema=KEYED)
     assert ranges_in(table, np.zeros(1, np.int32), cast(ReducePlan, PlanOfThree())) is None
     pairs = RowKeyPairs(None, np.array([0, -1, 1], np.int32))
-    assert pairs.without(np.array([1], np.int32), 2).keys.tolist() == [0, -1, -1]
+    assert pairs.without_keys(np.array([1], np.int32), 2).keys.tolist() == [0, -1, -1]
     assert pairs.rows_at(np.array([2])).tolist() == [2]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from config.policies import Policy
 from pipeline.resolve.choose import MADE, NOBODY, Choices, KeyVersions, choose
-from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, options_of
+from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, policy_options
 from schemas.space import Space
 from tests.udfs.before_replace.versions import OTHER, SPACE
 from udfs.before_replace.policy import Candidate, Formats
@@ -43,7 +43,7 @@ def choices(
         for one in versions:
             formats[replicasets.index(one.replicaset)] = one.format_index
         policy = policies[key]
-        options = options_of(policy, policy.priority)
+        options = policy_options(policy, policy.priority)
         name, deletes = f"t{key}", policy.deletes == "all"
         tables.append(
             TablePolicy(name, policy.policy, options, Formats("accounts", spaces), formats, deletes)
@@ -73,7 +73,7 @@ def chosen(
     found = choices(keys, policies, spaces)
     first, result = 0, []
     for key, versions in enumerate(keys):
-        winner, made = int(found.winners[key]), found.made.get(key)
+        winner, made = int(found.winners[key]), found.policy_outcomes.get(key)
         result.append(
             Chosen(
                 None if winner in (MADE, NOBODY) else winner - first,

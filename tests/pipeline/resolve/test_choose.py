@@ -160,6 +160,6 @@ def test_what_a_version_lost_by() -> None:
     policies = [greatest, greatest, Policy(), Policy(), Policy(policy="sum", columns=("value",))]
     found = choices(keys, policies)
     losers = [1, 3, 5, 6]
-    assert found.lost_by[losers].tolist() == [BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID]
-    assert found.lost_by[8:].tolist() == [BY_RESULT, BY_RESULT]
-    assert np.all(found.is_decision)
+    assert found.lost_comparisons[losers].tolist() == [BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID]
+    assert found.lost_comparisons[8:].tolist() == [BY_RESULT, BY_RESULT]
+    assert np.all(found.has_rivals)
