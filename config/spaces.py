@@ -126,19 +126,21 @@ class Spaces(ConfigSection):
         """Whether a space becomes a table."""
         return _matches(space_name, self.include) and not _matches(space_name, self.exclude)
 
-    def table(self, space_name: str, instance_id: int | None = None, replicaset_id: int | None = None) -> str:
+    def table(
+        self, space_name: str, local_instance: int | None = None, replicaset_id: int | None = None
+    ) -> str:
         """Return the name of a space's table: as renamed, or as `schemas.names` escapes it.
 
         Parameters
         ----------
-        instance_id : int, optional
+        local_instance : int, optional
             Of a local space: the global id of its instance.
         replicaset_id : int, optional
             The replicaset of the space's rows; used only for spaces of `per_replicaset`.
 
         """
         unmerged = replicaset_id if _matches(space_name, self.per_replicaset) else None
-        return table_name(self.rename.get(space_name, space_name), instance_id, unmerged)
+        return table_name(self.rename.get(space_name, space_name), local_instance, unmerged)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

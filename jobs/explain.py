@@ -70,7 +70,7 @@ def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:
         "waiting (_pending)",
         (
             f"{row['source']}  {row['reason']}  {row['before']} → {row['after']}"
-            for row in explanation.waiting
+            for row in explanation.pending_counts
         ),
     )
     yield from _section_lines(
@@ -108,19 +108,17 @@ def _section_lines(title: str, entries: Iterator[str]) -> Iterator[str]:
 
 
 def _read_range_text(read_range: ReadRange) -> str:
-    (first_file, first_byte), (last_file, last_byte) = read_range.first, read_range.last
+    (first_file, first_byte), (last_file, last_byte) = read_range.start, read_range.end
     first = "the beginning" if not first_file else f"{first_file} byte {first_byte}"
     label = replicaset_label(read_range.replicaset_uuid, read_range.source)
     text = f"{label}  from {first} to {last_file} byte {last_byte}"
-    )
     return text if read_range.instant_label is None else f"{text}, the instant {read_range.instant_label}"
 
 
 def _written_text(written: WrittenFiles) -> str:
-    text = (
-        f"{written.table}  version {'new' if written.version_before is None else written.version_before} → {written.version_after}"
-    )
+    before = "new" if written.version_before is None else written.version_before
+    text = f"{written.table}  version {before} → {written.version_after}"
     if written.added_rows is None:
         return f"{text}  (its files are removed by maintenance)"
-    files = f"{text}  {written.added} files added with {written.added_rows} rows, {written.removed_files} removed"
-    return f"{one.table}  version {versions}  {files}"
+    added = f"{written.added_files} files added with {written.added_rows} rows"
+    return f"{text}  {added}, {written.removed_files} removed"

@@ -138,15 +138,6 @@ def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
         raise ConfigurationError(f"there is no table of {', '.join(missing)}", path="SPACE")
 
 
-def _proof_as_json(proof: SpaceProof) -> dict[str, object]:
-    """Return the result of a space as a JSON object, with keys and tuples as text."""
-    differences = [
-        {"key": value_text(one.key), "server": value_text(one.server), "tables": value_text(one.tables)}
-        for one in proof.differences
-    ]
-    return {**asdict(proof), "differences": differences, "holds": proof.holds}
-
-
 if __name__ == "__main__":
     from jobs.commands.main import main
 

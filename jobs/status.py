@@ -37,9 +37,8 @@ def show(config: Config, *, as_json: bool) -> int:
 
 
 def _print_overview(overview: Overview) -> None:
-    print(
-        f"{overview.warehouse}: epoch {overview.epoch}, {overview.age_seconds:.0f} s ago, {overview.space_table_count} spaces"
-    )
+    since = f"{overview.age_seconds:.0f} s ago"
+    print(f"{overview.warehouse}: epoch {overview.epoch}, {since}, {overview.space_table_count} spaces")
     for uuid, one in overview.replicasets.items():
         reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         instant = one.get("instant")

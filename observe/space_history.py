@@ -473,7 +473,7 @@ def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[Sc
 def _key_versions(
     rows: DataFrame, formats: Sequence[TupleFormat], ends: Mapping[int, Sequence[EndOfAllVersions]]
 ) -> DataFrame:
-    """Return the versions of each key, with the columns `VERSIONS`; `ends` are truncations and `udfs.versions.history.VERSIONS_ARROW`."""
+    """Return the versions of each key (`VERSIONS_ARROW`); `ends` are truncations and drops by replicaset."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return key_versions(batches, formats, ends)

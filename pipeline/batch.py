@@ -235,7 +235,10 @@ class BatchWriter:
         files = {name: tables.files(name) for name in sorted(names)}
         base = BaseFiles(
             tables.location,
-            {number: (one.exact_table, files[one.exact_table]) for number, one in enumerate(partition.encodings)},
+            {
+                number: (one.exact_table, files[one.exact_table])
+                for number, one in enumerate(partition.encodings)
+            },
             tables.files("_versions"),
             tuple(one.name for one in partition.encodings),
             frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),

@@ -95,11 +95,13 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
 
 
 def format_index_column(plan: TablePlan) -> Column:
-    """Return a column with the index in `plan.format_indices` of the tuple format of each row, which its column `replicaset_id` determines.
+    """Return a column with the index of each row's tuple format, which the row's column `replicaset_id` determines.
 
-    `plan.formats` has the index by replicaset id. The column is null if the replicaset has no format.
+    `plan.format_indices` has the index by replicaset id. The column is null if the replicaset has no format.
     """
-    indexes = [F.lit(plan.format_indices.get(i)).cast("int") for i in range(max(plan.format_indices, default=0) + 1)]
+    indexes = [
+        F.lit(plan.format_indices.get(i)).cast("int") for i in range(max(plan.format_indices, default=0) + 1)
+    ]
     # For a merged tuple, the column is minus the id of the replicaset with its format.
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 

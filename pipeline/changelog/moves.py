@@ -67,7 +67,9 @@ class BucketMoves:
     @property
     def may_delete_tuples(self) -> bool:
         """Whether the garbage collector may have deleted tuples."""
-        return any(state in COLLECTED_STATES for known in self.states_by_bucket.values() for _, state in known)
+        return any(
+            state in COLLECTED_STATES for known in self.states_by_bucket.values() for _, state in known
+        )
 
     @property
     def may_receive_tuples(self) -> bool:

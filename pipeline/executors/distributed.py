@@ -279,7 +279,9 @@ class DistributedExecutor:
         for task, files in zip(tasks, self._run_reporting_tasks("rewrite", len(tasks), run), strict=True):
             added.setdefault(task.table, []).extend(files)
         names = [
-            name for one in work.partition_plan.encodings for name in dict.fromkeys((one.exact_table, one.name))
+            name
+            for one in work.partition_plan.encodings
+            for name in dict.fromkeys((one.exact_table, one.name))
         ]
         writes = [
             TableWrite(

@@ -87,7 +87,9 @@ def find_generation(
         for i, lsn in sorted(vclock.items())
         if lsn > known.settled.get(i, 0)
     )
-    return SnapshotGeneration(first.number, vclock_maximum(known.settled, vclock), gaps, first.replaced_spaces)
+    return SnapshotGeneration(
+        first.number, vclock_maximum(known.settled, vclock), gaps, first.replaced_spaces
+    )
 
 
 def apply_generation(

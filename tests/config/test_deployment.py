@@ -115,7 +115,7 @@ def test_spaces_are_chosen_by_patterns_and_named(yaml: Path) -> None:
         "mine",
         "my_space__x2_2e",
     ]
-    assert spaces.table("SQLT", instance_id=7) == "upper__l7"
+    assert spaces.table("SQLT", local_instance=7) == "upper__l7"
 
 
 def test_masks_are_found_by_patterns_and_the_stricter_one_wins(yaml: Path) -> None:
