@@ -154,10 +154,10 @@ class BatchWriter:
             return self._process(spaced, name, healing, log_stream or self.log_stream)
 
     def _process(
-        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: LogStream
+        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, log_stream: LogStream
     ) -> tuple[int, int]:
-        executor = self._executor(segments, reader)
-        plan, pending = self._plan(executor, segments, healing, reader)
+        executor = self._executor(segments, log_stream)
+        plan, pending = self._plan(executor, segments, healing, log_stream)
         if not plan.row_count and not any(segment.registered for segment in segments):
             self._commit_instant(name)
             return 0, 0
@@ -212,10 +212,10 @@ class BatchWriter:
         log_stream: LogStream,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the waiting rows that the batch reads."""
-        planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
+        planner = Planner(self._config, self.tables, self.state, self._allocate_global_ids, self._router)
         return planner.plan(executor, segments, log_stream, healing)
 
-    def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
+    def _allocate_global_ids(self, incoming: Sequence[Incoming]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
         _, changes = replace_all(table, incoming, "")
         if changes:
@@ -228,7 +228,7 @@ class BatchWriter:
     def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
     ) -> tuple[BatchWork, Prepared]:
-        """Create missing tables; return the batch with all inputs of its tasks, and how tables were prepared."""
+        """Create missing tables; return the work for the executor, and how the tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
         names = {name for one in partition.encodings for name in (one.exact, one.name)}
@@ -240,7 +240,7 @@ class BatchWriter:
             tuple(one.name for one in partition.encodings),
             frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),
         )
-        again = repeated_lsns(plan)
+        lsn_ranges = repeated_lsns(plan)
         return (
             BatchWork(
                 plan,
@@ -251,25 +251,26 @@ class BatchWriter:
                 files,
                 prepared.changes,
                 pending,
-                self._changelog_files(again),
-                self._healed_gaps() if again else (),
-                self._own_cluster_rows(plan),
+                self._changelog_files_with_lsns(lsn_ranges),
+                self._healed_gaps() if lsn_ranges else (),
+                self._aggregator_cluster_rows(plan),
                 () if healing is None else healing.reapplied,
             ),
             prepared,
         )
 
-    def _changelog_files(self, again: Mapping[int, tuple[int, int]]) -> Sequence[TableFile]:
-        if not again:
+    def _changelog_files_with_lsns(self, lsn_ranges: Mapping[int, tuple[int, int]]) -> Sequence[TableFile]:
+        if not lsn_ranges:
             return ()
-        first, last = min(one[0] for one in again.values()), max(one[1] for one in again.values())
+        first = min(one[0] for one in lsn_ranges.values())
+        last = max(one[1] for one in lsn_ranges.values())
         return self.tables.files_between("_changelog", "lsn", first, last)
 
     def _healed_gaps(self) -> list[dict[str, object]]:
         rows = newest_of_each(self.tables.open("_gaps"), KEY)
         return [row for row in rows if row["state"] == GapState.HEALED]
 
-    def _own_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
+    def _aggregator_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
         own = self._cluster.own if self._cluster is not None else None
         if own is None or not plan.own_changes:
             return None

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
-from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
+from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
+from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
@@ -22,13 +22,13 @@ from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, write_file
 from warehouse.location import WarehouseLocation
 
-SENT_BYTES = 1 << 20
+MAX_REPORTED_BYTES = 1 << 20
 """Rows of a system table below this size are sent to the driver, which writes those of all tasks as one file."""
 
 
 @dataclass(frozen=True)
 class PartitionWork:
-    """The inputs that all partition tasks (reduce to write) of a batch share.
+    """The inputs that all tasks of a batch's second stage share.
 
     Parameters
     ----------
@@ -60,12 +60,10 @@ class PartitionReport:
         By system table: rows that the driver writes, since they are few.
     removed_bits : dict of FileRef to uint8[m]
         For each file, a bitmap of the rows to remove (`numpy.packbits`).
-    key_errors : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
+    key_errors : pyarrow.Table or None
     writers : frozenset of (int, int)
     unfit_tables : frozenset of int
     collected : pyarrow.Table
-        `pipeline.changelog.moves.COLLECTED`.
 
     """
 
@@ -88,16 +86,16 @@ def run_partition_task(
     partition : int
         The task's number; tasks beyond the number of partitions only pass on reports.
     cells : iterable of pyarrow.RecordBatch
-        `pipeline.executors.cells.CELLS`.
+        `pipeline.executors.cells.CELL_SCHEMA`.
     work : PartitionWork
 
     """
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
-        sort_keys = batch.column(CELLS.get_field_index("sort_key")).to_pylist()
-        data = batch.column(CELLS.get_field_index("data"))
+        sort_keys = batch.column(CELL_SCHEMA.get_field_index("sort_key")).to_pylist()
+        data = batch.column(CELL_SCHEMA.get_field_index("data"))
         for i, sort_key in enumerate(sort_keys):
-            if sort_key == REPORT:
+            if sort_key == REPORT_SORT_KEY:
                 yield batch.slice(i, 1)
             else:
                 found.append((sort_key, decode_cell(data[i].as_buffer())))
@@ -112,7 +110,7 @@ def run_partition_task(
 
 
 def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache) -> PartitionReport:
-    """Write the changes of a partition to files."""
+    """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,
         unfit_tables=result.unfit_tables,
@@ -137,7 +135,7 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache
                 report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
-        if rows.nbytes < SENT_BYTES:
+        if rows.nbytes < MAX_REPORTED_BYTES:
             report.rows[table] = rows
         else:
             report.added[table] = [write_system_file(work.location, table, rows)]
@@ -146,11 +144,13 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache
 
 def write_system_file(location: WarehouseLocation, table: str, rows: pa.Table) -> DataFile:
     """Write rows of a system table as one file."""
-    return write_file(location, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
+    return write_file(
+        location, table, sorted_for_lookups(table, rows), dictionary=LOW_CARDINALITY.get(table, ())
+    )
 
 
 def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a bitmap of row numbers, which is smaller than the numbers if these are many."""
+    """Return row numbers as a bitmap (`numpy.packbits`), which needs less memory if the numbers are many."""
     bits = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
     bits[rows] = True
     return np.packbits(bits)

@@ -41,7 +41,7 @@ class BatchWork:
         By segment number.
     partition_plan : PartitionPlan
     base : BaseFiles
-        The files with the versions before the batch.
+        The files in which the base versions are found.
     files : mapping of str to sequence of TableFile
         All files of each table that the batch may change, masked and exact tables included.
     table_changes : mapping of str to TableChange
@@ -51,9 +51,9 @@ class BatchWork:
     changelog_files : sequence of TableFile
         Files of `_changelog` that may contain rows which the batch reads again.
     healed : sequence of mapping
-        Rows of `_gaps` about healed divergences.
-    own_rows : pyarrow.Table
-        The aggregator's own rows for `_changelog`.
+        Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
+    aggregator_rows : pyarrow.Table or None
+        Rows for `_changelog` with the aggregator's own changes of `_cluster`.
     reapplied : sequence of pyarrow.Table
         Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`).
 
@@ -69,7 +69,7 @@ class BatchWork:
     pending: Sequence[PendingRows] = ()
     changelog_files: Sequence[TableFile] = ()
     healed: Sequence[Mapping[str, object]] = ()
-    own_rows: pa.Table | None = None
+    aggregator_rows: pa.Table | None = None
     reapplied: Sequence[pa.Table] = ()
 
 
@@ -89,13 +89,13 @@ class BatchOutput:
         For each segment, ids of spaces whose rows wait for the space's definition.
     divergences : list of Divergence
     writers : frozenset of (int, int)
-        (table number, replicaset id) of all changed versions.
+        (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
     unfit_tables : frozenset of int
-        Numbers of tables that have got a version without a usable tuple.
+        Numbers of the tables with a new unfit version.
     collected : pyarrow.Table
-        Rows of `_changelog` by vshard's garbage collector (`pipeline.changelog.moves.COLLECTED`).
+        The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
     seconds : mapping of str to float
-        The duration of each stage.
+        The duration of each stage of the execution, by its name.
 
     """
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.commit.compact import JOIN_AT_ONCE
-from pipeline.commit.epoch import LOW_CARDINALITY, in_order
+from pipeline.commit.compact import MAX_JOINED_BYTES
+from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from udfs.buffers import as_array
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, opened, write_file
@@ -76,7 +76,7 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
         with opened(tables.location, removal.table, file.path) as parquet:
             parts.append(parquet.read().filter(pc.invert(gone)))
         size += parts[-1].nbytes
-        if size > JOIN_AT_ONCE:
+        if size > MAX_JOINED_BYTES:
             yield _write_joined(tables, removal.table, parts)
             parts, size = [], 0
     if parts:
@@ -84,6 +84,6 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
 
 
 def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
-    rows = in_order(table, pa.concat_tables(parts, promote_options="default"))
+    rows = sorted_for_lookups(table, pa.concat_tables(parts, promote_options="default"))
     dictionary = LOW_CARDINALITY.get(table, ())
     return write_file(tables.location, table, rows, dictionary=dictionary, is_new_data=False)
