@@ -85,8 +85,8 @@ def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
         )
         for request in preview.requests
     ]
-    if preview.own_tables:
-        text = f"the aggregator's own tables are made: {', '.join(preview.own_tables)}"
+    if preview.missing_system_tables:
+        text = f"the aggregator's own tables are made: {', '.join(preview.missing_system_tables)}"
         changes.append(PlannedChange(Sign.NEW, "own_tables_made", "tables", text))
     changes += _start_positions(preview)
     if preview.plan is not None:
@@ -184,7 +184,7 @@ def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
             if preview.plan is None or uuid not in preview.plan.summaries
             else preview.plan.summaries[uuid].row_count
         )
-        amount = f"{rows} rows in {preview.bytes.get(uuid, 0)} bytes of logs are new"
+        amount = f"{rows} rows in {preview.log_bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
             yield PlannedChange(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:

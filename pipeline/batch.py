@@ -143,7 +143,7 @@ class BatchWriter:
             The parts of logs to read; waiting rows of the same replicasets are read as well.
         name : BatchName
         healing : Healing, optional
-            Given if the batch's snapshot replaces the state of its replicaset.
+            Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
         log_stream : LogStream, optional
             Lists the segments' files; by default the one that follows the deployment's sources.
 

@@ -1,8 +1,8 @@
 """The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by partition.
 
 A key may be replaced thousands of times in one batch. All of these rows go to one partition, but only the last tuple
-matters. To keep the partition small, the task drops the tuples that later rows overwrite (`without_overwritten_tuples`).
-It keeps the rows' timestamps and lsns, on which the version's time and creation time depend.
+matters. To keep the partition small, `without_overwritten_tuples` drops the tuples that later rows overwrite. It keeps
+the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _sample(batch: pa.RecordBatch, segment: int, generator: np.random.Generator)
 
 
 def _shortened_values(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
-    """Return the chosen values of a binary column; a long array is cut to leading fields, another long value is null."""
+    """Return chosen values of a binary column; a long array is cut to its first fields, other long values are null."""
     lengths = pc.binary_length(column).take(pa.array(chosen))
     if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:
         return column.take(pa.array(chosen))

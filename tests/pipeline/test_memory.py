@@ -60,7 +60,7 @@ def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> Non
         for task in tasks_of(log_stream, segments)
         for piece in task
     ]
-    assert sum(one.size for one in found) > 400 * len(TEXT)
+    assert sum(one.decoded_bytes for one in found) > 400 * len(TEXT)
     assert len(pickle.dumps(found)) < MIB
     rows = [row for one in found for sample in one.samples for row in sample.rows.to_pylist()]
     keys = [msgpack.unpackb(row["tuple"])[0] for row in rows if row["space_id"] == 512]
