@@ -92,7 +92,7 @@ class Planner:
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
-                parts, whole = healing.with_healing_set(parts), healing.add_counts(whole)
+                parts, whole = healing.as_healing_segments(parts), healing.add_counts(whole)
             plan = plan_batch(self.config, self.state, parts, whole, self.allocate_ids, self.router)
             found = sync_spaces(self.state, plan.controls)
             more = _union_of_space_ids(

@@ -24,16 +24,16 @@ class Removal:
     ----------
     table : str
     files : sequence of (TableFile, pyarrow.BooleanArray)
-        Each file with rows to remove, and a mask of these rows.
-    by_instance : sequence of dict
-        For `_changelog`: `replicaset_id`, `global_id`, `local_id`, `lsn`, `rows` of each instance whose rows are
-        removed, by its replica ids.
+        Each file that has rows to remove, with a mask that is true for them.
+    last_lsns_by_instance : sequence of dict
+        Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
+        (the last one that is removed), `rows` (the number of rows).
 
     """
 
     table: str
     files: Sequence[tuple[TableFile, pa.BooleanArray]] = ()
-    by_instance: Sequence[dict[str, Any]] = field(default=())
+    last_lsns_by_instance: Sequence[dict[str, Any]] = field(default=())
 
     @property
     def rows(self) -> int:
@@ -42,7 +42,7 @@ class Removal:
 
 
 def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.BooleanArray]]) -> Removal:
-    """Return a removal of the rows that each file's mask marks; files without marked rows are left out."""
+    """Return the removal of the rows for which the files' masks are true; files without such rows are left out."""
     return Removal(table, [(file, gone) for file, gone in files if gone.true_count])
 
 
@@ -53,21 +53,21 @@ def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Seque
 
 
 def without_nulls(column: pa.ChunkedArray) -> pa.BooleanArray:
-    """Return a mask as one array, with False for nulls."""
+    """Return a boolean column as one array, with False instead of nulls."""
     return as_array(pc.fill_null(column, False))
 
 
 def remove_rows(tables: OpenTables, removal: Removal) -> int:
     """Remove rows from a table in one commit, and return its version.
 
-    If the process ends before the commit, files that no commit names are left.
+    If the process ends before the commit, new files remain that no commit names.
     """
     added = list(_write_remaining(tables, removal))
     return tables.commit(removal.table, added, [(file, True) for file, _ in removal.files])
 
 
 def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]:
-    """Write the remaining rows of the files, and join those of small files."""
+    """Write the remaining rows of the files that have rows to remove; rows of small files are joined."""
     parts: list[pa.Table] = []
     size = 0
     for file, gone in removal.files:
