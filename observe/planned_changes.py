@@ -196,9 +196,9 @@ def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
 
 
 def _instances(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
-    own_id = plan.after.own_id
+    aggregator_id = plan.after.aggregator_id
     for uuid, number in sorted(plan.after.global_ids.items(), key=lambda item: item[1]):
-        if uuid not in preview.before.global_ids and number != own_id:
+        if uuid not in preview.before.global_ids and number != aggregator_id:
             yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 

@@ -37,8 +37,8 @@ from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows
 from pipeline.waiting_order import with_spaced_numbers
-from pipeline.write.lookup import BaseFiles, FileCache
-from pipeline.write.prepare import Prepared, prepare_tables
+from pipeline.write.lookup import BaseFiles, KeyRangeCache
+from pipeline.write.prepare import PreparedTables, prepare_tables
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
@@ -123,7 +123,7 @@ class BatchWriter:
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
         self._router = build_router(config.spaces, check_space)
-        self._cache = FileCache()
+        self._cache = KeyRangeCache()
         self._cluster: Cluster | None = None
         self._began = 0.0
         self.steps: dict[str, float] = {}
@@ -227,7 +227,7 @@ class BatchWriter:
 
     def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
-    ) -> tuple[BatchWork, Prepared]:
+    ) -> tuple[BatchWork, PreparedTables]:
         """Create missing tables; return the work for the executor, and how the tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
@@ -274,7 +274,7 @@ class BatchWriter:
         own = self._cluster.own if self._cluster is not None else None
         if own is None or not plan.own_changes:
             return None
-        rows = cluster_rows(plan.own_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))
+        rows = cluster_rows(plan.own_changes, plan.before.aggregator_lsn, own, plan.epoch, datetime.now(UTC))
         return arrow_rows("_changelog", rows)
 
     def _step_done(self, step: str) -> None:

@@ -159,7 +159,7 @@ def with_members(
 def _must_read_members(known: ReplicasetState | None, source: str, *, has_several_sources: bool) -> bool:
     if known is None or not known.applier_map:
         return True
-    return source not in known.views and (has_several_sources or known.last_source != source)
+    return source not in known.cluster_by_source and (has_several_sources or known.last_source != source)
 
 
 def state_with_server_versions(tables: OpenTables, log_stream: LogStream, state: State) -> State:

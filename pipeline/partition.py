@@ -35,7 +35,14 @@ from pipeline.reduce.versions import BASE_VERSIONS
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, join_found
+from pipeline.write.lookup import (
+    BaseFiles,
+    FileRef,
+    FoundVersions,
+    KeyRangeCache,
+    find_versions,
+    join_found_versions,
+)
 from schemas.errors import UnsupportedError
 from schemas.vshard import COLLECTED_IN
 from udfs.buffers import as_array
@@ -263,7 +270,7 @@ def process_partition(
     keyed: pa.Table,
     plan: PartitionPlan,
     files: BaseFiles,
-    cache: FileCache,
+    cache: KeyRangeCache,
     partition_keys: PartitionKeys | None = None,
 ) -> PartitionResult:
     """Compute the changes of all tables from the keyed rows of a partition.
@@ -275,7 +282,7 @@ def process_partition(
     plan : PartitionPlan
     files : BaseFiles
         The files with the base versions.
-    cache : FileCache
+    cache : KeyRangeCache
     partition_keys : PartitionKeys, optional
         The keys of the partition; all keys by default.
 
@@ -291,7 +298,7 @@ def process_partition(
     reduced = reduce(rows, found.base_versions, plan.reduce)
     more = further_base_requests(reduced.changes, requests, found.base_versions, plan.reduce)
     if more:
-        found = join_found([found, find_versions(more, files, cache, partition_keys)])
+        found = join_found_versions([found, find_versions(more, files, cache, partition_keys)])
     resolved = resolve(reduced.changes, found.base_versions, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_move_conflicts(resolved.conflicts, plan.shards))

@@ -96,7 +96,10 @@ def preview_next_run(config: Config) -> Preview:
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
     own = None if ids.own is None else ids.own.global_id
     after_start = replace(
-        _with_masks(state, masks), global_ids=ids.global_ids, own_id=own, own_lsn=state.own_lsn
+        _with_masks(state, masks),
+        global_ids=ids.global_ids,
+        aggregator_id=own,
+        aggregator_lsn=state.aggregator_lsn,
     )
     options = stream_options(config, after_start, 1)
     log_stream = log_stream_of(parse_options({**options, "on_source_error": "skip"}))

@@ -26,8 +26,8 @@ from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
-from pipeline.waiting import PENDING, finished_mask
-from pipeline.write.prepare import Prepared, rewrite_masked
+from pipeline.waiting import PENDING, processed_rows_mask
+from pipeline.write.prepare import PreparedTables, rewrite_masked
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
 from schemas.tables import SYSTEM_TABLES
@@ -93,7 +93,7 @@ def instant_label(name: BatchName, after: State) -> str | None:
 def commit_batch(
     tables: OpenTables,
     work: BatchWork,
-    prepared: Prepared,
+    prepared: PreparedTables,
     written: BatchOutput,
     name: BatchName,
     after_commit: CommitHook,
@@ -105,7 +105,7 @@ def commit_batch(
     ----------
     tables : OpenTables
     work : BatchWork
-    prepared : Prepared
+    prepared : PreparedTables
     written : BatchOutput
     name : BatchName
     after_commit : callable
@@ -137,7 +137,7 @@ def commit_batch(
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             after_commit(one.table)
     for encoding in work.partition_plan.encodings:
-        if encoding.name in prepared.masked:
+        if encoding.name in prepared.masked_to_rewrite:
             versions[encoding.name] = rewrite_masked(tables, encoding)
     commit("_versions", written.versions)
     commit("_conflicts", written.conflicts)
@@ -159,8 +159,8 @@ def commit_batch(
             versions[table] = append_rows(tables, table, rows)
             after_commit(table)
     names = {name for one in work.partition_plan.encodings for name in (one.exact, one.name)}
-    for table in (names | prepared.changed) - versions.keys():
-        if table not in plan.before.versions or table in prepared.changed:
+    for table in (names | prepared.committed) - versions.keys():
+        if table not in plan.before.versions or table in prepared.committed:
             versions[table] = tables.version(table)
     versions |= _join_small_files(tables, versions, new_files)
     offsets = name.offsets
@@ -238,7 +238,7 @@ def _commit_pending(
     for file in tables.files(PENDING):
         with opened(tables.location, PENDING, file.path) as parquet:
             named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = finished_mask(named, ids, ended)
+            own = processed_rows_mask(named, ids, ended)
             if not pc.any(own).as_py():
                 continue
             others = parquet.read().filter(pc.invert(own))
@@ -402,8 +402,10 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
             if known.local_lsns.get(instance) != lsn:
                 global_id = after.global_ids.get(instance)
                 found.append(vclock.Component(now.id, global_id, LOCAL_ID, lsn, plan.epoch))
-    if after.own_lsn != before.own_lsn:
-        found.append(vclock.Component(OWN_REPLICASET, after.own_id, None, after.own_lsn, plan.epoch))
+    if after.aggregator_lsn != before.aggregator_lsn:
+        found.append(
+            vclock.Component(OWN_REPLICASET, after.aggregator_id, None, after.aggregator_lsn, plan.epoch)
+        )
     return found
 
 

@@ -25,7 +25,7 @@ from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedS
 from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
-from pipeline.write.lookup import FileCache
+from pipeline.write.lookup import KeyRangeCache
 from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -94,13 +94,13 @@ class LocalExecutor:
     segments : sequence of Segment
     rows : mapping of int to list of pyarrow.RecordBatch
         By segment number, as `read_locally` returns them.
-    cache : FileCache
+    cache : KeyRangeCache
         Shared by all batches of the writer.
 
     """
 
     def __init__(
-        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], cache: FileCache
+        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], cache: KeyRangeCache
     ) -> None:
         self._segments, self._rows, self._cache = segments, rows, cache
 
@@ -233,7 +233,7 @@ def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[Data
     return [write_file(work.location, table, sorted_for_lookups(table, rows), dictionary=dictionary)]
 
 
-def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> list[TableWrite]:
+def write_tables(work: BatchWork, result: PartitionResult, cache: KeyRangeCache) -> list[TableWrite]:
     """Write new files of the spaces' tables that change; return for each table the files to add and to remove."""
     removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
     for ref, rows in result.removed.items():

@@ -16,7 +16,7 @@ from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, 
 from pipeline.key_ranges import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef
+from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
 from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, write_file
@@ -103,13 +103,13 @@ def run_partition_task(
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
     if partition < work.ranges.partitions:
-        cache = FileCache()
+        cache = KeyRangeCache()
         result = process_partition(keyed, work.plan, work.base, cache, PartitionKeys(work.ranges, partition))
         del keyed
         yield report_cell(partition, _write_result(result, work, cache))
 
 
-def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache) -> PartitionReport:
+def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeCache) -> PartitionReport:
     """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,

@@ -199,8 +199,8 @@ def plan_batch(
     new_state = replace(
         with_doubled_buckets(state.with_replicasets(after), to_judge),
         global_ids=cluster.global_ids,
-        own_id=None if aggregator is None else aggregator.global_id,
-        own_lsn=cluster.lsn,
+        aggregator_id=None if aggregator is None else aggregator.global_id,
+        aggregator_lsn=cluster.lsn,
         settings=settings_json(config),
     )
     by_number = {after[uuid].id: summaries[uuid] for uuid in parts}
@@ -217,7 +217,7 @@ def plan_batch(
         tables=tables,
         refused_tables=refused,
         new_maps=new_maps,
-        own_changes=_new_cluster_changes(cluster, state.own_lsn),
+        own_changes=_new_cluster_changes(cluster, state.aggregator_lsn),
         unknown=unknown,
         vshard_buckets=buckets,
         tuple_limit=config.max_tuple_bytes,
@@ -254,14 +254,16 @@ def _decide_all(
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()
     }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
-        read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
+        read = {
+            uuid: BucketProgress(one.buckets, one.last_log_time) for uuid, one in state.replicasets.items()
+        }
         for uuid, one in decided.items():
             last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
-            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
+            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.last_log_time, last))
         delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
-            end = latest_time(one.before.log_time, summaries[uuid].last_time)
+            end = latest_time(one.before.last_log_time, summaries[uuid].last_time)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
                 delayed[uuid] = _decide_replicaset(state, uuid, parts[uuid], summaries[uuid], on_gap, awaited)

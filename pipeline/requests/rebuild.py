@@ -25,8 +25,8 @@ from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
-from pipeline.write.lookup import BaseFiles, FileCache, find_versions
-from pipeline.write.prepare import Prepared, commit_write, prepare_table, rewrite_masked
+from pipeline.write.lookup import BaseFiles, KeyRangeCache, find_versions
+from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
@@ -106,7 +106,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
         (table,),
         frozenset({0} if encoding.quarantines_misfits else ()),
     )
-    rebuild, cache = Rebuild(encoding), FileCache()
+    rebuild, cache = Rebuild(encoding), KeyRangeCache()
     for keys in _contended_keys(tables, table):
         versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
         again = resolve_again(versions.base_versions, plan, MAX_EXAMPLES - len(rebuild.examples))
@@ -164,7 +164,7 @@ def _write_tables(
 
     As in a batch, the tables first get the columns that the current configuration requires.
     """
-    prepared = Prepared()
+    prepared = PreparedTables()
     prepare_table(tables, encoding, prepared)
     rows = [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]
     keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
@@ -175,11 +175,11 @@ def _write_tables(
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact],
     )
-    masked = write_masked(tables.location, changes, tables.files(encoding.name), FileCache())
+    masked = write_masked(tables.location, changes, tables.files(encoding.name), KeyRangeCache())
     for write in (write_exact(tables.location, changes, tables.files(encoding.exact)), masked):
         if write is not None:
-            commit_write(tables, write)
-    if encoding.name in prepared.masked:
+            commit_table_write(tables, write)
+    if encoding.name in prepared.masked_to_rewrite:
         rewrite_masked(tables, encoding)
     return {name: tables.version(name) for name in (encoding.exact, encoding.name)}
 

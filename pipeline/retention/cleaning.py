@@ -42,7 +42,7 @@ from pipeline.retention.removal import (
     without_nulls,
 )
 from pipeline.state import State
-from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
+from pipeline.write.lookup import VERSIONS, BaseFiles, KeyRangeCache, find_versions
 from schemas.errors import UnsupportedError
 from schemas.names import replicaset_label, table_of_exact_tuples
 from schemas.policies import LAST_WRITE_WINS
@@ -87,7 +87,7 @@ def tombstone_removal(
     gone = [
         np.zeros(file.rows if file.rows is not None else _row_count(tables, file), np.bool_) for file in files
     ]
-    stay_reasons, cache = [], FileCache()
+    stay_reasons, cache = [], KeyRangeCache()
     for space in _spaces_with_deletions(tables, files):
         rows = _rows_of_space(tables, files, space)
         removable = _is_removable(tables, state, files, space, rows, limits, cache)
@@ -147,7 +147,7 @@ def _is_removable(
     space: str,
     rows: pa.Table,
     limits: TombstoneLimits,
-    cache: FileCache,
+    cache: KeyRangeCache,
 ) -> NDArray[np.bool_]:
     """Return for each row whether its key is deleted in all replicasets, and each deletion is old enough."""
     keys = as_array(rows["key"])

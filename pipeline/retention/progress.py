@@ -86,7 +86,7 @@ def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = 
 
 
 def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
-    """Return a source's replicaset uuid, and the vclock of the newest snapshot that the tables have reached (or None)."""
+    """Return the uuid of a source's replicaset, and the vclock of its newest snapshot that the tables have reached."""
     listing = directory.listing()
     uuid = identity_of(directory, listing)
     one = state.replicasets.get(uuid)

@@ -161,7 +161,7 @@ def subjects(changes: list[PlannedChange], name: str) -> set[str]:
 
 def ids_of_servers(state: State) -> dict[str, int]:
     """Return the global ids of servers, without the aggregator's, whose uuid is random."""
-    return {uuid: number for uuid, number in state.global_ids.items() if number != state.own_id}
+    return {uuid: number for uuid, number in state.global_ids.items() if number != state.aggregator_id}
 
 
 def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
