@@ -54,7 +54,7 @@ from warehouse.write import arrow_rows
 log = logging.getLogger(__name__)
 
 
-def note_step(step: str) -> None:
+def log_step_done(step: str) -> None:
     """Log that a step is done; tests replace this function to kill the process at a step."""
     log.debug("step %s is done", step)
 
@@ -66,21 +66,21 @@ class BatchResult:
     Parameters
     ----------
     batch_id : int
-    rows : int
+    row_count : int
         Number of rows read, including duplicates from other members' logs.
     seconds : float
-    tables : int
+    table_count : int
         Number of tables of spaces written.
-    steps : mapping of str to float
+    seconds_by_step : mapping of str to float
         For each step, in order, the seconds from the batch's begin to the step's end.
 
     """
 
     batch_id: int
-    rows: int
+    row_count: int
     seconds: float
-    tables: int
-    steps: Mapping[str, float] = field(default_factory=dict)
+    table_count: int
+    seconds_by_step: Mapping[str, float] = field(default_factory=dict)
 
 
 MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
@@ -126,7 +126,7 @@ class BatchWriter:
         self._cache = KeyRangeCache()
         self._cluster: Cluster | None = None
         self._began = 0.0
-        self.steps: dict[str, float] = {}
+        self.seconds_by_step: dict[str, float] = {}
 
     def process(
         self,
@@ -148,7 +148,7 @@ class BatchWriter:
             Lists the segments' files; by default the one that follows the deployment's sources.
 
         """
-        self._began, self.steps = time.monotonic(), {}
+        self._began, self.seconds_by_step = time.monotonic(), {}
         with self.tables.renewed_once():
             spaced = with_spaced_numbers(segments, self.state)
             return self._process(spaced, name, healing, log_stream or self.log_stream)
@@ -254,7 +254,7 @@ class BatchWriter:
                 self._changelog_files_with_lsns(lsn_ranges),
                 self._healed_gaps() if lsn_ranges else (),
                 self._aggregator_cluster_rows(plan),
-                () if healing is None else healing.reapplied,
+                () if healing is None else healing.reapplied_rows,
             ),
             prepared,
         )
@@ -279,5 +279,5 @@ class BatchWriter:
 
     def _step_done(self, step: str) -> None:
         """Record the time at which a step is done."""
-        self.steps[step] = time.monotonic() - self._began
-        note_step(step)
+        self.seconds_by_step[step] = time.monotonic() - self._began
+        log_step_done(step)

@@ -43,7 +43,7 @@ def log_segments(
     return [_log_segment(segment, known.get(segment.replicaset_uuid), bounds) for segment in segments]
 
 
-def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader.Limits) -> LogSegment:
+def _log_segment(segment: Segment, replicaset: ReplicasetState | None, limits: reader.Limits) -> LogSegment:
     meta = reader.read_meta(*reader.open_fs(segment.path))
     return LogSegment(
         segment.number,
@@ -53,7 +53,7 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         segment.instance_uuid,
         segment.is_snapshot,
         dict(segment.vclock),
-        _server_version_at(segment, meta, known, limits),
+        _server_version_at(segment, meta, replicaset, limits),
         peer_versions(meta, segment.file),
         segment.vinyl or frozenset(),
         registered=segment.registered,
@@ -74,15 +74,18 @@ def _vclock_before_file(segment: Segment) -> dict[int, int]:
 
 
 def _server_version_at(
-    segment: Segment, meta: Meta, known: ReplicasetState | None, limits: reader.Limits
+    segment: Segment, meta: Meta, replicaset: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
     """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version
-    is_last = known is not None and (known.last_source, known.last_file) == (segment.source, segment.file)
-    if known is not None and known.server_version is not None and is_last:
-        return max(version, known.server_version, key=release_number)
+    is_last = replicaset is not None and (replicaset.last_source, replicaset.last_file) == (
+        segment.source,
+        segment.file,
+    )
+    if replicaset is not None and replicaset.server_version is not None and is_last:
+        return max(version, replicaset.server_version, key=release_number)
     if rules_of(version) == LATEST:
         return version
     # After a start in the middle of a file, its earlier rows of `_schema` show upgrades.
@@ -156,10 +159,12 @@ def with_members(
     return found
 
 
-def _must_read_members(known: ReplicasetState | None, source: str, *, has_several_sources: bool) -> bool:
-    if known is None or not known.applier_map:
+def _must_read_members(replicaset: ReplicasetState | None, source: str, *, has_several_sources: bool) -> bool:
+    if replicaset is None or not replicaset.applier_map:
         return True
-    return source not in known.cluster_by_source and (has_several_sources or known.last_source != source)
+    return source not in replicaset.cluster_by_source and (
+        has_several_sources or replicaset.last_source != source
+    )
 
 
 def state_with_server_versions(tables: OpenTables, log_stream: LogStream, state: State) -> State:

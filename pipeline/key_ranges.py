@@ -29,7 +29,7 @@ class KeyRanges:
 
     Parameters
     ----------
-    partitions : int
+    partition_count : int
         The number of partitions.
     table_groups : int32[tables]
         The group number of each table: the tables of a group are divided at the same keys.
@@ -42,7 +42,7 @@ class KeyRanges:
 
     """
 
-    partitions: int
+    partition_count: int
     table_groups: Int32s
     first_partitions: Int32s
     bound_starts: Int32s
@@ -69,17 +69,17 @@ class KeyRanges:
 class PartitionKeys:
     """The keys of one partition, given by its number."""
 
-    ranges: KeyRanges
+    key_ranges: KeyRanges
     partition: int
 
     def has(self, table: int) -> bool:
         """Return whether the partition has keys of a table."""
-        return self.partition in self.ranges.table_partitions(table)
+        return self.partition in self.key_ranges.table_partitions(table)
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
         """Return for each key of a table whether it belongs to the partition."""
         found: NDArray[np.bool_] = (
-            self.ranges.find_partitions(np.full(len(keys), table, np.int32), keys) == self.partition
+            self.key_ranges.find_partitions(np.full(len(keys), table, np.int32), keys) == self.partition
         )
         return found
 

@@ -249,7 +249,7 @@ class PartitionResult:
     unfit_tables : frozenset of int
         Numbers of the tables with a new unfit version (`pipeline.reduce.versions`): its tuple is not known, or was left
         out of the table because a value does not fit its column.
-    collected : pyarrow.Table
+    collected_rows : pyarrow.Table
         The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`.
 
     """
@@ -263,7 +263,7 @@ class PartitionResult:
     key_errors: pa.Table
     writers: frozenset[tuple[int, int]]
     unfit_tables: frozenset[int]
-    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
+    collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def process_partition(
@@ -303,7 +303,9 @@ def process_partition(
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_move_conflicts(resolved.conflicts, plan.shards))
     result = encode_result(resolved, reduced.key_errors, found.files, plan.encodings, plan.resolve)
-    return replace(result, collected=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards))
+    return replace(
+        result, collected_rows=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards)
+    )
 
 
 def _check_column_sizes(keyed: pa.Table) -> None:
@@ -360,21 +362,21 @@ def split_by_table(rows: pa.Table) -> dict[int, pa.Table]:
     return {int(number): rows.filter(pa.array(numbers == number)) for number in distinct}
 
 
-def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
+def _misfit_quarantine(misfits: pa.Table, table: str, epoch: int) -> pa.Table:
     names = ("replicaset_id", "key", "tuple", "global_id", "lsn", "reason", "misfits")
     columns = {one: as_array(misfits[one]) for one in names}
-    columns["space"] = pa.repeat(pa.scalar(name), misfits.num_rows)
+    columns["space"] = pa.repeat(pa.scalar(table), misfits.num_rows)
     return quarantine_rows(columns, epoch)
 
 
-def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
+def _misfit_versions(misfits: pa.Table, table: str, plan: ResolvePlan) -> pa.Table:
     """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit.
 
     Tuples that a policy made are excluded: they are no replicaset's version.
     """
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
-    columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)
+    columns["space"] = pa.repeat(pa.scalar(table), own.num_rows)
     return version_rows(columns, np.full(own.num_rows, UNFIT, np.int8), plan)
 
 

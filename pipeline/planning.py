@@ -98,7 +98,7 @@ class Planner:
             more = _union_of_space_ids(
                 watched_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched
             )
-            if _is_subset(found, known) and _is_subset(more, watched):
+            if _are_known(found, known) and _are_known(more, watched):
                 spaces = plan.previously_unknown_spaces(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
@@ -147,8 +147,8 @@ def _union_of_space_ids(*parts: Mapping[str, frozenset[int]]) -> dict[str, froze
     return {uuid: frozenset().union(*(part.get(uuid, frozenset()) for part in parts)) for uuid in uuids}
 
 
-def _is_subset(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
-    return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
+def _are_known(spaces: Mapping[str, frozenset[int]], known_spaces: Mapping[str, frozenset[int]]) -> bool:
+    return all(ids <= known_spaces.get(uuid, frozenset()) for uuid, ids in spaces.items())
 
 
 def _with_pending(

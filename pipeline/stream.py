@@ -106,7 +106,7 @@ class StreamWriter:
         self._acknowledge(from_text(start), self._writer.state)
         if self._watch is not None:
             seconds = time.monotonic() - began
-            self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.steps)))
+            self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.seconds_by_step)))
 
 
 def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:

@@ -81,12 +81,12 @@ class StreamProgress:
 
     def batch_done(self, done: BatchResult) -> None:
         """Count a batch and show it; batches without rows print nothing."""
-        self._rows += done.rows
-        self._bar.update(done.rows)
-        if not sys.stderr.isatty() and done.rows:
-            rate = done.rows / max(done.seconds, 1e-9)
+        self._rows += done.row_count
+        self._bar.update(done.row_count)
+        if not sys.stderr.isatty() and done.row_count:
+            rate = done.row_count / max(done.seconds, 1e-9)
             print(
-                f"batch {done.batch_id}: {done.rows} rows, {done.tables} tables, "
+                f"batch {done.batch_id}: {done.row_count} rows, {done.table_count} tables, "
                 f"{done.seconds:.1f} s, {rate:.0f} rows/s",
                 file=sys.stderr,
             )

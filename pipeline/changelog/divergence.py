@@ -144,7 +144,7 @@ class ChangelogFiles(Protocol):
         """The files that can have the lsns of rows that are read again."""
 
     @property
-    def healed(self) -> Sequence[Mapping[str, Any]]:
+    def healed_gaps(self) -> Sequence[Mapping[str, Any]]:
         """Rows of `_gaps` with ranges of lsns that were healed."""
 
 
@@ -164,7 +164,7 @@ def find_divergences(read: pa.Table, plan: SegmentPlan, files: ChangelogFiles) -
         return []
     lsns = pc.min_max(read["lsn"]).as_py()
     known = _settled_hashes(files, plan.replicaset_id, lsns["min"], lsns["max"])
-    healed = [row for row in files.healed if row["replicaset_id"] == plan.replicaset_id]
+    healed = [row for row in files.healed_gaps if row["replicaset_id"] == plan.replicaset_id]
     return [
         Divergence(
             *(plan.replicaset_id, plan.source, plan.file, replica_id),

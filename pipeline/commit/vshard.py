@@ -75,9 +75,9 @@ def buckets_writable_in_several(replicasets: Iterable[ReplicasetState]) -> froze
 
 def mark_collected_rows(written: BatchOutput, location: WarehouseLocation) -> BatchOutput:
     """Mark the rows of vshard's garbage collector in new files of `_changelog`; return the output with these files."""
-    if not written.collected.num_rows:
+    if not written.collected_rows.num_rows:
         return written
-    files = [_with_collected_marked(file, written.collected, location) for file in written.changelog]
+    files = [_with_collected_marked(file, written.collected_rows, location) for file in written.changelog]
     return replace(written, changelog=files)
 
 

@@ -197,7 +197,7 @@ class DistributedExecutor:
             StoredRows(one.segment.number, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
             for one in work.pending
         ]
-        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
+        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied_rows]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._key_ranges(work, size)
         reads, partitions = self._read_and_write(work, ranges, insert_stored_rows(self._tasks, stored))
@@ -211,7 +211,7 @@ class DistributedExecutor:
         plan = work.partition_plan.reduce
         keyed, weights = [], []
         for sample in self._samples:
-            found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
+            found = segment_rows(sample.rows, work.segment_plans[sample.segment]).keyed
             found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has no key
             keyed.append(found)
             weights.append(np.full(found.num_rows, sample.row_weight))
@@ -238,11 +238,11 @@ class DistributedExecutor:
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
         read = ReadWork(
-            *(tasks, options, work.segments, plan.reduce, ranges, location),
-            *(work.changelog_files, work.healed),
+            *(tasks, options, work.segment_plans, plan.reduce, ranges, location),
+            *(work.changelog_files, work.healed_gaps),
         )
-        files = {name: list(own) for name, own in work.files.items() if name in masked}
-        write = PartitionWork(plan, work.base, ranges, files, location)
+        files = {name: list(own) for name, own in work.files_by_table.items() if name in masked}
+        write = PartitionWork(plan, work.base_files, ranges, files, location)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
@@ -255,7 +255,9 @@ class DistributedExecutor:
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
 
         def make_frame() -> DataFrame:
-            cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.partitions, "partition")
+            cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(
+                ranges.partition_count, "partition"
+            )
             return cells.mapInArrow(run_partition, SPARK_SCHEMA)
 
         reports = _collect_reports(make_frame)
@@ -275,10 +277,12 @@ class DistributedExecutor:
         }
         for name in reencoded:
             known = removed.get(name, {})
-            removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}
+            removed[name] = {
+                file: known.get(file, np.zeros(0, np.uint8)) for file in work.files_by_table[name]
+            }
         added: dict[str, list[DataFile]] = {}
         for report in partitions:
-            for table, files in report.added.items():
+            for table, files in report.added_files.items():
                 added.setdefault(table, []).extend(files)
         tasks, location = list(rewrite_tasks(removed, reencoded)), work.location
 
@@ -299,9 +303,9 @@ class DistributedExecutor:
         ]
         return [one for one in writes if not one.is_empty]
 
-    def _run_reporting_tasks(self, name: str, count: int, task: Task) -> list[Any]:
+    def _run_reporting_tasks(self, job_name: str, task_count: int, task: Task) -> list[Any]:
         """Run tasks that each yield one report, and return the reports in the tasks' order."""
-        if not count:
+        if not task_count:
             return []
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -310,8 +314,8 @@ class DistributedExecutor:
                     index = CELL_SCHEMA.get_field_index("sort_key")
                     yield cell.set_column(index, "sort_key", pa.array([number], pa.int64()))
 
-        self._set_job_description(name)
-        found = self._spark.range(0, count, 1, count).mapInArrow(run, SPARK_SCHEMA).toArrow()
+        self._set_job_description(job_name)
+        found = self._spark.range(0, task_count, 1, task_count).mapInArrow(run, SPARK_SCHEMA).toArrow()
         return decode_reports(found.sort_by("sort_key")["data"].to_pylist())
 
     def _set_job_description(self, name: str) -> None:
@@ -353,7 +357,7 @@ def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[Table
     """Return the bitmap of the rows to remove, for all partitions together, by table and file."""
     found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in partitions:
-        for ref, bits in report.removed_bits.items():
+        for ref, bits in report.removed_row_bits.items():
             own = found.setdefault(ref.table, {})
             known = own.get(ref.file)
             own[ref.file] = bits if known is None else _union_of_bitmaps(known, bits)
@@ -380,11 +384,11 @@ def _combine_reports(
     ]
     system: dict[str, list[DataFile]] = {}
     for table in ("_versions", "_conflicts", "_quarantine"):
-        rows = [one.rows[table] for one in partitions if table in one.rows]
+        rows = [one.system_rows[table] for one in partitions if table in one.system_rows]
         if table == "_quarantine":
             rows.append(key_error_rows(pa.concat_tables(errors), work.partition_plan.reduce, work.plan.epoch))
         whole = pa.concat_tables(rows)
-        system[table] = [file for one in partitions for file in one.added.get(table, [])]
+        system[table] = [file for one in partitions for file in one.added_files.get(table, [])]
         if whole.num_rows:
             system[table].append(write_system_file(work.location, table, whole))
     changelog = [file for one in reads for file in one.changelog]
@@ -412,6 +416,8 @@ def _combine_reports(
         divergences=[found for one in reads for found in one.divergences],
         writers=frozenset[tuple[int, int]]().union(*(one.writers for one in partitions)),
         unfit_tables=frozenset[int]().union(*(one.unfit_tables for one in partitions)),
-        collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in partitions)]),
+        collected_rows=pa.concat_tables(
+            [COLLECTED.empty_table(), *(one.collected_rows for one in partitions)]
+        ),
         seconds=seconds,
     )

@@ -119,12 +119,12 @@ class LocalExecutor:
         clock = _StageClock()
         rows = {**self._rows, **{one.segment.number: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
-        done = map_in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
+        done = map_in_threads(lambda part: segment_rows(part[1], work.segment_plans[part[0]]), parts)
         clock.done("changelog rows")
         stage = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = stage.write()
         clock.done("changelog files")
-        result = process_partition(stage.keyed(), work.partition_plan, work.base, self._cache)
+        result = process_partition(stage.keyed(), work.partition_plan, work.base_files, self._cache)
         clock.done("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.key_errors)])
@@ -143,7 +143,7 @@ class LocalExecutor:
             divergences=stage.divergences(),
             writers=result.writers,
             unfit_tables=result.unfit_tables,
-            collected=result.collected,
+            collected_rows=result.collected_rows,
             seconds=clock.seconds,
         )
 
@@ -180,8 +180,8 @@ class _ChangelogStage:
 
     def keyed(self) -> pa.Table:
         """Return all keyed rows, in log order."""
-        plan = next(iter(self._work.segments.values()))
-        again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied]
+        plan = next(iter(self._work.segment_plans.values()))
+        again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied_rows]
         return pa.concat_tables(
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
@@ -221,7 +221,7 @@ class _ChangelogStage:
             found
             for number, batches in read.items()
             for found in find_divergences(
-                pa.Table.from_batches(batches), self._work.segments[number], self._work
+                pa.Table.from_batches(batches), self._work.segment_plans[number], self._work
             )
         ]
 
@@ -249,8 +249,8 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: KeyRangeCache)
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding
-        exact = write_exact(work.location, changes, work.files.get(encoding.exact, ()))
-        masked = write_masked(work.location, changes, work.files.get(encoding.name, ()), cache)
+        exact = write_exact(work.location, changes, work.files_by_table.get(encoding.exact, ()))
+        masked = write_masked(work.location, changes, work.files_by_table.get(encoding.name, ()), cache)
         return [exact] if masked is None else [exact, masked]
 
     return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

@@ -33,18 +33,18 @@ class PartitionWork:
     Parameters
     ----------
     plan : PartitionPlan
-    base : BaseFiles
-    ranges : KeyRanges
-    files : mapping of str to sequence of TableFile
+    base_files : BaseFiles
+    key_ranges : KeyRanges
+    files_by_table : mapping of str to sequence of TableFile
         All files of each masked table, in which removed rows are found by their keys.
     location : WarehouseLocation
 
     """
 
     plan: PartitionPlan
-    base: BaseFiles
-    ranges: KeyRanges
-    files: Mapping[str, list[TableFile]]
+    base_files: BaseFiles
+    key_ranges: KeyRanges
+    files_by_table: Mapping[str, list[TableFile]]
     location: WarehouseLocation
 
 
@@ -54,26 +54,26 @@ class PartitionReport:
 
     Parameters
     ----------
-    added : dict of str to list of DataFile
+    added_files : dict of str to list of DataFile
         By table: new files of spaces' and system tables.
-    rows : dict of str to pyarrow.Table
+    system_rows : dict of str to pyarrow.Table
         By system table: rows that the driver writes, since they are few.
-    removed_bits : dict of FileRef to uint8[m]
+    removed_row_bits : dict of FileRef to uint8[m]
         For each file, a bitmap of the rows to remove (`numpy.packbits`).
     key_errors : pyarrow.Table or None
     writers : frozenset of (int, int)
     unfit_tables : frozenset of int
-    collected : pyarrow.Table
+    collected_rows : pyarrow.Table
 
     """
 
-    added: dict[str, list[DataFile]] = field(default_factory=dict)
-    rows: dict[str, pa.Table] = field(default_factory=dict)
-    removed_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    added_files: dict[str, list[DataFile]] = field(default_factory=dict)
+    system_rows: dict[str, pa.Table] = field(default_factory=dict)
+    removed_row_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
     key_errors: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
-    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
+    collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def run_partition_task(
@@ -102,9 +102,11 @@ def run_partition_task(
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
-    if partition < work.ranges.partitions:
+    if partition < work.key_ranges.partition_count:
         cache = KeyRangeCache()
-        result = process_partition(keyed, work.plan, work.base, cache, PartitionKeys(work.ranges, partition))
+        result = process_partition(
+            keyed, work.plan, work.base_files, cache, PartitionKeys(work.key_ranges, partition)
+        )
         del keyed
         yield report_cell(partition, _write_result(result, work, cache))
 
@@ -116,29 +118,31 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeC
         unfit_tables=result.unfit_tables,
         key_errors=merge_key_errors(result.key_errors),
     )
-    report.collected = result.collected
+    report.collected_rows = result.collected_rows
     for ref, rows in result.removed.items():
-        report.removed_bits[ref] = row_bitmap(rows)
+        report.removed_row_bits[ref] = row_bitmap(rows)
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
-            report.added.setdefault(encoding.exact, []).extend(write_rows(work.location, encoding.exact, new))
+            report.added_files.setdefault(encoding.exact, []).extend(
+                write_rows(work.location, encoding.exact, new)
+            )
         if encoding.mask is None:
             continue
         if new is not None:
             masked = write_rows(work.location, encoding.name, encoding.mask.masked(new))
-            report.added.setdefault(encoding.name, []).extend(masked)
+            report.added_files.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
-            files = work.files.get(encoding.name, ())
+            files = work.files_by_table.get(encoding.name, ())
             indices = rows_with_keys(work.location, encoding.name, files, keys, cache)
             for file, rows in indices.items():
-                report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
+                report.removed_row_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
         if rows.nbytes < MAX_REPORTED_BYTES:
-            report.rows[table] = rows
+            report.system_rows[table] = rows
         else:
-            report.added[table] = [write_system_file(work.location, table, rows)]
+            report.added_files[table] = [write_system_file(work.location, table, rows)]
     return report
 
 

@@ -108,28 +108,28 @@ class ReadWork:
     tasks : sequence
         For each task, the byte ranges or the stored rows that it reads; in log order.
     options : XlogOptions
-    segments : mapping of int to SegmentPlan
+    segment_plans : mapping of int to SegmentPlan
         By segment number.
     reduce : ReducePlan
-    ranges : KeyRanges
+    key_ranges : KeyRanges
         The keys of each partition.
     location : WarehouseLocation
         Of the warehouse.
     changelog_files : sequence of TableFile
         Files of `_changelog` that may contain rows which the tasks read again.
-    healed : sequence of mapping
+    healed_gaps : sequence of mapping
         Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
 
     """
 
     tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
     options: XlogOptions
-    segments: Mapping[int, SegmentPlan]
+    segment_plans: Mapping[int, SegmentPlan]
     reduce: ReducePlan
-    ranges: KeyRanges
+    key_ranges: KeyRanges
     location: WarehouseLocation
     changelog_files: Sequence[TableFile] = ()
-    healed: Sequence[Mapping[str, Any]] = ()
+    healed_gaps: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass
@@ -157,18 +157,18 @@ class ReadReport:
     divergences: list[Divergence] = field(default_factory=list)
 
 
-def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
+def run_read_task(task_number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
     """Run one task, and yield its cells; the last one is its report (`ReadReport`).
 
     Parameters
     ----------
-    number : int
+    task_number : int
         The index of the task in `work.tasks`.
     work : ReadWork
 
     """
-    task = _ReadTask(number, work)
-    rows = work.tasks[number]
+    task = _ReadTask(task_number, work)
+    rows = work.tasks[task_number]
     if isinstance(rows, StoredRows):
         yield from task.process_stored(rows)
     else:
@@ -192,7 +192,7 @@ class _ReadTask:
     def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
         rows = decode_cell(pa.py_buffer(stored.cell))
         if stored.segment is None:
-            plan = next(iter(self._work.segments.values()))
+            plan = next(iter(self._work.segment_plans.values()))
             yield from self._buffer(keyed_from_changelog(rows, plan))
             return
         for batch in rows.to_batches():
@@ -204,7 +204,7 @@ class _ReadTask:
             yield from self._process_rows(batch, byte_range.segment.number)
 
     def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
-        found = segment_rows(batch, self._work.segments[segment])
+        found = segment_rows(batch, self._work.segment_plans[segment])
         self._write_files(found)
         own = self._report.settled.setdefault(segment, {})
         for origin, lsn in found.settled.items():
@@ -243,8 +243,8 @@ class _ReadTask:
         rows = without_overwritten_tuples(pa.concat_tables(self._buffered).combine_chunks())
         self._buffered, self._buffered_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
-        partitions = self._work.ranges.find_partitions(tables, as_array(rows["key"]))
-        rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.ranges)
+        partitions = self._work.key_ranges.find_partitions(tables, as_array(rows["key"]))
+        rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.key_ranges)
         for cell in cells_by_partition(rows, partitions, self._number * SORT_KEYS_PER_TASK + self._cells):
             self._cells += 1
             yield cell
@@ -257,9 +257,9 @@ class _ReadTask:
         if self._pending is not None:
             report.pending.append(self._pending.close())
         for segment, batches in self._read_before.items():
-            plan = self._work.segments[segment]
+            plan = self._work.segment_plans[segment]
             report.divergences += find_divergences(pa.Table.from_batches(batches), plan, self._work)
-        yield report_cell(self._number % self._work.ranges.partitions, report)
+        yield report_cell(self._number % self._work.key_ranges.partition_count, report)
 
 
 def _file_writer(location: WarehouseLocation, table: str, schema: pa.Schema) -> FileWriter:

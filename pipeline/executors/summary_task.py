@@ -148,9 +148,9 @@ def leading_fields(data: bytes) -> bytes:
     return head + data[begin:end]
 
 
-def summaries_by_replicaset(found: Iterable[RangeSummary]) -> dict[str, Summary]:
+def summaries_by_replicaset(range_summaries: Iterable[RangeSummary]) -> dict[str, Summary]:
     """Join the summaries of byte ranges, which are in log order; return one for each replicaset, by its uuid."""
     parts: dict[str, list[Summary]] = {}
-    for one in found:
+    for one in range_summaries:
         parts.setdefault(one.replicaset_uuid, []).append(one.summary)
     return {uuid: concat_summaries(own) for uuid, own in parts.items()}

@@ -316,8 +316,12 @@ def _is_same_index(one: Index, other: Index) -> bool:
     return compared(one) == compared(other)
 
 
-def _field_map(one: Field) -> dict[str, Any]:
-    return {"name": one.name, "type": one.type, **({"is_nullable": True} if one.is_nullable else {})}
+def _field_map(format_field: Field) -> dict[str, Any]:
+    return {
+        "name": format_field.name,
+        "type": format_field.type,
+        **({"is_nullable": True} if format_field.is_nullable else {}),
+    }
 
 
 def _part_map(part: KeyPart) -> dict[str, Any]:

@@ -227,10 +227,12 @@ def served_instances(table: Cluster) -> tuple[Member, dict[int, str], dict[str, 
 
 
 def _last_lsns(
-    warehouse: Warehouse, version: int | None, instances: Iterable[int], own: Member
+    warehouse: Warehouse, vclock_version: int | None, instances: Iterable[int], aggregator: Member
 ) -> dict[int, int]:
-    rows = newest_of_each(warehouse.opened(vclock.TABLE, version), ("replicaset_id", "global_id", "local_id"))
-    known = {*instances} - {own.global_id}
+    rows = newest_of_each(
+        warehouse.opened(vclock.TABLE, vclock_version), ("replicaset_id", "global_id", "local_id")
+    )
+    known = {*instances} - {aggregator.global_id}
     found: dict[int, int] = {}
     for row in rows:
         if row["global_id"] in known and row["local_id"]:

@@ -51,10 +51,10 @@ class Healing:
     Parameters
     ----------
     replicaset_uuid : str
-    reapplied : sequence of pyarrow.Table
+    reapplied_rows : sequence of pyarrow.Table
         Rows of `_changelog` that are not in the snapshot, in log order.
     reapplied_counts : mapping of (int, str) to int
-        The number of the rows in `reapplied` by (space id, type).
+        The number of the rows in `reapplied_rows` by (space id, type).
     healed : sequence of dict
         Rows of `_gaps`: divergences that the snapshot heals.
     left_open : sequence of dict
@@ -68,7 +68,7 @@ class Healing:
     """
 
     replicaset_uuid: str
-    reapplied: Sequence[pa.Table]
+    reapplied_rows: Sequence[pa.Table]
     reapplied_counts: Mapping[tuple[int, str], int]
     healed: Sequence[Mapping[str, Any]]
     left_open: Sequence[Mapping[str, Any]] = ()

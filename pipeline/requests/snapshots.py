@@ -317,7 +317,7 @@ def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnaps
 
 
 def newest_usable_snapshot(
-    directory: Directory, listing: Listing, known: ReplicasetState, source: str
+    directory: Directory, listing: Listing, replicaset: ReplicasetState, source: str
 ) -> LogFile:
     """Return the newest complete snapshot whose vclock the tables have reached.
 
@@ -327,13 +327,13 @@ def newest_usable_snapshot(
         There is no such snapshot.
 
     """
-    ids = known.id_translations.get(source, {})
+    ids = replicaset.id_translations.get(source, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
-        if is_at_most(vclock, known.settled):
+        if is_at_most(vclock, replicaset.settled):
             return file
     raise SourceError(
-        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have reached",
+        f"there is no complete snapshot that the tables, at {dict(replicaset.settled)}, have reached",
         source=source,
         advice="wait until the stream has reached the newest one, or take one: box.snapshot(); then ask again",
     )

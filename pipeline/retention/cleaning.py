@@ -125,7 +125,7 @@ def _rows_of_space(tables: OpenTables, files: Sequence[TableFile], space: str) -
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _rows_in_file(tables: OpenTables, file: TableFile, number: int, space: str) -> Iterator[pa.Table]:
+def _rows_in_file(tables: OpenTables, file: TableFile, file_number: int, space: str) -> Iterator[pa.Table]:
     with opened(tables.location, VERSIONS, file.path) as parquet:
         column, start = parquet.metadata.schema.names.index("space"), 0
         for index in range(parquet.num_row_groups):
@@ -135,7 +135,7 @@ def _rows_in_file(tables: OpenTables, file: TableFile, number: int, space: str) 
                 rows = read_groups(parquet, [index], _READ_COLUMNS)
                 own = pc.indices_nonzero(pc.equal(rows["space"], space)).cast(pa.int64())
                 found = rows.take(own).drop_columns(["space"])
-                found = found.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(own)))
+                found = found.append_column("file", pa.repeat(pa.scalar(file_number, pa.int32()), len(own)))
                 yield found.append_column("index", pc.add(own, start))
             start += about.num_rows
 

@@ -114,7 +114,7 @@ def test_the_job_may_die_after_any_step(
     whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_bytes: int
 ) -> None:
     deployment, death = deployed(tmp_path, "a1", "b1"), Death()
-    monkeypatch.setattr(batch, "note_step", death.reached)
+    monkeypatch.setattr(batch, "log_step_done", death.reached)
     while not death.is_due:
         death.is_due = True
         with contextlib.suppress(StreamingQueryException):
@@ -134,7 +134,7 @@ def reached(step):
     count -= 1
     if count == 0:
         os._exit(9)
-batch.note_step = reached
+batch.log_step_done = reached
 sys.exit(main("run"))
 """
 

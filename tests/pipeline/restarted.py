@@ -30,7 +30,7 @@ class Restarted:
     def __init__(self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
         self.deployment, self.left, self.kills = deployment, 0, 0
         self._planned: Mapping[str, OffsetEntry] | None = None
-        monkeypatch.setattr("pipeline.batch.note_step", self._reached)
+        monkeypatch.setattr("pipeline.batch.log_step_done", self._reached)
 
     def _reached(self, step: str) -> None:
         self.left -= 1
