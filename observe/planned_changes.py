@@ -161,7 +161,7 @@ def _json_text(value: object) -> str:
 
 
 def _masks(preview: Preview) -> Iterator[PlannedChange]:
-    for mask in preview.masks:
+    for mask in preview.mask_changes:
         if mask.encoding is None:
             text = "is not masked any more: readers see the exact rows"
             yield PlannedChange(Sign.CHANGED, "table_unmasked", mask.table, text)
@@ -250,12 +250,12 @@ def _space_changes(
 
 
 def _tables(preview: Preview, plan: BatchPlan) -> Iterator[PlannedChange]:
-    for table, change in preview.tables.items():
+    for table, change in preview.table_changes.items():
         if change in _BY_TABLE_CHANGE:
             sign, name, text = _BY_TABLE_CHANGE[change]
             yield PlannedChange(sign, name, table, text)
     possible = {version.table for version in plan.history.versions}
-    for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
+    for table in sorted(possible - preview.table_changes.keys() - preview.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
         yield PlannedChange(Sign.SAME, "table_possible", table, text)
     for table, reason in plan.refused_tables.items():

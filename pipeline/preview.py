@@ -63,9 +63,9 @@ class Preview:
         For each replicaset uuid, the number of bytes of logs that the run reads.
     unreadable_sources : mapping of str to str
         For each source that cannot be read, the reason.
-    tables : mapping of str to TableChange
+    table_changes : mapping of str to TableChange
         For each table with new rows, how it must change before it can be written.
-    masks : tuple of MaskChange
+    mask_changes : tuple of MaskChange
         Tables that are rewritten at the start because their masks changed.
     missing_system_tables : tuple of str
         The aggregator's own tables that the start creates.
@@ -81,8 +81,8 @@ class Preview:
     start_offsets: Offset
     log_bytes: Mapping[str, int]
     unreadable_sources: Mapping[str, str]
-    tables: Mapping[str, TableChange] = field(default_factory=dict)
-    masks: tuple[MaskChange, ...] = ()
+    table_changes: Mapping[str, TableChange] = field(default_factory=dict)
+    mask_changes: tuple[MaskChange, ...] = ()
     missing_system_tables: tuple[str, ...] = ()
     requests: tuple[Request, ...] = ()
     is_writable: bool = True
@@ -122,8 +122,8 @@ def preview_next_run(config: Config) -> Preview:
         start_offsets=begins,
         log_bytes=_bytes_by_replicaset(segments),
         unreadable_sources=dict(log_stream.unreadable),
-        tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
-        masks=masks,
+        table_changes=_table_changes(warehouse, plan, masks) if plan.row_count else {},
+        mask_changes=masks,
         missing_system_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
         is_writable=not rid.number or rid.node.rid.primary,

@@ -120,17 +120,17 @@ class LocalExecutor:
         rows = {**self._rows, **{one.segment.number: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
         done = map_in_threads(lambda part: segment_rows(part[1], work.segment_plans[part[0]]), parts)
-        clock.done("changelog rows")
+        clock.end_stage("changelog rows")
         stage = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = stage.write()
-        clock.done("changelog files")
-        result = process_partition(stage.keyed(), work.partition_plan, work.base_files, self._cache)
-        clock.done("reduce, resolve, encode")
+        clock.end_stage("changelog files")
+        result = process_partition(stage.keyed_rows(), work.partition_plan, work.base_files, self._cache)
+        clock.end_stage("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.key_errors)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
-        clock.done("table files")
+        clock.end_stage("table files")
         return BatchOutput(
             changelog=changelog,
             pending=pending,
@@ -149,13 +149,13 @@ class LocalExecutor:
 
 
 class _StageClock:
-    """Measures how long each stage of a batch takes: `done` ends a stage, and the next one begins."""
+    """Measures how long each stage of a batch takes: `end_stage` ends a stage, and the next one begins."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def done(self, stage: str) -> None:
+    def end_stage(self, stage: str) -> None:
         now = time.perf_counter()
         self.seconds[stage], self._last = now - self._last, now
 
@@ -178,7 +178,7 @@ class _ChangelogStage:
             [] if pending is None else _write_system_rows(self._work, "_pending", pending),
         )
 
-    def keyed(self) -> pa.Table:
+    def keyed_rows(self) -> pa.Table:
         """Return all keyed rows, in log order."""
         plan = next(iter(self._work.segment_plans.values()))
         again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied_rows]

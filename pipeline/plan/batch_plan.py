@@ -254,9 +254,7 @@ def _decide_all(
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in parts.items()
     }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
-        read = {
-            uuid: BucketProgress(one.buckets, one.last_log_time) for uuid, one in state.replicasets.items()
-        }
+        read = {u: BucketProgress(one.buckets, one.last_log_time) for u, one in state.replicasets.items()}
         for uuid, one in decided.items():
             last = None if one.settlement.waits_from is not None else summaries[uuid].last_time
             read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.last_log_time, last))

@@ -219,8 +219,8 @@ class Cleaning:
 
     def count_texts(self) -> list[str]:
         """Return, for each table with rows to remove, a text with their number."""
-        found = [one for one in (*self.removals, self.epochs_removal) if one.rows]
-        return [f"{one.rows} rows of {one.table}" for one in found]
+        found = [one for one in (*self.removals, self.epochs_removal) if one.row_count]
+        return [f"{one.row_count} rows of {one.table}" for one in found]
 
 
 def plan_cleaning(
@@ -368,7 +368,7 @@ def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
     rows = [
         {**now, "table": one.table, **instance}
         for one in cleaning.removals
-        for instance in (one.last_lsns_by_instance or [{"rows": one.rows}])
+        for instance in (one.last_lsns_by_instance or [{"rows": one.row_count}])
     ]
     if rows:
         versions[RETENTION] = append_rows(tables, RETENTION, rows)

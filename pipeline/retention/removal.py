@@ -36,7 +36,7 @@ class Removal:
     last_lsns_by_instance: Sequence[dict[str, Any]] = field(default=())
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """The number of rows to remove."""
         return sum(gone.true_count for _, gone in self.files)
 

@@ -68,9 +68,9 @@ class BaseFiles:
     Parameters
     ----------
     location : WarehouseLocation
-    tables : mapping of int to (str, sequence of TableFile)
-        By table number: the name and the files of the exact table.
-    versions : sequence of TableFile
+    exact_tables : mapping of int to (str, sequence of TableFile)
+        The name and the files of each exact table, by table number.
+    versions_files : sequence of TableFile
         The files of `_versions`.
     table_names : sequence of str
         By table number, the name of the table, as in `_versions.space`.
@@ -80,8 +80,8 @@ class BaseFiles:
     """
 
     location: WarehouseLocation
-    tables: Mapping[int, tuple[str, Sequence[TableFile]]]
-    versions: Sequence[TableFile]
+    exact_tables: Mapping[int, tuple[str, Sequence[TableFile]]]
+    versions_files: Sequence[TableFile]
     table_names: Sequence[str]
     tables_without_misfits: frozenset[int] = frozenset()
 
@@ -131,7 +131,7 @@ def find_versions(
     refs: list[FileRef] = []
     parts: list[pa.Table] = []
     for request in requests:
-        name, own = files.tables.get(request.table, ("", ()))
+        name, own = files.exact_tables.get(request.table, ("", ()))
         wanted = LookupKeys.of(request.keys)
         for file in own:
             found = _versions_in_table_file(request, wanted, files.location, name, file, len(refs), cache)
@@ -157,7 +157,7 @@ def _with_keys_of_replicasets(
                 found = one if task_keys is None else one.filter(pa.array(task_keys.owns(request.table, one)))
                 yield found if key_filter is None else found.filter(pa.array(key_filter(found)))
 
-    name, own = files.tables.get(request.table, ("", ()))
+    name, own = files.exact_tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
         with opened(files.location, name, file.path) as parquet:
@@ -177,7 +177,7 @@ def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Ke
     """
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
-    for file in files.versions:
+    for file in files.versions_files:
         with opened(files.location, VERSIONS, file.path) as parquet:
             rows = parquet.read(columns=columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
@@ -324,7 +324,7 @@ def _versions_in_versions_table(
     groups, wanted = group(tables, keys), LookupKeys.of(keys)
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
-    for file in files.versions:
+    for file in files.versions_files:
         with opened(files.location, VERSIONS, file.path) as parquet:
             known = cache.key_ranges(parquet, VERSIONS, file.path, "key")
             for number, _, matches in _row_groups_with_keys(wanted, parquet, known, "key"):
