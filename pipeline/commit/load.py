@@ -54,10 +54,10 @@ def load_state(warehouse: Warehouse) -> State:
     """
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)
-    aggregator_id = table.own.global_id if table.own is not None else None
+    own_id = table.own.global_id if table.own is not None else None
     check_format(None if epoch is None else epoch.settings)
     if epoch is None:
-        return State(global_ids=table.global_ids, aggregator_id=aggregator_id)
+        return State(global_ids=table.global_ids, aggregator_id=own_id)
     maps = applier_map.load(warehouse, table)
     spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
     keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
@@ -112,17 +112,9 @@ def load_state(warehouse: Warehouse) -> State:
         name: TableWriters(frozenset(one["replicasets"]), bool(one["unfit"]))
         for name, one in epoch.writers.items()
     }
-    aggregator_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
+    own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
     return State(
-        *(
-            epoch.epoch,
-            replicasets,
-            table.global_ids,
-            writers,
-            dict(epoch.versions),
-            aggregator_id,
-            aggregator_lsn,
-        ),
+        *(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn),
         undecided_buckets=buckets_writable_in_several(replicasets.values()),
         settings=epoch.settings,
     )
