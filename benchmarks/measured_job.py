@@ -82,7 +82,7 @@ class MeasuredJob:
             batches = StreamWriter(self.warehouse, self.config, writer, results.append)
             query = start_stream(self.spark, self.config, writer.state, batches, once=True)
             query.awaitTermination()
-        with_rows = {result.batch_id for result in results if result.rows}
+        with_rows = {result.batch_id for result in results if result.row_count}
         self.steps = _step_seconds(results[-1]) if results else {}
         progress = (one for one in query.recentProgress if one.batchId in with_rows)
         return sum(one.durationMs["triggerExecution"] / 1000 for one in progress)
@@ -97,6 +97,6 @@ class MeasuredJob:
 def _step_seconds(result: BatchResult) -> dict[str, float]:
     """Return the seconds of each step, from the times since the batch's start at which the steps ended."""
     before, seconds = 0.0, {}
-    for step, end in result.steps.items():
+    for step, end in result.seconds_by_step.items():
         seconds[step], before = end - before, end
     return seconds

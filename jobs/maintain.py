@@ -60,7 +60,7 @@ def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) ->
     sources = source_progress(LogStream(parse_options(stream_options(config, state, 1))), state)
     log_step("looking for rows that are older than their retention")
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
-    for count in cleaning.counts() or ["nothing"]:
+    for count in cleaning.count_texts() or ["nothing"]:
         print(f"{count} would be removed")
     for reason in cleaning.stay_reasons:
         print(reason)

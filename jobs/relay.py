@@ -27,7 +27,7 @@ from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.status_page import status_page
 from pipeline.replication_out.service import ReplicationMetrics, ReplicationOptions, ReplicationService
-from pipeline.replication_out.service import status_of as replication_status
+from pipeline.replication_out.service import service_status as replication_status
 from pipeline.replication_out.users import SubscriberUser
 from schemas.errors import ConfigurationError
 from sources.relay.server import Relay, RelayMetrics, relay_status
@@ -92,8 +92,8 @@ def _replication_options(section: RelayConfig, max_block_bytes: int) -> Replicat
             reader.password.read()
     return ReplicationOptions(
         *(own.warehouse, own.database, Path(own.spool), readers),
-        poll=seconds(own.poll),
-        forget=seconds(own.forget),
+        poll_seconds=seconds(own.poll),
+        forget_seconds=seconds(own.forget),
         max_block_bytes=max_block_bytes,
     )
 

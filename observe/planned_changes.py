@@ -85,8 +85,8 @@ def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
         )
         for request in preview.requests
     ]
-    if preview.own_tables:
-        text = f"the aggregator's own tables are made: {', '.join(preview.own_tables)}"
+    if preview.missing_system_tables:
+        text = f"the aggregator's own tables are made: {', '.join(preview.missing_system_tables)}"
         changes.append(NextRunChange(ChangeSign.NEW, "own_tables_made", "tables", text))
     changes += _start_position_lines(preview)
     if preview.plan is not None:
@@ -165,7 +165,7 @@ def _json_text(value: object) -> str:
 
 
 def _changed_masks(preview: Preview) -> Iterator[NextRunChange]:
-    for mask in preview.masks:
+    for mask in preview.mask_changes:
         if mask.encoding is None:
             text = "is not masked any more: readers see the exact rows"
             yield NextRunChange(ChangeSign.CHANGED, "table_unmasked", mask.table, text)
@@ -190,7 +190,7 @@ def _start_position_lines(preview: Preview) -> Iterator[NextRunChange]:
             if preview.plan is None or uuid not in preview.plan.summaries
             else preview.plan.summaries[uuid].row_count
         )
-        amount = f"{rows} rows in {preview.bytes.get(uuid, 0)} bytes of logs are new"
+        amount = f"{rows} rows in {preview.log_bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
             yield NextRunChange(ChangeSign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:
@@ -202,9 +202,9 @@ def _start_position_lines(preview: Preview) -> Iterator[NextRunChange]:
 
 
 def _new_instances(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]:
-    own_id = plan.after.own_id
+    aggregator_id = plan.after.aggregator_id
     for uuid, number in sorted(plan.after.global_ids.items(), key=lambda item: item[1]):
-        if uuid not in preview.before.global_ids and number != own_id:
+        if uuid not in preview.before.global_ids and number != aggregator_id:
             yield NextRunChange(ChangeSign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
@@ -258,12 +258,12 @@ def _space_changes(
 
 
 def _changed_tables(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]:
-    for table, change in preview.tables.items():
+    for table, change in preview.table_changes.items():
         if change in _LINE_BY_TABLE_CHANGE:
             sign, name, text = _LINE_BY_TABLE_CHANGE[change]
             yield NextRunChange(sign, name, table, text)
     possible = {version.table for version in plan.history.versions}
-    for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
+    for table in sorted(possible - preview.table_changes.keys() - preview.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
         yield NextRunChange(ChangeSign.SAME, "table_possible", table, text)
     for table, reason in plan.refused_tables.items():

@@ -57,22 +57,24 @@ def reader_name(config: Config) -> str:
     return config.reader or f"{config.database}-{zlib.crc32(config.warehouse.encode()):08x}"
 
 
-def acknowledged_vclock(header: Vclock, replicaset: ReplicasetState, source: SourceConfig) -> dict[int, int]:
+def acknowledged_vclock(
+    file_vclock: Vclock, replicaset: ReplicasetState, source: SourceConfig
+) -> dict[int, int]:
     """Return the vclock up to which a source is never read again, in the source's replica ids.
 
     Parameters
     ----------
-    header : Vclock
-        The vclock in the header of the file where the last batch began.
+    file_vclock : Vclock
+        The vclock in the header of the file in which the last batch began.
     replicaset : ReplicasetState
         The state of the replicaset after the last batch.
     source : SourceConfig
-        Components of instances that the whitelist of the source excludes are taken from `header`.
+        If its whitelist (`origins`) excludes an instance, the result has the instance's lsn in `file_vclock`.
 
     """
     ids = replicaset.id_translations.get(source.name, {})
     found = {}
-    for replica_id, lsn in header.items():
+    for replica_id, lsn in file_vclock.items():
         translated = ids.get(replica_id, replica_id)
         is_read = not source.origins or replicaset.cluster.get(translated) in source.origins
         found[replica_id] = min(lsn, replicaset.settled.get(translated, 0)) if is_read else lsn
@@ -100,7 +102,7 @@ class Acknowledger:
         self._acknowledged_by_source: dict[str, dict[int, int]] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
-        """Acknowledge the last batch to all local spools.
+        """Acknowledge to all local spools the rows up to the last batch.
 
         Parameters
         ----------
@@ -120,16 +122,16 @@ class Acknowledger:
             except (OSError, AggregatorError) as error:
                 log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)
 
-    def _acknowledge(self, name: str, spool: Path, vclock: dict[int, int]) -> None:
-        if self._acknowledged_by_source.get(name) == vclock and renew_ack(spool, self._reader):
+    def _acknowledge(self, source_name: str, spool: Path, vclock: dict[int, int]) -> None:
+        if self._acknowledged_by_source.get(source_name) == vclock and renew_ack(spool, self._reader):
             return
         if self._warehouse is not None and self._warehouse.exists():
             sync_file_system(self._warehouse)
         write_ack(spool, self._reader, vclock)
-        self._acknowledged_by_source[name] = vclock
+        self._acknowledged_by_source[source_name] = vclock
 
     def _replicaset_uuid(self, source: SourceConfig) -> str:
-        """Return the uuid of a source's replicaset; it is found once, and remembered."""
+        """Return the uuid of a source's replicaset, which is determined once and then cached."""
         if source.name not in self._replicaset_uuid_by_source:
             directory = self._log_stream.directory(source.name)
             self._replicaset_uuid_by_source[source.name] = replicaset_uuid_of(

@@ -37,8 +37,8 @@ from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows
 from pipeline.waiting_order import with_spaced_numbers
-from pipeline.write.lookup import BaseFiles, FileCache
-from pipeline.write.prepare import Prepared, prepare_tables
+from pipeline.write.lookup import BaseFiles, KeyRangeCache
+from pipeline.write.prepare import PreparedTables, prepare_tables
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
@@ -66,21 +66,21 @@ class BatchResult:
     Parameters
     ----------
     batch_id : int
-    rows : int
+    row_count : int
         Number of rows read, including duplicates from other members' logs.
     seconds : float
-    tables : int
+    table_count : int
         Number of tables of spaces written.
-    steps : mapping of str to float
+    seconds_by_step : mapping of str to float
         For each step, in order, the seconds from the batch's begin to the step's end.
 
     """
 
     batch_id: int
-    rows: int
+    row_count: int
     seconds: float
-    tables: int
-    steps: Mapping[str, float] = field(default_factory=dict)
+    table_count: int
+    seconds_by_step: Mapping[str, float] = field(default_factory=dict)
 
 
 MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
@@ -123,10 +123,10 @@ class BatchWriter:
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
         self._router = build_router(config.spaces, check_space)
-        self._cache = FileCache()
+        self._cache = KeyRangeCache()
         self._cluster: Cluster | None = None
         self._began = 0.0
-        self.steps: dict[str, float] = {}
+        self.seconds_by_step: dict[str, float] = {}
 
     def process(
         self,
@@ -143,21 +143,21 @@ class BatchWriter:
             The parts of logs to read; waiting rows of the same replicasets are read as well.
         name : BatchName
         healing : Healing, optional
-            Given if the batch's snapshot replaces the state of its replicaset.
+            Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
         log_stream : LogStream, optional
             Lists the segments' files; by default the one that follows the deployment's sources.
 
         """
-        self._began, self.steps = time.monotonic(), {}
+        self._began, self.seconds_by_step = time.monotonic(), {}
         with self.tables.refreshed_once_per_table():
             spaced = with_spaced_numbers(segments, self.state)
             return self._process(spaced, name, healing, log_stream or self.log_stream)
 
     def _process(
-        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: LogStream
+        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, log_stream: LogStream
     ) -> tuple[int, int]:
-        executor = self._executor(segments, reader)
-        plan, pending = self._plan(executor, segments, healing, reader)
+        executor = self._executor(segments, log_stream)
+        plan, pending = self._plan(executor, segments, healing, log_stream)
         if not plan.row_count and not any(segment.left_out_registrations for segment in segments):
             self._commit_instant(name)
             return 0, 0
@@ -212,10 +212,10 @@ class BatchWriter:
         log_stream: LogStream,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the waiting rows that the batch reads."""
-        planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
+        planner = Planner(self._config, self.tables, self.state, self._allocate_global_ids, self._router)
         return planner.plan(executor, segments, log_stream, healing)
 
-    def _allocate(self, incoming: Sequence[IncomingMember]) -> Cluster:
+    def _allocate_global_ids(self, incoming: Sequence[IncomingMember]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
         _, changes = apply_incoming(table, incoming, "")
         if changes:
@@ -227,8 +227,8 @@ class BatchWriter:
 
     def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
-    ) -> tuple[BatchWork, Prepared]:
-        """Create missing tables; return the batch with all inputs of its tasks, and how tables were prepared."""
+    ) -> tuple[BatchWork, PreparedTables]:
+        """Create missing tables; return the work for the executor, and how the tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
         names = {name for one in partition.encodings for name in (one.exact_table, one.name)}
@@ -243,7 +243,7 @@ class BatchWriter:
             tuple(one.name for one in partition.encodings),
             frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),
         )
-        again = repeated_lsn_bounds(plan)
+        lsn_ranges = repeated_lsn_bounds(plan)
         return (
             BatchWork(
                 plan,
@@ -254,32 +254,35 @@ class BatchWriter:
                 files,
                 prepared.changes,
                 pending,
-                self._changelog_files(again),
-                self._healed_gaps() if again else (),
-                self._own_cluster_rows(plan),
-                () if healing is None else healing.reapplied,
+                self._changelog_files_with_lsns(lsn_ranges),
+                self._healed_gaps() if lsn_ranges else (),
+                self._aggregator_cluster_rows(plan),
+                () if healing is None else healing.reapplied_rows,
             ),
             prepared,
         )
 
-    def _changelog_files(self, again: Mapping[int, tuple[int, int]]) -> Sequence[TableFile]:
-        if not again:
+    def _changelog_files_with_lsns(self, lsn_ranges: Mapping[int, tuple[int, int]]) -> Sequence[TableFile]:
+        if not lsn_ranges:
             return ()
-        first, last = min(one[0] for one in again.values()), max(one[1] for one in again.values())
+        first = min(one[0] for one in lsn_ranges.values())
+        last = max(one[1] for one in lsn_ranges.values())
         return self.tables.files_between("_changelog", "lsn", first, last)
 
     def _healed_gaps(self) -> list[dict[str, object]]:
         rows = newest_of_each(self.tables.open("_gaps"), KEY)
         return [row for row in rows if row["state"] == GapState.HEALED]
 
-    def _own_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
+    def _aggregator_cluster_rows(self, plan: BatchPlan) -> pa.Table | None:
         own = self._cluster.own_member if self._cluster is not None else None
         if own is None or not plan.cluster_changes:
             return None
-        rows = cluster_rows(plan.cluster_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))
+        rows = cluster_rows(
+            plan.cluster_changes, plan.before.aggregator_lsn, own, plan.epoch, datetime.now(UTC)
+        )
         return arrow_rows("_changelog", rows)
 
     def _step_done(self, step: str) -> None:
         """Record the time at which a step is done."""
-        self.steps[step] = time.monotonic() - self._began
+        self.seconds_by_step[step] = time.monotonic() - self._began
         log_step_done(step)

@@ -22,27 +22,27 @@ from warehouse import epochs
 from warehouse.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
 
-NONE = "-"
+NO_OFFSET = "-"
 """The text for a source without an offset (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
 
 
-def parse_offset_file(text: str, where: str) -> str | None:
-    """Return the source's offset from the text of an offset log file; `where` is the file's path, for errors.
+def parse_offset_file(text: str, path: str) -> str | None:
+    """Return the source's offset from the text of an offset log file; errors name its `path`.
 
     Raises
     ------
     OffsetError
-        If the text does not have the format above, or several sources.
+        If the text does not have the format that the module describes, or has several sources.
 
     """
     lines = text.split("\n")
     if len(lines) != 3 or lines[0].strip() != "v1":
-        raise OffsetError("the checkpoint's offset log is not that of one source", file=where)
-    return None if lines[2] == NONE else lines[2]
+        raise OffsetError("the checkpoint's offset log is not that of one source", file=path)
+    return None if lines[2] == NO_OFFSET else lines[2]
 
 
 def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | None:
-    """Return the end offset of a batch; None if the batch is not in the log."""
+    """Return the end offset of a batch; None if the checkpoint does not have the batch."""
     where = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
     fs, path = warehouse.hadoop_file(where)
     if batch_id < 0 or not fs.exists(path):

@@ -28,13 +28,13 @@ from warehouse.commits import OpenTables
 def log_segments(
     segments: Iterable[Segment], state: State | None = None, limits: reader.Limits | None = None
 ) -> list[LogSegment]:
-    """Return the descriptions of segments for planning; reads the headers of their files.
+    """Return the description of each segment that the plan needs; reads the headers of the segments' files.
 
     Parameters
     ----------
     segments : iterable of Segment
     state : State, optional
-        Before the batch; it has the server version of a file of which an earlier batch read the first part.
+        Before the batch. If an earlier batch has read the first part of a file, the state has its server version.
     limits : reader.Limits
         The limits for reading rows, if the header is not enough to find the server version.
 
@@ -43,7 +43,7 @@ def log_segments(
     return [_log_segment(segment, known.get(segment.replicaset_uuid), bounds) for segment in segments]
 
 
-def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader.Limits) -> LogSegment:
+def _log_segment(segment: Segment, replicaset: ReplicasetState | None, limits: reader.Limits) -> LogSegment:
     meta = reader.read_meta(*reader.open_fs(segment.path))
     return LogSegment(
         segment.number,
@@ -53,21 +53,18 @@ def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader
         segment.instance_uuid,
         segment.is_snapshot,
         dict(segment.vclock),
-        _server_version_at(segment, meta, known, limits),
+        _server_version_at(segment, meta, replicaset, limits),
         peer_versions(meta, segment.file),
         segment.vinyl_space_ids or frozenset(),
         left_out_members=segment.left_out_registrations,
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
-        vclock_before=_vclock_before(segment),
+        vclock_before=_vclock_before_file(segment),
     )
 
 
-def _vclock_before(segment: Segment) -> dict[int, int]:
-    """Return the vclock of the rows that precede a segment's file, which its source should have.
-
-    It becomes `LogSegment.vclock_before`.
-    """
+def _vclock_before_file(segment: Segment) -> dict[int, int]:
+    """Return `LogSegment.vclock_before`: the vclock of the rows before a segment's file."""
     if segment.is_snapshot or not segment.is_log:
         return {}
     found = without_local(segment.vclock)
@@ -81,15 +78,18 @@ def _vclock_before(segment: Segment) -> dict[int, int]:
 
 
 def _server_version_at(
-    segment: Segment, meta: Meta, known: ReplicasetState | None, limits: reader.Limits
+    segment: Segment, meta: Meta, replicaset: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
     """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version
-    is_last = known is not None and (known.last_source, known.last_file) == (segment.source, segment.file)
-    if known is not None and known.server_version is not None and is_last:
-        return max(version, known.server_version, key=release_number)
+    is_last = replicaset is not None and (replicaset.last_source, replicaset.last_file) == (
+        segment.source,
+        segment.file,
+    )
+    if replicaset is not None and replicaset.server_version is not None and is_last:
+        return max(version, replicaset.server_version, key=release_number)
     if rules_of(version) == LATEST:
         return version
     # After a start in the middle of a file, its earlier rows of `_schema` show upgrades.
@@ -124,40 +124,43 @@ def server_version_of_file(log_stream: LogStream, source: str, file: str) -> str
 
 def with_members(
     segments: Iterable[LogSegment],
-    files: Mapping[int, Segment],
+    segments_by_number: Mapping[int, Segment],
     log_stream: LogStream,
     state: State,
-    sources: int,
+    source_count: int,
 ) -> list[LogSegment]:
-    """Return the segments, with the source's `_cluster` in the first segment of each source that is new.
+    """Return the segments; the first one of each new source gets the content of its `_cluster` (`LogSegment.members`).
 
-    If a replicaset is new, or a source takes over from another one, the source's `_cluster` is read before its rows.
-    Otherwise rows of replica ids that were registered in files outside of the batches would wait
-    forever, and ids that two members assign to different instances would be confused. For a source that continues, the
+    A source is new if its replicaset is new, or if it takes over from another source. Its `_cluster` is read before its
+    rows for two reasons: rows of replica ids that were registered in files outside of the batches would wait forever,
+    and replica ids that two members assign to different instances would be confused. For a source that continues, the
     batch's rows of `_cluster` are enough.
 
     Parameters
     ----------
     segments : iterable of LogSegment
-    files : mapping of int to Segment
-        By segment number.
+    segments_by_number : mapping of int to Segment
     log_stream : LogStream
         Lists the sources' files.
     state : State
         Before the batch.
-    sources : int
+    source_count : int
         The number of configured sources: if there are more sources than replicasets, some replicasets have several.
 
     """
     found: list[LogSegment] = []
     seen: set[str] = set()
-    replicasets = set(state.replicasets) | {segment.replicaset_uuid for segment in files.values()}
+    replicasets = set(state.replicasets) | {
+        segment.replicaset_uuid for segment in segments_by_number.values()
+    }
     for segment in segments:
         known = state.replicasets.get(segment.replicaset_uuid)
         first = segment.source not in seen
         seen.add(segment.source)
-        if first and _must_read_members(known, segment.source, several=sources > len(replicasets)):
-            own = files[segment.number]
+        if first and _must_read_members(
+            known, segment.source, has_several_sources=source_count > len(replicasets)
+        ):
+            own = segments_by_number[segment.number]
             directory = log_stream.directory(segment.source)
             # A snapshot contains the complete `_cluster` itself.
             members = {} if segment.is_snapshot else members_at(directory, directory.listing(), own)
@@ -167,16 +170,19 @@ def with_members(
     return found
 
 
-def _must_read_members(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
-    if known is None or not known.applier_map:
+def _must_read_members(replicaset: ReplicasetState | None, source: str, *, has_several_sources: bool) -> bool:
+    if replicaset is None or not replicaset.applier_map:
         return True
-    return source not in known.views and (several or known.last_source != source)
+    return source not in replicaset.cluster_by_source and (
+        has_several_sources or replicaset.last_source != source
+    )
 
 
 def state_with_server_versions(tables: OpenTables, log_stream: LogStream, state: State) -> State:
-    """Return the state with the server version of each replicaset that has waiting rows, from their files' headers.
+    """Return the state with the server version of each replicaset with waiting rows, from the headers of their files.
 
-    The loaded state does not have these versions, but the waiting UPDATEs and UPSERTs are applied by their rules.
+    The loaded state does not have these versions. They are needed, since waiting UPDATEs and UPSERTs are applied by the
+    rules of their server version.
     """
     waiting = {
         one.id: one

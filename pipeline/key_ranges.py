@@ -2,7 +2,7 @@
 
 A partition is the work of one task: ranges of keys of some tables. All versions of a key are in one partition, so
 partitions are independent. Keys that are close together in a table's files are in one partition, so few tasks read and
-write each file. Small tables share a partition, a large one is divided. Pure.
+write each file. Small tables share a partition, and a large table is divided. Pure.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class KeyRanges:
 
     Parameters
     ----------
-    partitions : int
+    partition_count : int
         The number of partitions.
-    groups : int32[tables]
+    table_groups : int32[tables]
         The group number of each table: the tables of a group are divided at the same keys.
-    firsts : int32[groups]
-        The first partition of each group, which has the lowest keys.
-    starts : int32[groups + 1]
+    first_partitions : int32[groups]
+        The number of each group's first partition, which has the lowest keys.
+    bound_starts : int32[groups + 1]
         The index in `bounds` of each group's first bound.
     bounds : pyarrow.BinaryArray
-        For each partition of a group but its first one, the lowest key.
+        The lowest key of each partition, except the first partition of each group; by group, in key order.
 
     """
 
-    partitions: int
-    groups: Int32s
-    firsts: Int32s
-    starts: Int32s
+    partition_count: int
+    table_groups: Int32s
+    first_partitions: Int32s
+    bound_starts: Int32s
     bounds: pa.Array
 
     def find_partitions(self, tables: Int32s, keys: pa.Array) -> Int32s:
@@ -53,33 +53,33 @@ class KeyRanges:
         flat, bounds = flatten(keys, OVERREAD_BYTES), flatten(self.bounds, OVERREAD_BYTES)
         numbers = np.empty(len(keys), np.int32)
         find_ranges(
-            *(self.groups[tables], flat.data, flat.offsets, flat.nulls),
-            *(self.firsts, self.starts, bounds.data, bounds.offsets, numbers),
+            *(self.table_groups[tables], flat.data, flat.offsets, flat.nulls),
+            *(self.first_partitions, self.bound_starts, bounds.data, bounds.offsets, numbers),
         )
         return numbers
 
     def table_partitions(self, table: int) -> range:
         """Return the numbers of the partitions that have keys of a table."""
-        group = self.groups[table]
-        first = int(self.firsts[group])
-        return range(first, first + 1 + int(self.starts[group + 1] - self.starts[group]))
+        group = self.table_groups[table]
+        first = int(self.first_partitions[group])
+        return range(first, first + 1 + int(self.bound_starts[group + 1] - self.bound_starts[group]))
 
 
 @dataclass(frozen=True)
 class PartitionKeys:
     """The keys of one partition, given by its number."""
 
-    ranges: KeyRanges
+    key_ranges: KeyRanges
     partition: int
 
     def has(self, table: int) -> bool:
         """Return whether the partition has keys of a table."""
-        return self.partition in self.ranges.table_partitions(table)
+        return self.partition in self.key_ranges.table_partitions(table)
 
     def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
         """Return for each key of a table whether it belongs to the partition."""
         found: NDArray[np.bool_] = (
-            self.ranges.find_partitions(np.full(len(keys), table, np.int32), keys) == self.partition
+            self.key_ranges.find_partitions(np.full(len(keys), table, np.int32), keys) == self.partition
         )
         return found
 
@@ -113,15 +113,14 @@ def group_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
 
 
 def key_ranges(
-    plan: ReducePlan, partitions: int, tables: Int32s, keys: pa.Array, weights: NDArray[np.float64]
+    plan: ReducePlan, max_partitions: int, tables: Int32s, keys: pa.Array, weights: NDArray[np.float64]
 ) -> KeyRanges:
     """Divide keys so that each partition gets about the same weight.
 
     Parameters
     ----------
     plan : ReducePlan
-    partitions : int
-        The maximum number of partitions.
+    max_partitions : int
     tables : int32[sample]
         The table number of each sampled row.
     keys : pyarrow.BinaryArray
@@ -133,41 +132,51 @@ def key_ranges(
     groups, undivided = group_tables(plan)
     count = int(groups.max(initial=-1)) + 1
     own = groups[tables]
-    target = max(float(weights.sum()), 1e-9) / partitions
-    firsts, starts, bounds = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), list[bytes]()
-    partition, filled = 0, 0.0
+    target = max(float(weights.sum()), 1e-9) / max_partitions
+    first_partitions, bound_starts, bounds = (
+        np.zeros(count, np.int32),
+        np.zeros(count + 1, np.int32),
+        list[bytes](),
+    )
+    partition, filled_weight = 0, 0.0
     for group in range(count):
         rows = np.flatnonzero(own == group)
         weight = float(weights[rows].sum())
-        firsts[group] = partition
+        first_partitions[group] = partition
         if group in undivided or weight < target * UNDIVIDED_SHARE:
-            filled += weight
+            filled_weight += weight
         else:
-            left = partitions - 1 - partition
-            found, filled = _split_keys(keys.take(pa.array(rows)), weights[rows], filled, target, left)
+            remaining = max_partitions - 1 - partition
+            sampled = keys.take(pa.array(rows))
+            found, filled_weight = _split_keys(sampled, weights[rows], filled_weight, target, remaining)
             bounds += found
             partition += len(found)
-        starts[group + 1] = len(bounds)
-        if filled >= target and partition + 1 < partitions:
-            partition, filled = partition + 1, 0.0
-    used = 1 + int((firsts + np.diff(starts)).max(initial=0))
-    return KeyRanges(used, groups, firsts, starts, pa.array(bounds, pa.binary()))
+        bound_starts[group + 1] = len(bounds)
+        if filled_weight >= target and partition + 1 < max_partitions:
+            partition, filled_weight = partition + 1, 0.0
+    used = 1 + int((first_partitions + np.diff(bound_starts)).max(initial=0))
+    return KeyRanges(used, groups, first_partitions, bound_starts, pa.array(bounds, pa.binary()))
 
 
 def _split_keys(
-    keys: pa.Array, weights: NDArray[np.float64], filled: float, target: float, most: int
+    keys: pa.Array, weights: NDArray[np.float64], filled_weight: float, target_weight: float, max_bounds: int
 ) -> tuple[list[bytes], float]:
     """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part.
 
-    The first part already has the weight `filled`; there are at most `most` bounds.
+    The first part already has the weight `filled_weight`. At most `max_bounds` bounds are returned.
     """
     values = keys.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     cuts: list[bytes] = []
     for index in order:
         is_new = not cuts or values[index] > cuts[-1]
-        if filled >= target and len(cuts) < most and is_new and values[index] > values[order[0]]:
+        if (
+            filled_weight >= target_weight
+            and len(cuts) < max_bounds
+            and is_new
+            and values[index] > values[order[0]]
+        ):
             cuts.append(values[index])
-            filled = 0.0
-        filled += float(weights[index])
-    return cuts, filled
+            filled_weight = 0.0
+        filled_weight += float(weights[index])
+    return cuts, filled_weight

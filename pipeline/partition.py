@@ -7,7 +7,7 @@ The local executor calls `process_partition` once, the distributed one in a task
 
 In a sharded cluster a client writes a key only in the replicaset that has its bucket of vshard. Two versions are a
 conflict only if the bucket is active in two replicasets at once and the tuples differ. `before_replace` reports each
-decision as a conflict, and `without_moves` removes the reports that a move of a bucket explains.
+decision as a conflict; `without_move_conflicts` removes the conflicts that only come from a move of a bucket.
 
 vshard's garbage collector deletes the tuples of a bucket that its replicaset has sent away. `find_collected_rows` finds
 these DELETEs; `pipeline.changelog.moves` marks the other rows of moves.
@@ -35,7 +35,14 @@ from pipeline.reduce.versions import BASE_VERSIONS
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, join_found
+from pipeline.write.lookup import (
+    BaseFiles,
+    FileRef,
+    FoundVersions,
+    KeyRangeCache,
+    find_versions,
+    join_found_versions,
+)
 from schemas.errors import UnsupportedError
 from schemas.vshard import COLLECTED_STATES
 from udfs.buffers import as_array
@@ -93,7 +100,7 @@ def _deletes_with_buckets(
     plan: ReducePlan,
     shards: ShardPlan,
 ) -> Iterator[tuple[int, int, bytes, int]]:
-    """Yield each DELETE of a tuple that has a bucket id: its row, replicaset id, bucket id and `bucket_events`.
+    """Yield (row, replicaset id, bucket id as MessagePack, `bucket_events`) of each DELETE of a tuple with a bucket id.
 
     Parameters
     ----------
@@ -113,7 +120,7 @@ def _deletes_with_buckets(
     lineages = plan.slot_lineages[keyed.slots[rows]]
     tables = plan.base_tables[lineages].tolist()
     keys_with_versions = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)
-    before = _buckets_before(base_versions, shards, dict(keys_with_versions))
+    before = _buckets_of_base_versions(base_versions, shards, dict(keys_with_versions))
     bucket: bytes | None = None
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
@@ -126,16 +133,16 @@ def _deletes_with_buckets(
             bucket = None  # the next DELETE of the key has no tuple to delete
 
 
-def _buckets_before(
+def _buckets_of_base_versions(
     base_versions: pa.Table, shards: ShardPlan, schema_versions: dict[tuple[int, bytes], int]
 ) -> dict[tuple[int, int, bytes], bytes]:
-    """Return the bucket id of each base version, by (table number, replicaset id, key).
+    """Return the bucket id (MessagePack) of each base version that has one, by (table number, replicaset id, key).
 
     Parameters
     ----------
     schema_versions : dict of (int, bytes) to int
-        For each (table number, key), the number of a schema version, for which `ShardPlan.bucket_id_keys` reads the
-        bucket id.
+        By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has the field with
+        the bucket id.
 
     """
     whole = base_versions.combine_chunks()
@@ -157,8 +164,8 @@ def _buckets_before(
     }
 
 
-def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return the reported conflicts without those that a move of a bucket explains.
+def without_move_conflicts(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
+    """Return the conflicts, except those that only come from a move of a bucket between replicasets.
 
     Parameters
     ----------
@@ -190,8 +197,8 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     return whole.filter(pa.array(stays))
 
 
-COLUMN_BYTES = 2**31 - 1
-"""The size limit of a binary column that is reduced at once."""
+MAX_COLUMN_BYTES = 2**31 - 1
+"""The maximum size of a binary column in the rows that are reduced at once."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +235,7 @@ class PartitionResult:
     Parameters
     ----------
     rows_by_table : mapping of int to pyarrow.Table
-        By table number (the table's index in the batch's plan): new rows of the exact table.
+        New rows of the exact tables, by table number: the table's index in the batch's plan.
     removed : mapping of FileRef to int64[n]
         For each file of a table, the numbers of the rows to remove.
     removed_keys : mapping of int to pyarrow.BinaryArray
@@ -236,13 +243,13 @@ class PartitionResult:
     versions, conflicts, quarantine : pyarrow.Table
         New rows of the system tables.
     key_errors : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`: versions for which a changed primary key has no valid value.
+        Versions without a valid value of the changed primary key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
-        (table number, replicaset id) of all changed versions.
+        (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
     unfit_tables : frozenset of int
-        Numbers of the tables for which a version has the state unfit (`pipeline.reduce.versions`): the tuple is not
-        known, or it was left out of the table because a value does not fit its column.
-    collected : pyarrow.Table
+        Numbers of the tables with a new unfit version (`pipeline.reduce.versions`): its tuple is not known, or was left
+        out of the table because a value does not fit its column.
+    collected_rows : pyarrow.Table
         The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`.
 
     """
@@ -256,17 +263,17 @@ class PartitionResult:
     key_errors: pa.Table
     writers: frozenset[tuple[int, int]]
     unfit_tables: frozenset[int]
-    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
+    collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def process_partition(
     keyed: pa.Table,
     plan: PartitionPlan,
     files: BaseFiles,
-    cache: FileCache,
+    cache: KeyRangeCache,
     partition_keys: PartitionKeys | None = None,
 ) -> PartitionResult:
-    """Compute the changes of all tables from keyed rows.
+    """Compute the changes of all tables from the keyed rows of a partition.
 
     Parameters
     ----------
@@ -275,12 +282,12 @@ def process_partition(
     plan : PartitionPlan
     files : BaseFiles
         The files with the base versions.
-    cache : FileCache
+    cache : KeyRangeCache
     partition_keys : PartitionKeys, optional
         The keys of the partition; all keys by default.
 
     """
-    _refuse_huge(keyed)
+    _check_column_sizes(keyed)
     rows = group_keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, partition_keys)
     found = (
@@ -291,19 +298,21 @@ def process_partition(
     reduced = reduce(rows, found.base_versions, plan.reduce)
     more = further_base_requests(reduced.changes, requests, found.base_versions, plan.reduce)
     if more:
-        found = join_found([found, find_versions(more, files, cache, partition_keys)])
+        found = join_found_versions([found, find_versions(more, files, cache, partition_keys)])
     resolved = resolve(reduced.changes, found.base_versions, plan.resolve)
     if plan.shards is not None:
-        resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))
+        resolved = replace(resolved, conflicts=without_move_conflicts(resolved.conflicts, plan.shards))
     result = encode_result(resolved, reduced.key_errors, found.files, plan.encodings, plan.resolve)
-    return replace(result, collected=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards))
+    return replace(
+        result, collected_rows=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards)
+    )
 
 
-def _refuse_huge(keyed: pa.Table) -> None:
-    """Raise UnsupportedError for a column of 2 GiB, which does not fit an Arrow array (offsets of 32 bits)."""
+def _check_column_sizes(keyed: pa.Table) -> None:
+    """Raise UnsupportedError if a column has 2 GiB: it does not fit an Arrow array, whose offsets have 32 bits."""
     for column in keyed.schema:
         size = keyed[column.name].nbytes if pa.types.is_binary(column.type) else 0
-        if size >= COLUMN_BYTES:
+        if size >= MAX_COLUMN_BYTES:
             raise UnsupportedError(
                 f"rows of one batch that cannot be divided have {size} bytes of {column.name}",
                 advice="the limit is 2 GiB: for one key's UPDATEs and UPSERTs in a batch, or local_bytes",
@@ -317,7 +326,7 @@ def encode_result(
     encodings: Sequence[TableEncoding],
     plan: ResolvePlan,
 ) -> PartitionResult:
-    """Encode the resolved rows in the columns of their tables; values that do not fit go to `quarantine`."""
+    """Encode the resolved rows in the columns of their tables; values that do not fit become rows of `_quarantine`."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit_tables)
     for number, puts in split_by_table(resolved.puts).items():
@@ -345,7 +354,7 @@ def encode_result(
 
 
 def split_by_table(rows: pa.Table) -> dict[int, pa.Table]:
-    """Split rows by their column `table`."""
+    """Split rows by their column `table`, the table number."""
     numbers = rows["table"].to_numpy() if rows.num_rows else np.zeros(0, np.int32)
     distinct = np.unique(numbers)
     if len(distinct) == 1:
@@ -353,21 +362,21 @@ def split_by_table(rows: pa.Table) -> dict[int, pa.Table]:
     return {int(number): rows.filter(pa.array(numbers == number)) for number in distinct}
 
 
-def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
+def _misfit_quarantine(misfits: pa.Table, table: str, epoch: int) -> pa.Table:
     names = ("replicaset_id", "key", "tuple", "global_id", "lsn", "reason", "misfits")
     columns = {one: as_array(misfits[one]) for one in names}
-    columns["space"] = pa.repeat(pa.scalar(name), misfits.num_rows)
+    columns["space"] = pa.repeat(pa.scalar(table), misfits.num_rows)
     return quarantine_rows(columns, epoch)
 
 
-def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
+def _misfit_versions(misfits: pa.Table, table: str, plan: ResolvePlan) -> pa.Table:
     """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit.
 
     Tuples that a policy made are excluded: they are no replicaset's version.
     """
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
-    columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)
+    columns["space"] = pa.repeat(pa.scalar(table), own.num_rows)
     return version_rows(columns, np.full(own.num_rows, UNFIT, np.int8), plan)
 
 

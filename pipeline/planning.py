@@ -1,4 +1,4 @@
-"""Plans a batch: summarizes its rows and the waiting rows, and again if it adds spaces whose rows affect the plan.
+"""Plans a batch: summarizes its rows and the waiting rows, again if the plan finds more spaces whose rows affect it.
 
 Writes nothing: the function that allocates ids is passed in, so `aggregator plan` and the writer (`pipeline.batch`)
 share this code.
@@ -44,7 +44,7 @@ class Planner:
     tables : OpenTables
     state : State
         Before the batch.
-    allocate : callable
+    allocate_ids : callable
         Assigns global ids to the instances that a batch names.
     router : Router
 
@@ -53,7 +53,7 @@ class Planner:
     config: Config
     tables: OpenTables
     state: State
-    allocate: Allocator
+    allocate_ids: Allocator
     router: Router
 
     def plan(
@@ -73,7 +73,7 @@ class Planner:
         log_stream : LogStream
             Lists the segments' files.
         healing : Healing, optional
-            Given if the batch's snapshot replaces the state of its replicaset.
+            Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
 
         """
         numbered = {segment.number: segment for segment in segments}
@@ -92,11 +92,13 @@ class Planner:
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
-                parts, whole = healing.with_healing_set(parts), healing.add_counts(whole)
-            plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
+                parts, whole = healing.as_healing_segments(parts), healing.add_counts(whole)
+            plan = plan_batch(self.config, self.state, parts, whole, self.allocate_ids, self.router)
             found = sync_spaces(self.state, plan.controls)
-            more = _union(bucket_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched)
-            if _is_subset(found, known) and _is_subset(more, watched):
+            more = _union_of_space_ids(
+                bucket_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched
+            )
+            if _are_known(found, known) and _are_known(more, watched):
                 spaces = plan.previously_unknown_spaces(("applied",)) & spaces_awaiting_definition(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
@@ -108,21 +110,23 @@ class Planner:
             # A space became synchronous, or must be watched, from this batch on: its rows must be summarized again.
             known, watched = found, more
 
-    def _empty_summaries_of_waiting(self, is_all: bool) -> dict[str, Summary]:
-        """Return an empty summary of each replicaset whose waiting rows this batch may release without new rows of it.
+    def _empty_summaries_of_waiting(self, all_waiting: bool) -> dict[str, Summary]:
+        """Return an empty summary, by replicaset uuid, for replicasets that the batch processes without new log rows.
 
-        These are the storages of vshard, since their rows wait for logs of other replicasets. With `is_all`, these are
-        all replicasets with waiting rows.
+        These are the storages of vshard with waiting rows, since their rows may wait for logs of other replicasets.
+        With `all_waiting`, these are all replicasets with waiting rows.
         """
         known = self.state.replicasets.items()
-        return {uuid: Summary() for uuid, one in known if one.has_waiting_rows and (is_all or one.buckets)}
+        return {
+            uuid: Summary() for uuid, one in known if one.has_waiting_rows and (all_waiting or one.buckets)
+        }
 
 
 def _spaces_to_watch(plan: BatchPlan) -> dict[str, frozenset[int]]:
     """Return, by replicaset uuid, the ids of spaces of which the summaries must report all rows that cannot be applied.
 
-    Usually a summary has only the first such row of a space. After a heal this row may have been read before. Then it
-    takes no effect, and would hide a later row that is new.
+    Usually a summary has only the first such row of a space. After a healing this row may be one that was read before.
+    It then has no effect, and a summary without the later rows would miss those that are new.
     """
     found = {}
     for uuid, settlement in plan.settlements.items():
@@ -138,13 +142,13 @@ def _spaces_to_watch(plan: BatchPlan) -> dict[str, frozenset[int]]:
     return found
 
 
-def _union(*parts: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+def _union_of_space_ids(*parts: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
     uuids = {uuid for part in parts for uuid in part}
     return {uuid: frozenset().union(*(part.get(uuid, frozenset()) for part in parts)) for uuid in uuids}
 
 
-def _is_subset(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
-    return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
+def _are_known(spaces: Mapping[str, frozenset[int]], known_spaces: Mapping[str, frozenset[int]]) -> bool:
+    return all(ids <= known_spaces.get(uuid, frozenset()) for uuid, ids in spaces.items())
 
 
 def _with_pending(
@@ -154,7 +158,7 @@ def _with_pending(
     sync: SyncSpaces,
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
-    """Return the segments and the summaries, after adding the segments and summaries of the waiting rows."""
+    """Return the segments and the summaries of a batch, with those of its waiting rows added."""
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))

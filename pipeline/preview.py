@@ -59,15 +59,15 @@ class Preview:
         The plan of all new rows; None if there are none.
     start_offsets : mapping of str to OffsetEntry
         For each replicaset uuid, the offset at which the run begins to read.
-    bytes : mapping of str to int
+    log_bytes : mapping of str to int
         For each replicaset uuid, the number of bytes of logs that the run reads.
     unreadable_sources : mapping of str to str
         For each source that cannot be read, the reason.
-    tables : mapping of str to TableChange
+    table_changes : mapping of str to TableChange
         For each table with new rows, how it must change before it can be written.
-    masks : tuple of MaskChange
+    mask_changes : tuple of MaskChange
         Tables that are rewritten at the start because their masks changed.
-    own_tables : tuple of str
+    missing_system_tables : tuple of str
         The aggregator's own tables that the start creates.
     requests : tuple of Request
         Open requests, which the run will execute.
@@ -79,11 +79,11 @@ class Preview:
     before: State
     plan: BatchPlan | None
     start_offsets: Offset
-    bytes: Mapping[str, int]
+    log_bytes: Mapping[str, int]
     unreadable_sources: Mapping[str, str]
-    tables: Mapping[str, TableChange] = field(default_factory=dict)
-    masks: tuple[MaskChange, ...] = ()
-    own_tables: tuple[str, ...] = ()
+    table_changes: Mapping[str, TableChange] = field(default_factory=dict)
+    mask_changes: tuple[MaskChange, ...] = ()
+    missing_system_tables: tuple[str, ...] = ()
     requests: tuple[Request, ...] = ()
     is_writable: bool = True
 
@@ -91,12 +91,15 @@ class Preview:
 def preview_next_run(config: Config) -> Preview:
     """Plan the next run of a configuration, without writing."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
-    ids = _cluster_after_start(warehouse, config)
+    ids = _cluster_after_next_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
     own = None if ids.own_member is None else ids.own_member.global_id
     after_start = replace(
-        _with_masks(state, masks), global_ids=ids.global_ids, own_id=own, own_lsn=state.own_lsn
+        _with_masks(state, masks),
+        global_ids=ids.global_ids,
+        aggregator_id=own,
+        aggregator_lsn=state.aggregator_lsn,
     )
     options = stream_options(config, after_start, 1)
     log_stream = log_stream_of(parse_options({**options, "on_source_error": "skip"}))
@@ -108,7 +111,7 @@ def preview_next_run(config: Config) -> Preview:
     after_start = state_with_server_versions(warehouse.open_tables, log_stream, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
-        lambda incoming: _allocate_in_memory(ids, incoming),
+        lambda incoming: _with_allocated_ids(ids, incoming),
         build_router(config.spaces, check_space),
     )
     plan, _ = planner.plan(_RangeSummarizer(log_stream, segments), segments, log_stream)
@@ -117,11 +120,11 @@ def preview_next_run(config: Config) -> Preview:
         before=state,
         plan=plan if plan.row_count else None,
         start_offsets=begins,
-        bytes=_bytes_by_replicaset(segments),
+        log_bytes=_bytes_by_replicaset(segments),
         unreadable_sources=dict(log_stream.unreadable_sources),
-        tables=_table_changes(warehouse, plan, masks) if plan.row_count else {},
-        masks=masks,
-        own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
+        table_changes=_table_changes(warehouse, plan, masks) if plan.row_count else {},
+        mask_changes=masks,
+        missing_system_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
         is_writable=not rid.number or rid.node.rid.primary,
     )
@@ -143,36 +146,36 @@ def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
 
 
 class _RangeSummarizer:
-    """Summarizes rows in this process, one byte range at a time, without storing them."""
+    """Summarizes the rows of segments in this process, and keeps one byte range at a time in memory."""
 
     def __init__(self, log_stream: LogStream, segments: Sequence[Segment]) -> None:
         self._options, self._segments = log_stream.options, segments
-        self._pieces = [piece for task in tasks_of(log_stream, segments) for piece in task]
+        self._byte_ranges = [byte_range for task in tasks_of(log_stream, segments) for byte_range in task]
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
         found = [
-            replace(summarize_range(piece, self._options, sync, watched), samples=())
-            for piece in self._pieces
+            replace(summarize_range(byte_range, self._options, sync, watched), samples=())
+            for byte_range in self._byte_ranges
         ]
         empty = {segment.replicaset_uuid: Summary() for segment in self._segments}
         return {**empty, **summaries_by_replicaset(found)}
 
 
-def _cluster_after_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
-    """Return the aggregator's `_cluster` after the next start."""
+def _cluster_after_next_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
+    """Return the aggregator's `_cluster` as the next start will leave it."""
     known = Cluster(config.cluster.allocation, {})
     if warehouse.exists(cluster.TABLE):
         known = cluster.load(warehouse)
-    return _allocate_in_memory(known, ()) if known.allocation == "counter" else known
+    return _with_allocated_ids(known, ()) if known.allocation == "counter" else known
 
 
-def _allocate_in_memory(table: Cluster, incoming: Sequence[IncomingMember]) -> Cluster:
+def _with_allocated_ids(table: Cluster, incoming: Sequence[IncomingMember]) -> Cluster:
     return apply_incoming(table, incoming, str(uuids.uuid4()))[0]
 
 
 def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
-    """Return the state after a start has created and dropped exact tables for changed masks."""
+    """Return the state as a start leaves it: with the exact tables that it creates and drops for changed masks."""
     masked = {one.exact: state.versions[one.table] for one in masks if one.encoding is not None}
     gone = {one.exact for one in masks if one.encoding is None}
     kept = {table: version for table, version in state.versions.items() if table not in gone}
@@ -199,7 +202,7 @@ def _bytes_by_replicaset(segments: Sequence[Segment]) -> dict[str, int]:
 def _table_changes(
     warehouse: EpochWarehouse, plan: BatchPlan, masks: Sequence[MaskChange]
 ) -> dict[str, TableChange]:
-    """Return how the tables of a batch must change, except those that the start rewrites for their masks."""
+    """Return how the batch's tables must change, by name, except tables that the start rewrites for their masks."""
     done = {name for one in masks for name in (one.table, one.exact)}
     found: dict[str, TableChange] = {}
     for encoding in partition_plan(plan).encodings:

@@ -10,7 +10,7 @@ from pipeline.state import State
 
 
 def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
-    """Return the options of the data source `xlog` for a deployment that reads with a number of cores.
+    """Return the options of the data source `xlog` for a deployment; `cores` tasks read at a time.
 
     A replicaset that is not in the checkpoint (a new source, a lost checkpoint) is read from the tables' vclock on.
     """
@@ -25,7 +25,7 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
             {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
         ),
         "heldVclock": json.dumps(
-            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.waiting_vclocks().items()}
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.waiting_start_vclocks().items()}
         ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
         "maxBlockBytes": str(config.max_block_bytes),

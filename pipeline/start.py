@@ -3,7 +3,7 @@
 An unfinished batch is rolled back. If a mask was added, changed or removed in the configuration, the table that readers
 see is rewritten from the exact one, and one epoch commits all such tables; maintenance removes the old versions with
 the unmasked values. (`pipeline.write.prepare` handles a mask whose field appears in a format while the stream runs.)
-Rows that an early release left waiting although nothing is missing are applied.
+Rows that an early release left waiting for no reason are applied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unkno
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from pipeline.waiting import PENDING
-from pipeline.write.prepare import Prepared, masks_differ, prepare_table, rewrite_exact, rewrite_masked
+from pipeline.write.prepare import PreparedTables, masks_differ, prepare_table, rewrite_exact, rewrite_masked
 from pipeline.write.tables import TableChange, write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
@@ -41,14 +41,14 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-MASKED = "masked"
+MASK_QUERY_ID = "masked"
 """The query id in `_epochs` of the epoch that changes masks."""
 
-OLD_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
+OLD_WAIT_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
 """The `_pending.reason` of rows that an early release left waiting although nothing is missing."""
 
-RELEASED = "released"
-"""The query id in `_epochs` of the batch that applies the rows with `OLD_REASON`."""
+RELEASE_QUERY_ID = "released"
+"""The query id in `_epochs` of the batch that applies the rows with `OLD_WAIT_REASON`."""
 
 
 def open_writer(
@@ -65,7 +65,7 @@ def open_writer(
     lock : WriterLock
         The acquired lock.
     distributed : callable, optional
-        Makes the executor of large batches; by default all batches are processed in this process.
+        Makes the executor of a batch that does not fit the driver's memory; by default all batches are done locally.
     tasks : int
         The number of tasks that read a large batch.
 
@@ -79,7 +79,7 @@ def open_writer(
     log_stream = log_stream_of(parse_options(stream_options(config, state, tasks)))
     state = state_with_server_versions(warehouse.open_tables, log_stream, state)
     writer = BatchWriter(warehouse, config, log_stream, lock, state, distributed)
-    release_old_rows(writer)
+    apply_old_waiting_rows(writer)
     return writer
 
 
@@ -94,7 +94,7 @@ class MaskChange:
     encoding : TableEncoding or None
         The encoding with the new masks; None if the table is not masked any more.
     was_masked : bool
-        Whether the table is masked before the start.
+        Whether the table was masked before the start.
 
     """
 
@@ -109,12 +109,12 @@ class MaskChange:
 
 
 def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[MaskChange]:
-    """Yield the tables whose masks a start must change; writes nothing.
+    """Yield the tables whose masks the start must change; writes nothing.
 
     Raises
     ------
     UnsupportedError
-        If a mask would not hide its field.
+        A mask would not hide its field.
 
     """
     for table in filter(is_space_table, state.versions):
@@ -143,7 +143,7 @@ def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
     gone: list[str] = []
     for one in mask_changes(tables, config, state):
         if one.encoding is not None:
-            prepared = Prepared()
+            prepared = PreparedTables()
             prepare_table(tables, one.encoding, prepared)
             if prepared.changes[one.exact] is TableChange.REWRITE:
                 rewrite_exact(tables, one.encoding)
@@ -156,14 +156,14 @@ def apply_masks(warehouse: Warehouse, config: Config, state: State) -> State:
     if not changed:
         return state
     kept = {name: version for name, version in state.versions.items() if name not in gone}
-    after = commit_epoch(tables, replace(state, versions=kept), changed, (MASKED, state.epoch + 1))
+    after = commit_epoch(tables, replace(state, versions=kept), changed, (MASK_QUERY_ID, state.epoch + 1))
     for table in gone:
         warehouse.drop(table)
     return after
 
 
 def _unmask(tables: OpenTables, table: str) -> int:
-    """Replace a masked table's rows by the exact ones, and return its new Delta version."""
+    """Replace a masked table's rows by those of its exact table, and return its new Delta version."""
     exact = exact_table(table)
     added = []
     for file in tables.files(exact):
@@ -173,19 +173,19 @@ def _unmask(tables: OpenTables, table: str) -> int:
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
 
 
-def release_old_rows(writer: BatchWriter) -> int:
-    """Apply the rows of `_pending` that have `OLD_REASON`, and return the number of rows read."""
-    if not _has_old_rows(writer.tables):
+def apply_old_waiting_rows(writer: BatchWriter) -> int:
+    """Apply the rows of `_pending` with `OLD_WAIT_REASON`, and return the number of rows read."""
+    if not _has_old_waiting_rows(writer.tables):
         return 0
     log.warning("rows that an older version left in _pending are applied now")
-    rows, _ = writer.process((), BatchName(RELEASED, writer.state.epoch + 1))
+    rows, _ = writer.process((), BatchName(RELEASE_QUERY_ID, writer.state.epoch + 1))
     return rows
 
 
-def _has_old_rows(tables: OpenTables) -> bool:
+def _has_old_waiting_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
         with opened(tables.location, PENDING, file.path) as parquet:
             reasons = parquet.read(columns=["reason"])["reason"]
-        if pc.any(pc.equal(reasons, OLD_REASON)).as_py():
+        if pc.any(pc.equal(reasons, OLD_WAIT_REASON)).as_py():
             return True
     return False

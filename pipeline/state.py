@@ -51,21 +51,20 @@ class ReplicasetState:
     primary_keys : mapping of int to frozenset
         For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`).
     refused : mapping of int to str
-        For each space whose rows go to `_changelog` only, the reason.
+        For each space whose new rows go to `_changelog` but not to its table, the reason.
     applied_definitions : mapping of int to Space
-        For each refused space that has rows in its table, the definition by which the last of them were applied.
+        For each refused space that has rows in its table, the definition by which the last rows were applied.
     leader : str or None
-        The instance whose log was read last; component 0 of `settled` and `read` counts its local changes.
+        The instance (uuid) whose log was read last. Component 0 of `settled` and `read` counts its local changes.
     last_source : str or None
-        The source that was read last.
+        The name of the source that was read last.
     local_lsns : mapping of str to int
         For each instance uuid, the lsn of the last change of a local space that is in `_changelog`.
     id_translations : mapping of str to mapping of int to int
         For each source whose `_cluster` differs from `cluster`, a map from the source's replica ids to those in
         `cluster`; only ids that differ are in the map.
     has_loss : bool
-        Whether rows of its log are lost, or differ from another member's: then an INSERT does not prove that its key is
-        new.
+        Whether rows of its log are lost, or differ between members. If so, the key of an INSERT may already exist.
     unknown_spaces : frozenset of int
         Ids of spaces whose rows wait in `_pending` for the space's definition.
     server_version : str or None
@@ -74,10 +73,10 @@ class ReplicasetState:
         The last file that was read, in `last_source`. In memory only.
     buckets : mapping of int to VshardBucket
         vshard's buckets by bucket id, if the replicaset is a storage of vshard.
-    log_time : datetime or None
+    last_log_time : datetime or None
         The latest timestamp of a settled row, if one is known.
-    views : mapping of str to mapping of int to str
-        For each source whose `_cluster` was read, its content: replica id to instance uuid. In memory only.
+    cluster_by_source : mapping of str to mapping of int to str
+        For each source whose `_cluster` was read, its content: the instance uuid of each replica id. In memory only.
 
     """
 
@@ -100,14 +99,14 @@ class ReplicasetState:
     unknown_spaces: frozenset[int] = frozenset()
     server_version: str | None = None
     last_file: str | None = None
-    views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    cluster_by_source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
-    log_time: datetime | None = None
+    last_log_time: datetime | None = None
 
     def definition(self, space_id: int) -> Space | None:
-        """Return the definition of a space's rows in its table; None if the space has no rows in a table.
+        """Return the definition of the rows that a space has in its table; None if it has no rows in a table.
 
-        The rows of a refused space stay as they were, so its newer definitions say nothing of them.
+        The table's rows of a refused space do not change, so its newer definitions do not apply to them.
         """
         if space_id in self.refused:
             return self.applied_definitions.get(space_id)
@@ -122,7 +121,7 @@ class ReplicasetState:
 
 @dataclass(frozen=True)
 class TableWriters:
-    """The ids of the replicasets that have written a table, and whether `_versions` has unfit versions of the table."""
+    """Which replicasets (ids) have written to a table, and whether `_versions` has unfit versions of its keys."""
 
     replicasets: frozenset[int] = frozenset()
     has_unfit: bool = False
@@ -135,23 +134,23 @@ class State:
     Parameters
     ----------
     epoch : int
-        The last committed epoch; -1 before the first.
+        The number of the last committed epoch; -1 before the first.
     replicasets : mapping of str to ReplicasetState
         By uuid.
     global_ids : mapping of str to int
         For each instance uuid, its global id, as in the aggregator's `_cluster`.
     writers : mapping of str to TableWriters
-        By the name of a table.
+        By table.
     versions : mapping of str to int
         For each table, the Delta version that the last epoch names.
-    own_id : int or None
+    aggregator_id : int or None
         The global id of the aggregator itself.
-    own_lsn : int
+    aggregator_lsn : int
         The lsn of the aggregator's last change of `_cluster` that is in `_changelog`.
     settings : str or None
         The settings of the last batch (`pipeline.plan.settings`); None if an older version did not store them.
     undecided_buckets : frozenset of int
-        vshard's buckets that seem active in two replicasets, while one of the two logs may not be read far enough.
+        Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far enough.
 
     """
 
@@ -160,8 +159,8 @@ class State:
     global_ids: Mapping[str, int] = field(default_factory=dict)
     writers: Mapping[str, TableWriters] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
-    own_id: int | None = None
-    own_lsn: int = 0
+    aggregator_id: int | None = None
+    aggregator_lsn: int = 0
     settings: str | None = None
     undecided_buckets: frozenset[int] = frozenset()
 
@@ -180,17 +179,17 @@ class State:
 
     def start_vclocks(self) -> dict[str, dict[int, int]]:
         """Return a vclock from which any source of a replicaset can be read without a gap, by replicaset uuid."""
-        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items()}
+        return {uuid: _start_vclock(one) for uuid, one in self.replicasets.items()}
 
-    def waiting_vclocks(self) -> dict[str, dict[int, int]]:
+    def waiting_start_vclocks(self) -> dict[str, dict[int, int]]:
         """Return `start_vclocks` of those replicasets that have waiting rows."""
-        return {uuid: _lowest_vclock(one) for uuid, one in self.replicasets.items() if one.has_waiting_rows}
+        return {uuid: _start_vclock(one) for uuid, one in self.replicasets.items() if one.has_waiting_rows}
 
 
-def _lowest_vclock(one: ReplicasetState) -> dict[int, int]:
-    """Translate the settled vclock into the replica ids of each source; return the component-wise minimum of all."""
-    lowest = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
-    for ids in one.id_translations.values():
-        vclock = {i: one.settled.get(ids.get(i, i), 0) for i in {*lowest, *ids}}
+def _start_vclock(replicaset: ReplicasetState) -> dict[int, int]:
+    """Return the component-wise minimum of the settled vclock in the replica ids of each source."""
+    lowest = {i: lsn for i, lsn in replicaset.settled.items() if i < VCLOCK_MAX}
+    for ids in replicaset.id_translations.values():
+        vclock = {i: replicaset.settled.get(ids.get(i, i), 0) for i in {*lowest, *ids}}
         lowest = {i: min(lowest.get(i, 0), lsn) for i, lsn in vclock.items()}
     return lowest

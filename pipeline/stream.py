@@ -43,7 +43,7 @@ class StreamWriter:
     watch : callable, optional
         Called with the result of each batch that was committed.
     around : callable, optional
-        Returns a context manager for each batch.
+        Returns a context manager in which a batch is processed.
 
     """
 
@@ -73,16 +73,16 @@ class StreamWriter:
         with self._writer.batch_lock:
             if self._is_finished:
                 raise AggregatorError("the job is being stopped: this batch is for the next start")
-            self._batch(batch_id)
+            self._process_batch(batch_id)
 
     def finish(self) -> None:
-        """Wait until the current batch is done; later batches raise an error."""
+        """Wait until the current batch is done, and let all later batches fail."""
         if self._writer.batch_lock.locked():
             log.warning("the batch in progress is finished first; to stop at once, send the signal again")
         with self._writer.batch_lock:
             self._is_finished = True
 
-    def _batch(self, batch_id: int) -> None:
+    def _process_batch(self, batch_id: int) -> None:
         began = time.monotonic()
         context = self._warehouse.session.sparkContext
         query_id = str(context.getLocalProperty("sql.streaming.queryId"))
@@ -106,17 +106,17 @@ class StreamWriter:
         self._acknowledge(from_text(start), self._writer.state)
         if self._watch is not None:
             seconds = time.monotonic() - began
-            self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.steps)))
+            self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.seconds_by_step)))
 
 
-def check_end_offset(ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
+def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
     """Check that a batch's end offset in the checkpoint is the one that was committed.
 
-    On a store that lets two jobs write one offset log, the job that lost the lock may have overwritten it.
+    They differ if another job has overwritten the checkpoint's offset, after it had lost the writer's lock.
 
     Parameters
     ----------
-    ends : mapping of int to str or None
+    committed_ends : mapping of int to str or None
         The committed end offsets, by batch number.
     batch_id : int
     offset : str or None
@@ -128,7 +128,7 @@ def check_end_offset(ends: Mapping[int, str | None], batch_id: int, offset: str 
         If the offsets differ.
 
     """
-    if offset is not None and ends.get(batch_id, offset) != offset:
+    if offset is not None and committed_ends.get(batch_id, offset) != offset:
         raise OffsetError(
             f"batch {batch_id} has ended elsewhere than the checkpoint says: another job has written it",
             advice="start with a new checkpoint: the stream continues from the tables, and applies no row twice",

@@ -1,7 +1,7 @@
 """Reads waiting rows from `_pending`.
 
 Rows that wait only for the definition of their space are already in `_changelog`, so later rows need not wait for them.
-The batch that defines the space applies them before its other rows, in the order of `_changelog`. `pipeline.plan`
+The batch that reads the definition applies them before its other rows, in the order of `_changelog`. `pipeline.plan`
 decides which rows wait.
 """
 
@@ -30,23 +30,23 @@ from warehouse.data_files import in_schema, opened
 
 PENDING = "_pending"
 
-STORED_NAMES = [*XROW_ARROW.names, SERVER_VERSION, EARLIER]
+STORED_COLUMNS = [*XROW_ARROW.names, SERVER_VERSION, EARLIER]
 """Columns of waiting rows: those of the log reader, and the server version and vclock from their file's header."""
 
-_ROW_ID = ["source", "replica_id", "lsn"]
-_ORDER = ["epoch", "segment", "position", "row"]
+_ROW_ID_COLUMNS = ["source", "replica_id", "lsn"]
+_LOG_ORDER = ["epoch", "segment", "position", "row"]
 
 
 @dataclass(frozen=True)
 class PendingRows:
-    """Waiting rows from one log file, and the segment that they form in this batch."""
+    """Waiting rows from one log file, and the segment of this batch that they form."""
 
     segment: LogSegment
     rows: pa.RecordBatch
 
 
 PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
-"""Waiting rows from one segment of a batch, with their replicaset, source, file and instance."""
+"""(replicaset, source, file, instance uuid, rows): waiting rows from one segment of the batch that read them."""
 
 
 def waiting_segment(
@@ -62,7 +62,7 @@ def waiting_segment(
     origin : (str, str, str or None)
         (source, file, instance uuid) from which the rows were read.
     rows : pyarrow.RecordBatch
-        With the columns `STORED_NAMES`.
+        With the columns `STORED_COLUMNS`.
 
     """
     source, file, instance = origin
@@ -75,13 +75,13 @@ def waiting_segment(
 
 
 def vclock_before_file(rows: pa.RecordBatch) -> dict[int, int]:
-    """Return the vclock of the rows before the file of some waiting rows; empty if an earlier release stored them."""
+    """Return the vclock of the rows before the file of waiting rows; empty if an earlier release stored the rows."""
     text = rows.column(EARLIER)[0].as_py() if rows.num_rows else None
     return {} if text is None else vclock_of(json.loads(text))
 
 
 def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
-    """Return the rows of `_pending` of some replicasets: those that wait for a space's definition, or all others."""
+    """Return some replicasets' rows of `_pending`: those that wait for a space's definition, or all others."""
     chosen_ids = pa.array(list(replicaset_ids), pa.int32())
     found = [PENDING_ARROW.empty_table()]
     for file in tables.files(PENDING):
@@ -95,9 +95,12 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
     return pa.concat_tables(found)
 
 
-def pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState]) -> list[PendingPart]:
-    """Return the rows of `_pending` of some replicasets, by segment and in log order."""
-    whole = read_pending(tables, waiting, for_definition=False)
+def pending_by_segment(tables: OpenTables, replicasets: Mapping[int, ReplicasetState]) -> list[PendingPart]:
+    """Return the rows of `_pending` of some replicasets (by id), divided by segment and in log order.
+
+    Rows that wait for a space's definition are not included.
+    """
+    whole = read_pending(tables, replicasets, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
     whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
     keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (
@@ -111,7 +114,7 @@ def pending_by_segment(tables: OpenTables, waiting: Mapping[int, ReplicasetState
         (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
         first = rows.slice(0, 1).to_pylist()[0]
         origin = (first["source"], first["file"], first["instance_uuid"])
-        parts.append((waiting[first["replicaset_id"]], *origin, rows.select(STORED_NAMES)))
+        parts.append((replicasets[first["replicaset_id"]], *origin, rows.select(STORED_COLUMNS)))
     return parts
 
 
@@ -127,10 +130,10 @@ def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
     return {number: frozenset(ids) for number, ids in found.items()}
 
 
-def finished_mask(
+def processed_rows_mask(
     rows: pa.Table, replicaset_ids: Sequence[int], spaces: Iterable[tuple[int, int]]
 ) -> pa.ChunkedArray:
-    """Return a boolean mask of the rows of `_pending` that a batch has processed, and so removes from the table.
+    """Return for each row of `_pending` whether a batch has processed it, and so removes it from the table.
 
     Parameters
     ----------
@@ -158,7 +161,7 @@ def spaces_awaiting_definition(state: State) -> set[tuple[str, int]]:
 
 
 def released_rows(
-    tables: OpenTables, state: State, spaces: Iterable[tuple[str, int]], first: int
+    tables: OpenTables, state: State, spaces: Iterable[tuple[str, int]], lowest_number: int
 ) -> list[PendingRows]:
     """Return the rows that waited for the definition of some spaces, as segments with numbers below all others.
 
@@ -169,8 +172,8 @@ def released_rows(
         Before the batch.
     spaces : iterable of (str, int)
         The spaces that are defined now, as (replicaset uuid, space id).
-    first : int
-        The lowest segment number used so far: the new segments are numbered up to `first - 1`.
+    lowest_number : int
+        The lowest segment number used so far. The new segments are numbered up to `lowest_number - 1`.
 
     """
     parts: list[tuple[str, str, str, str | None, pa.RecordBatch]] = []
@@ -179,11 +182,11 @@ def released_rows(
         rows = read_pending(tables, [number], for_definition=True)
         ids = pa.array([space_id for _, space_id in own], pa.int32())
         ordered = _in_log_order(tables, number, rows.filter(pc.is_in(rows["space_id"], ids)))
-        parts += [(uuid, *part) for part in _by_file(ordered)]
+        parts += [(uuid, *part) for part in _parts_by_file(ordered)]
     return [
         PendingRows(
             replace(
-                waiting_segment(first - len(parts) + i, uuid, (source, file, instance), rows),
+                waiting_segment(lowest_number - len(parts) + i, uuid, (source, file, instance), rows),
                 is_released=True,
             ),
             rows,
@@ -193,31 +196,33 @@ def released_rows(
 
 
 def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.Table:
-    """Return rows of `_pending` sorted as in `_changelog`: by epoch, segment, position and row."""
+    """Return rows of `_pending` in the order that they have in `_changelog`: by epoch, segment, position and row."""
     if not rows.num_rows:
         return rows
     bounds = pc.min_max(rows["lsn"]).as_py()
     logged = []
     for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
         with opened(tables.location, "_changelog", file.path) as parquet:
-            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID])
+            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID_COLUMNS])
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
-    origins = pa.concat_tables(logged).group_by(_ROW_ID).aggregate([("epoch", "min"), ("segment", "min")])
-    origins = origins.rename_columns([*_ROW_ID, "epoch", "segment"])
-    own = rows.select([*_ROW_ID, "position", "row"])
+    origins = (
+        pa.concat_tables(logged).group_by(_ROW_ID_COLUMNS).aggregate([("epoch", "min"), ("segment", "min")])
+    )
+    origins = origins.rename_columns([*_ROW_ID_COLUMNS, "epoch", "segment"])
+    own = rows.select([*_ROW_ID_COLUMNS, "position", "row"])
     own = own.append_column("index", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    joined = own.join(origins, _ROW_ID, join_type="left outer")
-    order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _ORDER])
+    joined = own.join(origins, _ROW_ID_COLUMNS, join_type="left outer")
+    order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _LOG_ORDER])
     return rows.take(joined["index"].take(order)).combine_chunks()
 
 
-def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:
+def _parts_by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:
     """Split rows where the file changes, and return (source, file, instance uuid, rows) of each part."""
     names = list(zip(*(rows[name].to_pylist() for name in ("source", "file", "instance_uuid")), strict=True))
     parts, begin = [], 0
     for (source, file, instance), own in groupby(names):
         count = sum(1 for _ in own)
-        (batch,) = rows.slice(begin, count).select(STORED_NAMES).combine_chunks().to_batches()
+        (batch,) = rows.slice(begin, count).select(STORED_COLUMNS).combine_chunks().to_batches()
         parts.append((source, file, instance, batch))
         begin += count
     return parts

@@ -25,10 +25,10 @@ from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.stream.segment import Segment
 from warehouse.commits import OpenTables
 
-SEGMENT_STEP = 1 << 20
+SEGMENT_NUMBER_STEP = 1 << 20
 """Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
 
-NUMBER_MAX = 2**31 - 1
+MAX_SEGMENT_NUMBER = 2**31 - 1
 """The highest number of a segment."""
 
 
@@ -46,14 +46,14 @@ def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segm
     known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
     if not any(one is not None and one.has_waiting_rows for one in known):
         return tuple(segments)
-    step = min(SEGMENT_STEP, NUMBER_MAX // (len(segments) + 1))
+    step = min(SEGMENT_NUMBER_STEP, MAX_SEGMENT_NUMBER // (len(segments) + 1))
     return tuple(replace(segment, number=segment.number * step) for segment in segments)
 
 
 def ordered_pending_rows(
     tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
-    """Return the waiting rows of a batch's replicasets, numbered to come where they belong among its segments.
+    """Return the waiting rows of a batch's replicasets as segments whose numbers sort them among the log segments.
 
     Parameters
     ----------
@@ -94,52 +94,52 @@ def ordered_pending_rows(
 
 def _order_of_replicaset(
     state: State,
-    one: ReplicasetState,
+    replicaset: ReplicasetState,
     segments: Sequence[LogSegment],
     summary: Summary,
     parts: Sequence[PendingPart],
 ) -> list[tuple[int, int]]:
-    """Return the order of a replicaset's waiting rows among its log segments, as `order_waiting` does.
+    """Return where a replicaset's waiting rows come among its log segments, in the form that `order_waiting` returns.
 
-    A generation (a snapshot that replaces the state) already contains the effect of the waiting rows from before it.
-    So the generation comes first, and these rows come after it.
+    A generation (a snapshot that replaces the state) already contains the effect of waiting rows from before it. So it
+    comes before these rows.
     """
-    generation = find_generation(one, segments)
+    generation = find_generation(replicaset, segments)
     snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
-    control = apply_generation(one, generation, summary.control, snapshots)
+    control = apply_generation(replicaset, generation, summary.control, snapshots)
     number = None if generation is None else generation.segment
-    found = assign_source_ids(one, segments, control.registrations, state.instance_uuids, number)
+    found = assign_source_ids(replicaset, segments, control.registrations, state.instance_uuids, number)
     ids = {segment.number: found.translations.get(segment.source, {}) for segment in segments}
-    runs: dict[int, list[InstanceLsns]] = {segment.number: [] for segment in segments}
+    runs: dict[int, list[InstanceLsnRange]] = {segment.number: [] for segment in segments}
     for run in translate_summary(summary, ids).runs:
         if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
-            runs[run.start.segment].append(InstanceLsns(run.replica_id, run.first_lsn, run.last_lsn))
+            runs[run.start.segment].append(InstanceLsnRange(run.replica_id, run.first_lsn, run.last_lsn))
     logs = [
         LogPart(translate_vclock(segment.vclock_before, ids[segment.number]), runs[segment.number])
         for segment in segments
     ]
     waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
-    settled = {**found.base_lsns, **one.settled}
+    settled = {**found.base_lsns, **replicaset.settled}
     if generation is None:
         return order_waiting(settled, waiting, logs)
-    passed = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
-    return order_waiting(vclock_maximum(settled, generation.settled_vclock), waiting, logs, passed)
+    leading = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
+    return order_waiting(vclock_maximum(settled, generation.settled_vclock), waiting, logs, leading)
 
 
 def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
-    """Return the lsns of waiting rows of one file, and the vclock before the file; `ids` translates replica ids."""
+    """Return the lsns of one file's waiting rows, and the vclock before the file; `ids` translates replica ids."""
     named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
     named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
     bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
     ranges = [
-        InstanceLsns(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
+        InstanceLsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
         for row in bounds
     ]
     return LogPart(translate_vclock(vclock_before_file(rows), ids), ranges)
 
 
-class InstanceLsns(NamedTuple):
-    """The lsns `first`..`last` of a replica id; it is the replicaset's id, not the source's."""
+class InstanceLsnRange(NamedTuple):
+    """The lsns from `first` to `last` of a replica id, which is the replicaset's id, not the source's."""
 
     replica_id: int
     first: int
@@ -147,22 +147,22 @@ class InstanceLsns(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """The lsns in a part of a log file, and the vclock of the rows before the file (`LogSegment.vclock_before`)."""
+    """The lsns in a part of a log file, and the vclock of the rows before that file (`LogSegment.vclock_before`)."""
 
-    earlier: Mapping[int, int]
-    ranges: Sequence[InstanceLsns]
+    vclock_before: Mapping[int, int]
+    lsn_ranges: Sequence[InstanceLsnRange]
 
 
 def order_waiting(
     settled: Mapping[int, int],
     waiting: Sequence[LogPart],
     logs: Sequence[LogPart],
-    passed: int = 0,
+    leading_logs: int = 0,
 ) -> list[tuple[int, int]]:
-    """Return the order of waiting parts among log segments.
+    """Return where waiting parts come among log segments, and in which order.
 
-    The log segments keep their order. Waiting parts come as early as possible, and in the order given. But if lsns are
-    missing before a waiting part, and a log segment or another waiting part has them, this one comes first.
+    The log segments keep their order. Waiting parts come as early as possible, and in the given order. But if lsns are
+    missing before a waiting part, and a log segment or another waiting part has them, then that one comes first.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def order_waiting(
         The vclock before all of these rows.
     waiting, logs : sequence of LogPart
         The waiting parts, and the log segments.
-    passed : int
+    leading_logs : int
         The number of log segments that come before all waiting parts.
 
     Returns
@@ -180,56 +180,59 @@ def order_waiting(
 
     """
     read, left, found = dict(settled), list(range(len(waiting))), []
+    passed = leading_logs
     for one in logs[:passed]:
-        _advance(read, one)
+        _advance_vclock(read, one)
     while left:
-        holes = _holes_before(waiting[left[0]], read)
-        if any(_fills(one, holes) for one in logs[passed:]):
-            _advance(read, logs[passed])
+        missing = _missing_lsns_before(waiting[left[0]], read)
+        if any(_has_lsns(one, missing) for one in logs[passed:]):
+            _advance_vclock(read, logs[passed])
             passed += 1
             continue
-        chosen = left[0] if not holes else _first_filling(waiting, left, read, holes)
-        _advance(read, waiting[chosen])
+        chosen = left[0] if not missing else _first_part_with_lsns(waiting, left, read, missing)
+        _advance_vclock(read, waiting[chosen])
         found.append((passed, chosen))
         left.remove(chosen)
     return found
 
 
-def _first_filling(
+def _first_part_with_lsns(
     waiting: Sequence[LogPart],
-    left: Sequence[int],
+    remaining: Sequence[int],
     read: Mapping[int, int],
-    holes: Sequence[InstanceLsns],
+    missing: Sequence[InstanceLsnRange],
 ) -> int:
-    """Return the first waiting part that has lsns in `holes` and has no missing lsns before it.
+    """Return the first index in `remaining` of a part that has `missing` lsns, and before which no lsns are missing.
 
-    If there is none, return the first one of all.
+    If there is no such part, return the first index.
     """
-    found = (i for i in left if not _holes_before(waiting[i], read) and _fills(waiting[i], holes))
-    return next(found, left[0])
+    found = (
+        i for i in remaining if not _missing_lsns_before(waiting[i], read) and _has_lsns(waiting[i], missing)
+    )
+    return next(found, remaining[0])
 
 
-def _holes_before(part: LogPart, read: Mapping[int, int]) -> list[InstanceLsns]:
-    """Return the lsns that are missing between what was read and a part's first row of each instance."""
+def _missing_lsns_before(part: LogPart, read: Mapping[int, int]) -> list[InstanceLsnRange]:
+    """Return the lsns that are missing between the vclock `read` and a part's first row of each instance."""
     before: dict[int, int] = {}
-    for one in part.ranges:
+    for one in part.lsn_ranges:
         before[one.replica_id] = min(one.first - 1, before.get(one.replica_id, one.first))
-    before = vclock_maximum(before, part.earlier)
-    return [InstanceLsns(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
+    before = vclock_maximum(before, part.vclock_before)
+    return [InstanceLsnRange(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
 
 
-def _fills(part: LogPart, holes: Sequence[InstanceLsns]) -> bool:
-    """Return whether any lsn of a part is in one of the holes."""
+def _has_lsns(part: LogPart, missing: Sequence[InstanceLsnRange]) -> bool:
+    """Return whether a part has any of the missing lsns."""
     return any(
-        one.replica_id == hole.replica_id and one.first <= hole.last and one.last >= hole.first
-        for one in part.ranges
-        for hole in holes
+        one.replica_id == gap.replica_id and one.first <= gap.last and one.last >= gap.first
+        for one in part.lsn_ranges
+        for gap in missing
     )
 
 
-def _advance(read: dict[int, int], part: LogPart) -> None:
-    """Advance the vclock `read` to a part: to the lsns before the part's file, and to those in the part."""
-    for i, lsn in part.earlier.items():
+def _advance_vclock(read: dict[int, int], part: LogPart) -> None:
+    """Advance the vclock `read` by a part: by the lsns before the part's file, and by those in the part."""
+    for i, lsn in part.vclock_before.items():
         read[i] = max(lsn, read.get(i, 0))
-    for one in part.ranges:
+    for one in part.lsn_ranges:
         read[one.replica_id] = max(one.last, read.get(one.replica_id, 0))

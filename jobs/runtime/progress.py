@@ -81,12 +81,12 @@ class StreamProgress:
 
     def show_batch(self, result: BatchResult) -> None:
         """Add the rows of a committed batch, and show it; a batch without rows prints nothing."""
-        self._rows += result.rows
-        self._bar.update(result.rows)
-        if not sys.stderr.isatty() and result.rows:
-            rate = result.rows / max(result.seconds, 1e-9)
+        self._rows += result.row_count
+        self._bar.update(result.row_count)
+        if not sys.stderr.isatty() and result.row_count:
+            rate = result.row_count / max(result.seconds, 1e-9)
             print(
-                f"batch {result.batch_id}: {result.rows} rows, {result.tables} tables, "
+                f"batch {result.batch_id}: {result.row_count} rows, {result.table_count} tables, "
                 f"{result.seconds:.1f} s, {rate:.0f} rows/s",
                 file=sys.stderr,
             )

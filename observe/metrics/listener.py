@@ -104,7 +104,7 @@ class MetricsListener(StreamingQueryListener):
             with self._report_lock:
                 self._last_report = report
                 result = self._result_by_batch_id.pop(report.batch_id, None)
-                seconds_by_step = {} if result is None else result.steps
+                seconds_by_step = {} if result is None else result.seconds_by_step
                 has_own_batch = False
                 has_batches = False
                 for batch in self._committed.new_batches():

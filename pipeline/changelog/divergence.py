@@ -156,7 +156,7 @@ class ChangelogFiles(Protocol):
         """The files that can have the lsns of rows that are read again."""
 
     @property
-    def healed(self) -> Sequence[Mapping[str, Any]]:
+    def healed_gaps(self) -> Sequence[Mapping[str, Any]]:
         """Rows of `_gaps`, each with a range of lsns that a snapshot has healed."""
 
 
@@ -176,7 +176,7 @@ def find_divergences(read_hashes: pa.Table, plan: SegmentPlan, files: ChangelogF
         return []
     lsns = pc.min_max(read_hashes["lsn"]).as_py()
     known = _settled_hashes(files, plan.replicaset_id, lsns["min"], lsns["max"])
-    healed = [row for row in files.healed if row["replicaset_id"] == plan.replicaset_id]
+    healed = [row for row in files.healed_gaps if row["replicaset_id"] == plan.replicaset_id]
     return [
         Divergence(
             *(plan.replicaset_id, plan.source, plan.file, replica_id),

@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from pipeline.changelog.divergence import divergence_rows
 from pipeline.commit.compact import is_join_due, join_small_files
 from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
-from pipeline.commit.vshard import bucket_rows, doubled_rows
+from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
 from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
-from pipeline.waiting import PENDING, finished_mask
-from pipeline.write.prepare import Prepared, rewrite_masked
+from pipeline.waiting import PENDING, processed_rows_mask
+from pipeline.write.prepare import PreparedTables, rewrite_masked
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
 from schemas.tables import SYSTEM_TABLES
@@ -93,7 +93,7 @@ def instant_label(name: BatchName, after: State) -> str | None:
 def commit_batch(
     tables: OpenTables,
     work: BatchWork,
-    prepared: Prepared,
+    prepared: PreparedTables,
     written: BatchOutput,
     name: BatchName,
     after_commit: CommitHook,
@@ -105,13 +105,13 @@ def commit_batch(
     ----------
     tables : OpenTables
     work : BatchWork
-    prepared : Prepared
+    prepared : PreparedTables
     written : BatchOutput
     name : BatchName
     after_commit : callable
         Called with the name of each table after its commit.
     closed_gaps : sequence of mapping
-        Rows of `_gaps` that the batch closes.
+        Rows of `_gaps` for gaps that the batch closes.
 
     """
     plan = work.plan
@@ -137,7 +137,7 @@ def commit_batch(
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             after_commit(one.table)
     for encoding in work.partition_plan.encodings:
-        if encoding.name in prepared.masked:
+        if encoding.name in prepared.masked_to_rewrite:
             versions[encoding.name] = rewrite_masked(tables, encoding)
     commit("_versions", written.versions)
     commit("_conflicts", written.conflicts)
@@ -152,15 +152,15 @@ def commit_batch(
         ],
         "_vclock": [asdict(component) for component in vclock_components(plan, after)],
         "_vshard": bucket_rows(plan.before, after, plan.epoch),
-        "_conflicts": doubled_rows(tables, plan.before, after, plan.epoch),
+        "_conflicts": doubled_bucket_conflicts(tables, plan.before, after, plan.epoch),
     }
     for table, rows in records.items():
         if rows:
             versions[table] = append_rows(tables, table, rows)
             after_commit(table)
     names = {name for one in work.partition_plan.encodings for name in (one.exact_table, one.name)}
-    for table in (names | prepared.changed) - versions.keys():
-        if table not in plan.before.versions or table in prepared.changed:
+    for table in (names | prepared.committed) - versions.keys():
+        if table not in plan.before.versions or table in prepared.committed:
             versions[table] = tables.version(table)
     versions |= _join_small_files(tables, versions, new_files)
     offsets = name.offsets
@@ -171,9 +171,9 @@ def commit_batch(
 
 
 def _with_settled_vclocks(plan: BatchPlan, written: BatchOutput) -> State:
-    """Return the planned state after the batch, with the settled vclocks of replicasets whose rows wait.
+    """Return the planned state after the batch, with the settled vclock of each replicaset that has waiting rows.
 
-    Such a vclock is known only after the rows were written, since some of them are in `_pending`.
+    The plan cannot know this vclock: which rows wait, in `_pending`, is known only after all rows were written.
     """
     found: dict[str, dict[tuple[str | None, int], int]] = {}
     for segment in plan.segments:
@@ -190,7 +190,7 @@ def _with_settled_vclocks(plan: BatchPlan, written: BatchOutput) -> State:
 
 
 def _with_findings(state: State, work: BatchWork, written: BatchOutput) -> State:
-    """Return the state with what was found while rows were written: writers, divergences, unknown spaces."""
+    """Return the state with what the executor found in the rows: writers of tables, divergences, unknown spaces."""
     writers = dict(state.writers)
     for number, name in enumerate(work.partition_plan.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
@@ -222,7 +222,7 @@ def _commit_pending(
     added: Sequence[DataFile],
     commit: Callable[[str, Sequence[DataFile], Sequence[TableFile]], None],
 ) -> None:
-    """Replace the rows of `_pending` that the batch read by the rows that wait now."""
+    """Remove the rows of `_pending` that the batch read, and add the rows that wait now."""
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
@@ -238,7 +238,7 @@ def _commit_pending(
     for file in tables.files(PENDING):
         with opened(tables.location, PENDING, file.path) as parquet:
             named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = finished_mask(named, ids, ended)
+            own = processed_rows_mask(named, ids, ended)
             if not pc.any(own).as_py():
                 continue
             others = parquet.read().filter(pc.invert(own))
@@ -253,18 +253,18 @@ def _commit_pending(
 
 def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
     """Return rows of `_gaps` for the gaps that the batch has found, and for those that it has filled."""
-    ids, found = released_replicasets(plan, after), gap_rows(plan)
+    ids, found = replicasets_done_waiting(plan, after), gap_rows(plan)
     named = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
     closed = [row for row in known if tuple(row[name] for name in KEY) not in named]
-    return [*found, *filled_rows(closed, ids, plan.epoch)]
+    return [*found, *filled_gap_rows(closed, ids, plan.epoch)]
 
 
 def _join_small_files(
-    tables: OpenTables, versions: Mapping[str, int], added: Mapping[str, int]
+    tables: OpenTables, versions: Mapping[str, int], added_files: Mapping[str, int]
 ) -> dict[str, int]:
     """Join small files of tables that have many, and return the new versions of these tables."""
-    due = [name for name, version in versions.items() if is_join_due(version, added.get(name, 0))]
+    due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
     found = {name: join_small_files(tables, name) for name in sorted(due)}
     return {name: version for name, version in found.items() if version != versions[name]}
 
@@ -334,7 +334,7 @@ def _global_id_of_row(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None
 
 
 def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
-    """Return rows of `_gaps` for missing lsns in the batch."""
+    """Return rows of `_gaps` for lsns that are missing in the logs of the batch."""
     segments = {segment.number: segment for segment in plan.segments}
     found = []
     for uuid, settlement in plan.settlements.items():
@@ -358,8 +358,8 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     return found
 
 
-def released_replicasets(plan: BatchPlan, after: State) -> frozenset[int]:
-    """Return the ids of replicasets with waiting rows before the batch, and without any after it."""
+def replicasets_done_waiting(plan: BatchPlan, after: State) -> frozenset[int]:
+    """Return the ids of replicasets that had waiting rows before the batch, and have none after it."""
     before = plan.before.replicasets
     return frozenset(
         before[uuid].id
@@ -368,25 +368,27 @@ def released_replicasets(plan: BatchPlan, after: State) -> frozenset[int]:
     )
 
 
-def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: int) -> list[dict[str, Any]]:
-    """Return rows of `_gaps` with the state `filled` for open gaps of replicasets.
+def filled_gap_rows(
+    gaps: Iterable[Mapping[str, Any]], replicaset_ids: frozenset[int], epoch: int
+) -> list[dict[str, Any]]:
+    """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`.
 
     Parameters
     ----------
     gaps : iterable of mapping
         The newest row of each gap.
-    ids : frozenset of int
-        The ids of replicasets whose rows do not wait any more.
+    replicaset_ids : frozenset of int
+        The replicasets whose rows do not wait any more.
     epoch : int
 
     """
     now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": GapState.FILLED}
-    own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in ids]
+    own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in replicaset_ids]
     return [{**row, **now} for row in own if row["state"] == GapState.OPEN]
 
 
 def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockComponent]:
-    """Return the components of vclocks that have changed."""
+    """Return the components of settled vclocks that the batch has changed, as rows of `_vclock`."""
     before, found = plan.before, []
     for uuid in plan.settlements:
         now, old = after.replicasets[uuid], before.replicasets.get(uuid)
@@ -400,8 +402,12 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockCompon
             if known.local_lsns.get(instance) != lsn:
                 global_id = after.global_ids.get(instance)
                 found.append(vclock.VclockComponent(now.id, global_id, LOCAL_ID, lsn, plan.epoch))
-    if after.own_lsn != before.own_lsn:
-        found.append(vclock.VclockComponent(OWN_REPLICASET_ID, after.own_id, None, after.own_lsn, plan.epoch))
+    if after.aggregator_lsn != before.aggregator_lsn:
+        found.append(
+            vclock.VclockComponent(
+                OWN_REPLICASET_ID, after.aggregator_id, None, after.aggregator_lsn, plan.epoch
+            )
+        )
     return found
 
 

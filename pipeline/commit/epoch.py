@@ -45,8 +45,8 @@ def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
     return tables.commit(table, [write_file(tables.location, table, rows, dictionary=dictionary)])
 
 
-def in_order(table: str, rows: pa.Table) -> pa.Table:
-    """Return rows of a system table in the order of lookups: those of `_versions` by space and key."""
+def sorted_for_lookups(table: str, rows: pa.Table) -> pa.Table:
+    """Return rows of a system table in the order for lookups: `_versions` by space and key, others unchanged."""
     if table != "_versions":
         return rows
     whole = rows.combine_chunks()
@@ -57,9 +57,9 @@ def commit_epoch(
     tables: OpenTables,
     state: State,
     versions: Mapping[str, int],
-    name: tuple[str, int],
+    batch: tuple[str, int],
     offsets: tuple[str | None, str | None] = (None, None),
-    rows: int = 0,
+    row_count: int = 0,
     instant: str | None = None,
 ) -> State:
     """Commit an epoch, and return the state after it.
@@ -71,11 +71,11 @@ def commit_epoch(
         The state after the batch, but with the number and the table versions of the epoch before.
     versions : mapping of str to int
         Versions of the tables that were written.
-    name : (str, int)
-        `BatchName.query_id` and `batch_id`.
+    batch : (str, int)
+        The values `query_id` and `batch_id` of a `BatchName`.
     offsets : (str or None, str or None)
         As in `BatchName`.
-    rows : int
+    row_count : int
         The number of rows that the batch read.
     instant : str, optional
         The label of the instant that the tables have reached.
@@ -88,10 +88,10 @@ def commit_epoch(
     }
     row = {
         "epoch": after.epoch,
-        "query_id": name[0],
-        "batch_id": name[1],
+        "query_id": batch[0],
+        "batch_id": batch[1],
         "committed_at": datetime.now(UTC),
-        "rows": rows,
+        "rows": row_count,
         "start_offset": offsets[0],
         "end_offset": offsets[1],
         "vclock": json.dumps(after.vclocks(), sort_keys=True),

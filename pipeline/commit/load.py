@@ -1,4 +1,4 @@
-"""Loads the writer's state from the tables, which have all of it: a writer can start on any machine."""
+"""Loads the writer's state from the tables, which contain all of it, so a writer can start on any machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from deltalake import DeltaTable
 
 from pipeline.commit import vshard
-from pipeline.commit.vshard import buckets_of_several, stored_buckets
+from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
 from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
@@ -57,14 +57,14 @@ def load_state(warehouse: Warehouse) -> State:
     own_id = table.own_member.global_id if table.own_member is not None else None
     check_format(None if epoch is None else epoch.settings)
     if epoch is None:
-        return State(global_ids=table.global_ids, own_id=own_id)
+        return State(global_ids=table.global_ids, aggregator_id=own_id)
     maps = applier_map.load(warehouse, table)
     spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
     keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
     components = vclock.load(warehouse)
     read = _waiting_lsns(warehouse.opened("_pending"))
     unknown = unknown_spaces(warehouse.open_tables)
-    lossy = _lossy_replicasets(warehouse.opened("_gaps"))
+    lossy = _replicasets_with_loss(warehouse.opened("_gaps"))
     buckets = stored_buckets(newest_of_each(warehouse.opened(vshard.TABLE), ("replicaset_id", "bucket_id")))
     leaders = {} if epoch.end_offset is None else _leading_sources(epoch.end_offset)
     replicasets = {}
@@ -79,10 +79,10 @@ def load_state(warehouse: Warehouse) -> State:
             id=own,
             uuid=uuid,
             settled=dict(settled),
-            read=_read_vclock(settled, read.get(own, {}), ids),
+            read=_vclock_of_read_rows(settled, read.get(own, {}), ids),
             cluster=applier_map.instance_by_replica_id(entries, table, uuid),
             applier_map=common,
-            spaces=_definitions(own, spaces),
+            spaces=_definitions_by_space_id(own, spaces),
             tables={
                 s.space_id: s.table_name
                 for s in spaces
@@ -106,7 +106,7 @@ def load_state(warehouse: Warehouse) -> State:
             has_loss=own in lossy,
             unknown_spaces=unknown.get(own, frozenset()),
             buckets=buckets.get(own, {}),
-            log_time=_log_time(buckets.get(own, {})),
+            last_log_time=_latest_bucket_time(buckets.get(own, {})),
         )
     writers = {
         name: TableWriters(frozenset(one["replicasets"]), bool(one["unfit"]))
@@ -115,22 +115,22 @@ def load_state(warehouse: Warehouse) -> State:
     own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET_ID), default=0)
     return State(
         *(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn),
-        undecided_buckets=buckets_of_several(replicasets.values()),
+        undecided_buckets=buckets_writable_in_several(replicasets.values()),
         settings=epoch.settings,
     )
 
 
-def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
-    """Return a time up to which a replicaset's log was certainly read: the latest timestamp of its `_bucket` rows."""
+def _latest_bucket_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
+    """Return the time up to which a replicaset's log was read: the latest timestamp of its `_bucket` rows, or None."""
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 
 def _instance_of_local_lsn(
     table: Cluster, replicaset_id: int, components: Sequence[vclock.VclockComponent], lsn: int | None
 ) -> str | None:
-    """Return the uuid of the instance whose last lsn of local spaces is `lsn`, component 0 of the settled vclock.
+    """Return the uuid of the instance whose last local change has the lsn `lsn`: component 0 of the settled vclock.
 
-    If there are several such instances, the one that was recorded in the newest epoch is returned.
+    If several instances have this lsn, returns the one that was recorded in the newest epoch; None if none has.
     """
     uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
     local = [
@@ -152,22 +152,26 @@ def _local_lsn_by_instance(
 
 
 def _leading_sources(offset: str) -> dict[str, str]:
-    """Return the source that the stream reads, by replicaset uuid."""
+    """Return the source that the stream reads, by replicaset uuid, from the text of an offset."""
     return {uuid: entry.leader for uuid, entry in from_text(offset).items()}
 
 
-def _read_vclock(
-    settled: Mapping[int, int], waiting: Mapping[tuple[str, int], int], ids: Mapping[str, Mapping[int, int]]
+def _vclock_of_read_rows(
+    settled: Mapping[int, int],
+    waiting_lsns: Mapping[tuple[str, int], int],
+    id_translations: Mapping[str, Mapping[int, int]],
 ) -> dict[int, int]:
-    """Return the vclock that was read: the settled one, advanced by the waiting rows."""
+    """Return the vclock of all rows read so far: the settled vclock, advanced by the waiting rows."""
     read = dict(settled)
-    for (source, replica_id), lsn in waiting.items():
-        meant = ids.get(source, {}).get(replica_id, replica_id)
-        read[meant] = max(read.get(meant, 0), lsn)
+    for (source, replica_id), lsn in waiting_lsns.items():
+        translated = id_translations.get(source, {}).get(replica_id, replica_id)
+        read[translated] = max(read.get(translated, 0), lsn)
     return read
 
 
-def _definitions(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceDefinition]:
+def _definitions_by_space_id(
+    replicaset_id: int, stored: Iterable[schema.StoredSpace]
+) -> dict[int, SpaceDefinition]:
     return {
         s.space_id: SpaceDefinition(s.space_tuple, dict(s.index_tuples))
         for s in stored
@@ -175,8 +179,8 @@ def _definitions(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> di
     }
 
 
-def _lossy_replicasets(gaps: DeltaTable) -> frozenset[int]:
-    """Return the replicasets with missing or diverging rows, unless a later generation has replaced their state.
+def _replicasets_with_loss(gaps: DeltaTable) -> frozenset[int]:
+    """Return the ids of replicasets with missing or diverging rows, unless a later generation has replaced their state.
 
     A loss in a generation's own epoch counts, since the rows of that batch come after its snapshot. A snapshot for
     healing does not end a loss, since it may be older than the lost rows.

@@ -1,4 +1,4 @@
-"""Encodes rows for Spark's exchange (shuffle) as Arrow IPC streams in binary cells: Spark only moves bytes."""
+"""Encodes rows for Spark's exchange (shuffle) as *cells*: each is an Arrow IPC stream, which Spark only moves."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 SPARK_SCHEMA = "partition int, sort_key bigint, data binary"
 """The schema of the exchange, in Spark's notation."""
 
-CELLS = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
+CELL_SCHEMA = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
 """`partition`: the task that receives a cell; `sort_key`: its order in the partition; `data`: the Arrow IPC stream."""
 
-REPORT = -1
+REPORT_SORT_KEY = -1
 """The `sort_key` of a cell with a task's report instead of rows (`report_cell`)."""
 
-CELL_BYTES = 4 << 20
+MAX_CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
 
-TASK_CELLS = 1 << 24
+SORT_KEYS_PER_TASK = 1 << 24
 """A cell's sort key is the task's number times this, plus the cell's index in the task, which is always lower."""
 
 
@@ -59,24 +59,24 @@ def cells_by_partition(
     for partition in np.unique(sorted_partitions[sorted_partitions >= 0]):
         begin, end = np.searchsorted(sorted_partitions, [partition, partition + 1])
         own = whole.slice(begin, end - begin)
-        size = max(1, own.num_rows * CELL_BYTES // max(own.nbytes, 1))
+        size = max(1, own.num_rows * MAX_CELL_BYTES // max(own.nbytes, 1))
         for first in range(0, own.num_rows, size):
             yield _cell(int(partition), sort_key, encode_cell(own.slice(first, size)))
             sort_key += 1
 
 
 def report_cell(partition: int, report: Any) -> pa.RecordBatch:
-    """Pickle a task's report into a cell; tasks of the next stage pass it on to the driver."""
-    return _cell(partition, REPORT, pa.py_buffer(pickle.dumps(report)))
+    """Return a cell with a task's pickled report; a task of the next stage passes it on to the driver."""
+    return _cell(partition, REPORT_SORT_KEY, pa.py_buffer(pickle.dumps(report)))
 
 
 def _cell(partition: int, sort_key: int, data: pa.Buffer) -> pa.RecordBatch:
     offsets = pa.py_buffer(np.array([0, data.size], np.int32))
     cell = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
     columns = [pa.array([partition], pa.int32()), pa.array([sort_key], pa.int64()), cell]
-    return pa.RecordBatch.from_arrays(columns, schema=CELLS)
+    return pa.RecordBatch.from_arrays(columns, schema=CELL_SCHEMA)
 
 
 def decode_reports(cells: Iterable[bytes]) -> list[Any]:
-    """Unpickle the reports of tasks."""
+    """Unpickle the tasks' reports in the `data` of cells."""
     return [pickle.loads(cell) for cell in cells]

@@ -28,7 +28,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
 from pipeline.encode.columns import TableEncoding
-from pipeline.executors.cells import CELLS, REPORT, SPARK_SCHEMA, decode_reports, encode_cell, report_cell
+from pipeline.executors.cells import (
+    CELL_SCHEMA,
+    REPORT_SORT_KEY,
+    SPARK_SCHEMA,
+    decode_reports,
+    encode_cell,
+    report_cell,
+)
 from pipeline.executors.partition_task import (
     PartitionReport,
     PartitionWork,
@@ -59,7 +66,7 @@ from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 
-TASK_BYTES = 32 << 20
+REWRITE_TASK_BYTES = 32 << 20
 """A task rewrites files of up to this many bytes together, or one larger file."""
 
 
@@ -71,9 +78,9 @@ class RewriteWork:
     ----------
     table : str
     files : sequence of (TableFile, uint8[m])
-        Each file with a bitmap of the rows to remove (`numpy.packbits`).
+        Each file, with a bitmap of its rows to remove (`numpy.packbits`).
     encoding : TableEncoding or None
-        Given if all columns of the table are encoded again.
+        The new encoding, if all columns of the table are encoded again.
 
     """
 
@@ -99,7 +106,7 @@ def rewrite_tasks(
         own: list[tuple[TableFile, NDArray[np.uint8]]] = []
         size = 0
         for file, bits in files.items():
-            if own and size + file.size > TASK_BYTES:
+            if own and size + file.size > REWRITE_TASK_BYTES:
                 yield RewriteWork(table, own, reencoded.get(table))
                 own, size = [], 0
             own.append((file, bits))
@@ -136,7 +143,7 @@ TASKS_PER_CORE = 2
 JOB_ATTEMPTS = 4
 """How often a job is started that loses exchanged rows: as often as Spark starts a task (`spark.task.maxFailures`)."""
 
-LOST_EXCHANGE = "shuffle map stage with indeterminate output was failed and retried"
+LOST_EXCHANGE_TEXT = "shuffle map stage with indeterminate output was failed and retried"
 """What Spark's error says if lost rows of the exchange cannot be made again within the job."""
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
@@ -169,12 +176,14 @@ class DistributedExecutor:
         tasks, options = self._tasks, self._options
 
         def run(number: int) -> Iterator[pa.RecordBatch]:
-            yield report_cell(0, [summarize_range(piece, options, sync, watched) for piece in tasks[number]])
+            yield report_cell(
+                0, [summarize_range(byte_range, options, sync, watched) for byte_range in tasks[number]]
+            )
 
         found: list[RangeSummary] = []
         for own in self._run_reporting_tasks("summaries", len(tasks), run):
             found += own
-        self._size = sum(one.size for one in found)
+        self._size = sum(one.decoded_bytes for one in found)
         self._samples = [sample for one in found for sample in one.samples]
         return {
             **{segment.replicaset_uuid: Summary() for segment in self._segments},
@@ -188,7 +197,7 @@ class DistributedExecutor:
             StoredRows(one.segment.number, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
             for one in work.pending
         ]
-        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied]
+        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied_rows]
         size = self._size + sum(len(one.cell) for one in stored)
         ranges = self._key_ranges(work, size)
         reads, partitions = self._read_and_write(work, ranges, insert_stored_rows(self._tasks, stored))
@@ -197,18 +206,18 @@ class DistributedExecutor:
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
         return _combine_reports(work, reads, partitions, tables, seconds)
 
-    def _key_ranges(self, work: BatchWork, size: int) -> KeyRanges:
-        """Divide the keys between partitions, by the samples."""
+    def _key_ranges(self, work: BatchWork, size_bytes: int) -> KeyRanges:
+        """Divide the keys between partitions of about the same size, by the samples of the rows."""
         plan = work.partition_plan.reduce
         keyed, weights = [], []
         for sample in self._samples:
-            found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
+            found = segment_rows(sample.rows, work.segment_plans[sample.segment]).keyed
             found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has no key
             keyed.append(found)
-            weights.append(np.full(found.num_rows, sample.weight))
+            weights.append(np.full(found.num_rows, sample.row_weight))
         rows = pa.Table.from_batches(keyed) if keyed else None
         cores = self._spark.sparkContext.defaultParallelism
-        count = max(TASKS_PER_CORE * cores, -(-size // PARTITION_BYTES))
+        count = max(TASKS_PER_CORE * cores, -(-size_bytes // PARTITION_BYTES))
         if rows is None or not rows.num_rows:
             return key_ranges(plan, count, np.zeros(0, np.int32), pa.array([], pa.binary()), np.zeros(0))
         tables = plan.tables_of(rows["meaning"].to_numpy())
@@ -229,11 +238,11 @@ class DistributedExecutor:
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
         read = ReadWork(
-            *(tasks, options, work.segments, plan.reduce, ranges, location),
-            *(work.changelog_files, work.healed),
+            *(tasks, options, work.segment_plans, plan.reduce, ranges, location),
+            *(work.changelog_files, work.healed_gaps),
         )
-        files = {name: list(own) for name, own in work.files.items() if name in masked}
-        write = PartitionWork(plan, work.base, ranges, files, location)
+        files = {name: list(own) for name, own in work.files_by_table.items() if name in masked}
+        write = PartitionWork(plan, work.base_files, ranges, files, location)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
@@ -242,11 +251,13 @@ class DistributedExecutor:
         def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from run_partition_task(_partition_id(), batches, write)
 
-        self._describe("read, reduce, write")
+        self._set_job_description("read, reduce, write")
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
 
         def make_frame() -> DataFrame:
-            cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(ranges.partitions, "partition")
+            cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(
+                ranges.partition_count, "partition"
+            )
             return cells.mapInArrow(run_partition, SPARK_SCHEMA)
 
         reports = _collect_reports(make_frame)
@@ -266,10 +277,12 @@ class DistributedExecutor:
         }
         for name in reencoded:
             known = removed.get(name, {})
-            removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}
+            removed[name] = {
+                file: known.get(file, np.zeros(0, np.uint8)) for file in work.files_by_table[name]
+            }
         added: dict[str, list[DataFile]] = {}
         for report in partitions:
-            for table, files in report.added.items():
+            for table, files in report.added_files.items():
                 added.setdefault(table, []).extend(files)
         tasks, location = list(rewrite_tasks(removed, reencoded)), work.location
 
@@ -292,22 +305,22 @@ class DistributedExecutor:
         ]
         return [one for one in writes if not one.is_empty]
 
-    def _run_reporting_tasks(self, name: str, count: int, task: Task) -> list[Any]:
+    def _run_reporting_tasks(self, job_name: str, task_count: int, task: Task) -> list[Any]:
         """Run tasks that each yield one report, and return the reports in the tasks' order."""
-        if not count:
+        if not task_count:
             return []
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
                 for cell in task(number):
-                    index = CELLS.get_field_index("sort_key")
+                    index = CELL_SCHEMA.get_field_index("sort_key")
                     yield cell.set_column(index, "sort_key", pa.array([number], pa.int64()))
 
-        self._describe(name)
-        found = self._spark.range(0, count, 1, count).mapInArrow(run, SPARK_SCHEMA).toArrow()
+        self._set_job_description(job_name)
+        found = self._spark.range(0, task_count, 1, task_count).mapInArrow(run, SPARK_SCHEMA).toArrow()
         return decode_reports(found.sort_by("sort_key")["data"].to_pylist())
 
-    def _describe(self, name: str) -> None:
+    def _set_job_description(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"batch: {name}")
 
 
@@ -324,36 +337,36 @@ def _partition_id() -> int:
 
 
 def _collect_reports(make_frame: Callable[[], DataFrame], attempts: int = JOB_ATTEMPTS) -> list[Any]:
-    """Return the reports of a job's tasks; run the job again if Spark gives it up after losing exchanged rows.
+    """Return the reports of a job's tasks; run the job again if it fails because exchanged rows were lost.
 
-    A lost executor takes its exchanged rows along. Spark then repeats the tasks that made them. Their output has other
-    names of files than before, so Spark fails the job if tasks behind the exchange have ended already. The files of a
-    failed job are in no commit.
+    If a Spark executor is lost, so are the exchanged rows that it stored. Spark then repeats the tasks that made them,
+    but these now write files with other names. So Spark fails the job if tasks after the exchange have already ended.
+    No commit has the files of a failed job.
     """
     for attempt in range(1, attempts + 1):
         try:
             found = make_frame().toArrow()
             break
         except (Py4JJavaError, PySparkException) as error:
-            if attempt == attempts or LOST_EXCHANGE not in str(error):
+            if attempt == attempts or LOST_EXCHANGE_TEXT not in str(error):
                 raise
             log.warning("exchanged rows were lost with their executor: the batch's job starts again")
-    assert all(sort_key == REPORT for sort_key in found["sort_key"].to_pylist())
+    assert all(sort_key == REPORT_SORT_KEY for sort_key in found["sort_key"].to_pylist())
     return decode_reports(found["data"].to_pylist())
 
 
 def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[TableFile, RowBitmap]]:
-    """Return the bitmaps of the rows to remove, by table and file, of all partitions together."""
+    """Return the bitmap of the rows to remove, for all partitions together, by table and file."""
     found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in partitions:
-        for ref, bits in report.removed_bits.items():
+        for ref, bits in report.removed_row_bits.items():
             own = found.setdefault(ref.table, {})
             known = own.get(ref.file)
-            own[ref.file] = bits if known is None else _union_bitmaps(known, bits)
+            own[ref.file] = bits if known is None else _union_of_bitmaps(known, bits)
     return found
 
 
-def _union_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
+def _union_of_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
     longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
     whole = longer.copy()
     whole[: len(shorter)] |= shorter
@@ -367,22 +380,22 @@ def _combine_reports(
     tables: list[TableWrite],
     seconds: Mapping[str, float],
 ) -> BatchOutput:
-    """Combine the reports of all tasks; rows of system tables in the reports are written as one file of each table."""
+    """Combine the reports of all tasks; write the rows of each system table in the reports as one file."""
     errors = [one.key_errors for one in reads] + [
         one.key_errors for one in partitions if one.key_errors is not None
     ]
     system: dict[str, list[DataFile]] = {}
     for table in ("_versions", "_conflicts", "_quarantine"):
-        rows = [one.rows[table] for one in partitions if table in one.rows]
+        rows = [one.system_rows[table] for one in partitions if table in one.system_rows]
         if table == "_quarantine":
             rows.append(key_error_rows(pa.concat_tables(errors), work.partition_plan.reduce, work.plan.epoch))
         whole = pa.concat_tables(rows)
-        system[table] = [file for one in partitions for file in one.added.get(table, [])]
+        system[table] = [file for one in partitions for file in one.added_files.get(table, [])]
         if whole.num_rows:
             system[table].append(write_system_file(work.location, table, whole))
     changelog = [file for one in reads for file in one.changelog]
-    if work.own_rows is not None:
-        changelog.append(write_system_file(work.location, "_changelog", work.own_rows))
+    if work.aggregator_rows is not None:
+        changelog.append(write_system_file(work.location, "_changelog", work.aggregator_rows))
     settled: dict[int, dict[int, int]] = {}
     for report in reads:
         for segment, found in report.settled.items():
@@ -405,6 +418,8 @@ def _combine_reports(
         divergences=[found for one in reads for found in one.divergences],
         writers=frozenset[tuple[int, int]]().union(*(one.writers for one in partitions)),
         unfit_tables=frozenset[int]().union(*(one.unfit_tables for one in partitions)),
-        collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in partitions)]),
+        collected_rows=pa.concat_tables(
+            [COLLECTED.empty_table(), *(one.collected_rows for one in partitions)]
+        ),
         seconds=seconds,
     )

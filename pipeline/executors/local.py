@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
-from pipeline.commit.epoch import LOW_CARDINALITY, in_order
+from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
-from pipeline.write.lookup import FileCache
+from pipeline.write.lookup import KeyRangeCache
 from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -37,7 +37,7 @@ from warehouse.data_files import DataFile, write_file
 T = TypeVar("T")
 R = TypeVar("R")
 
-ESTIMATE_MARGIN = 1.5
+SIZE_ESTIMATE_MARGIN = 1.5
 """A batch is left to Spark's tasks once its estimated size exceeds the limit by this factor."""
 
 THREADS = max(1, min(4, os.cpu_count() or 1))
@@ -55,14 +55,14 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 def read_locally(
     log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int
 ) -> dict[int, list[pa.RecordBatch]] | None:
-    """Decode the rows of each segment, by segment number; return None if they need more memory than a limit.
+    """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit.
 
     Parameters
     ----------
     log_stream : LogStream
     segments : sequence of Segment
     limit_bytes : int
-        The limit of the decoded rows in memory.
+        The maximum size of the decoded rows in memory.
 
     """
     found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
@@ -70,18 +70,18 @@ def read_locally(
     stored = sum(segment.end - segment.begin for segment in segments)
     if stored > limit_bytes:
         return None
-    pieces: list[ByteRange] = [piece for task in tasks_of(log_stream, segments) for piece in task]
+    byte_ranges: list[ByteRange] = [one for task in tasks_of(log_stream, segments) for one in task]
     options = replace(log_stream.options, with_replicaset=False)
     size = done = 0
-    for piece in pieces:
-        for batch in read_range(piece, options):
+    for byte_range in byte_ranges:
+        for batch in read_range(byte_range, options):
             size += batch.nbytes
             if size > limit_bytes:
                 return None
-            found[piece.segment.number].append(batch)
-        done += piece.end - piece.begin
+            found[byte_range.segment.number].append(batch)
+        done += byte_range.end - byte_range.begin
         # Stop early if the batch will clearly become too large.
-        if size * stored > ESTIMATE_MARGIN * limit_bytes * done:
+        if size * stored > SIZE_ESTIMATE_MARGIN * limit_bytes * done:
             return None
     return found
 
@@ -94,13 +94,13 @@ class LocalExecutor:
     segments : sequence of Segment
     rows : mapping of int to list of pyarrow.RecordBatch
         By segment number, as `read_locally` returns them.
-    cache : FileCache
+    cache : KeyRangeCache
         Shared by all batches of the writer.
 
     """
 
     def __init__(
-        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], cache: FileCache
+        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], cache: KeyRangeCache
     ) -> None:
         self._segments, self._rows, self._cache = segments, rows, cache
 
@@ -119,18 +119,18 @@ class LocalExecutor:
         clock = _StageClock()
         rows = {**self._rows, **{one.segment.number: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
-        done = map_in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
-        clock.done("changelog rows")
+        done = map_in_threads(lambda part: segment_rows(part[1], work.segment_plans[part[0]]), parts)
+        clock.end_stage("changelog rows")
         stage = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = stage.write()
-        clock.done("changelog files")
-        result = process_partition(stage.keyed(), work.partition_plan, work.base, self._cache)
-        clock.done("reduce, resolve, encode")
+        clock.end_stage("changelog files")
+        result = process_partition(stage.keyed_rows(), work.partition_plan, work.base_files, self._cache)
+        clock.end_stage("reduce, resolve, encode")
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.key_errors)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
-        clock.done("table files")
+        clock.end_stage("table files")
         return BatchOutput(
             changelog=changelog,
             pending=pending,
@@ -143,34 +143,34 @@ class LocalExecutor:
             divergences=stage.divergences(),
             writers=result.writers,
             unfit_tables=result.unfit_tables,
-            collected=result.collected,
+            collected_rows=result.collected_rows,
             seconds=clock.seconds,
         )
 
 
 class _StageClock:
-    """Measures the seconds of each stage, by the name that is given at its end."""
+    """Measures how long each stage of a batch takes: `end_stage` ends a stage, and the next one begins."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def done(self, stage: str) -> None:
+    def end_stage(self, stage: str) -> None:
         now = time.perf_counter()
         self.seconds[stage], self._last = now - self._last, now
 
 
 class _ChangelogStage:
-    """The divided rows of a batch (`SegmentRows`), each with its segment's number."""
+    """The output of the changelog stage: for each record batch of a log, its divided rows (`SegmentRows`)."""
 
     def __init__(self, work: BatchWork, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
         self._work, self._numbers, self._rows = work, numbers, rows
 
     def write(self) -> tuple[list[DataFile], list[DataFile]]:
-        """Write the files of `_changelog` and `_pending`."""
+        """Write the rows of `_changelog` and `_pending`; return the files of both tables."""
         changelog = pa.Table.from_batches([one.changelog for one in self._rows], CHANGELOG_ARROW)
-        if self._work.own_rows is not None:
-            changelog = pa.concat_tables([changelog, self._work.own_rows])
+        if self._work.aggregator_rows is not None:
+            changelog = pa.concat_tables([changelog, self._work.aggregator_rows])
         waiting = [one.pending for one in self._rows if one.pending is not None]
         pending = pa.Table.from_batches(waiting) if waiting else None
         return (
@@ -178,19 +178,21 @@ class _ChangelogStage:
             [] if pending is None else _write_system_rows(self._work, "_pending", pending),
         )
 
-    def keyed(self) -> pa.Table:
+    def keyed_rows(self) -> pa.Table:
         """Return all keyed rows, in log order."""
-        plan = next(iter(self._work.segments.values()))
-        again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied]
+        plan = next(iter(self._work.segment_plans.values()))
+        again = [keyed_from_changelog(rows, plan) for rows in self._work.reapplied_rows]
         return pa.concat_tables(
             [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
         )
 
-    def key_error_rows(self, of_versions: pa.Table) -> pa.Table:
-        """Return rows of `_quarantine` for rows of the log and for versions (`Reduced.key_errors`) without a key."""
+    def key_error_rows(self, version_errors: pa.Table) -> pa.Table:
+        """Return rows of `_quarantine` for log rows without a valid key, and for such versions (`version_errors`)."""
         errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
         return key_error_rows(
-            pa.concat_tables([errors, of_versions]), self._work.partition_plan.reduce, self._work.plan.epoch
+            pa.concat_tables([errors, version_errors]),
+            self._work.partition_plan.reduce,
+            self._work.plan.epoch,
         )
 
     def settled(self) -> dict[int, dict[int, int]]:
@@ -210,7 +212,7 @@ class _ChangelogStage:
         return found
 
     def divergences(self) -> list[Divergence]:
-        """Return the divergences between rows that are read again and `_changelog`."""
+        """Return where rows that are read again differ from the same rows in `_changelog`."""
         read: dict[int, list[pa.RecordBatch]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             if one.read_before is not None:
@@ -219,7 +221,7 @@ class _ChangelogStage:
             found
             for number, batches in read.items()
             for found in find_divergences(
-                pa.Table.from_batches(batches), self._work.segments[number], self._work
+                pa.Table.from_batches(batches), self._work.segment_plans[number], self._work
             )
         ]
 
@@ -228,11 +230,11 @@ def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[Data
     if not rows.num_rows:
         return []
     dictionary = LOW_CARDINALITY.get(table, ())
-    return [write_file(work.location, table, in_order(table, rows), dictionary=dictionary)]
+    return [write_file(work.location, table, sorted_for_lookups(table, rows), dictionary=dictionary)]
 
 
-def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> list[TableWrite]:
-    """Write new files of all tables of spaces that change."""
+def write_tables(work: BatchWork, result: PartitionResult, cache: KeyRangeCache) -> list[TableWrite]:
+    """Write new files of the spaces' tables that change; return for each table the files to add and to remove."""
     removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
     for ref, rows in result.removed.items():
         removed.setdefault(ref.table, {})[ref.file] = rows
@@ -247,8 +249,8 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: FileCache) -> 
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding
-        exact = write_exact(work.location, changes, work.files.get(encoding.exact_table, ()))
-        masked = write_masked(work.location, changes, work.files.get(encoding.name, ()), cache)
+        exact = write_exact(work.location, changes, work.files_by_table.get(encoding.exact_table, ()))
+        masked = write_masked(work.location, changes, work.files_by_table.get(encoding.name, ()), cache)
         return [exact] if masked is None else [exact, masked]
 
     return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

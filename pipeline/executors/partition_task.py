@@ -11,40 +11,40 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
-from pipeline.commit.epoch import LOW_CARDINALITY, in_order
-from pipeline.executors.cells import CELLS, REPORT, decode_cell, report_cell
+from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
+from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef
+from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
 from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, write_file
 from warehouse.location import WarehouseLocation
 
-SENT_BYTES = 1 << 20
+MAX_REPORTED_BYTES = 1 << 20
 """Rows of a system table below this size are sent to the driver, which writes those of all tasks as one file."""
 
 
 @dataclass(frozen=True)
 class PartitionWork:
-    """The inputs that all partition tasks (reduce to write) of a batch share.
+    """The inputs that all tasks of a batch's second stage share.
 
     Parameters
     ----------
     plan : PartitionPlan
-    base : BaseFiles
-    ranges : KeyRanges
-    files : mapping of str to sequence of TableFile
+    base_files : BaseFiles
+    key_ranges : KeyRanges
+    files_by_table : mapping of str to sequence of TableFile
         All files of each masked table, in which removed rows are found by their keys.
     location : WarehouseLocation
 
     """
 
     plan: PartitionPlan
-    base: BaseFiles
-    ranges: KeyRanges
-    files: Mapping[str, list[TableFile]]
+    base_files: BaseFiles
+    key_ranges: KeyRanges
+    files_by_table: Mapping[str, list[TableFile]]
     location: WarehouseLocation
 
 
@@ -54,28 +54,26 @@ class PartitionReport:
 
     Parameters
     ----------
-    added : dict of str to list of DataFile
+    added_files : dict of str to list of DataFile
         By table: new files of spaces' and system tables.
-    rows : dict of str to pyarrow.Table
+    system_rows : dict of str to pyarrow.Table
         By system table: rows that the driver writes, since they are few.
-    removed_bits : dict of FileRef to uint8[m]
+    removed_row_bits : dict of FileRef to uint8[m]
         For each file, a bitmap of the rows to remove (`numpy.packbits`).
-    key_errors : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
+    key_errors : pyarrow.Table or None
     writers : frozenset of (int, int)
     unfit_tables : frozenset of int
-    collected : pyarrow.Table
-        `pipeline.changelog.moves.COLLECTED`.
+    collected_rows : pyarrow.Table
 
     """
 
-    added: dict[str, list[DataFile]] = field(default_factory=dict)
-    rows: dict[str, pa.Table] = field(default_factory=dict)
-    removed_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    added_files: dict[str, list[DataFile]] = field(default_factory=dict)
+    system_rows: dict[str, pa.Table] = field(default_factory=dict)
+    removed_row_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
     key_errors: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
-    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
+    collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def run_partition_task(
@@ -88,71 +86,75 @@ def run_partition_task(
     partition : int
         The task's number; tasks beyond the number of partitions only pass on reports.
     cells : iterable of pyarrow.RecordBatch
-        `pipeline.executors.cells.CELLS`.
+        `pipeline.executors.cells.CELL_SCHEMA`.
     work : PartitionWork
 
     """
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
-        sort_keys = batch.column(CELLS.get_field_index("sort_key")).to_pylist()
-        data = batch.column(CELLS.get_field_index("data"))
+        sort_keys = batch.column(CELL_SCHEMA.get_field_index("sort_key")).to_pylist()
+        data = batch.column(CELL_SCHEMA.get_field_index("data"))
         for i, sort_key in enumerate(sort_keys):
-            if sort_key == REPORT:
+            if sort_key == REPORT_SORT_KEY:
                 yield batch.slice(i, 1)
             else:
                 found.append((sort_key, decode_cell(data[i].as_buffer())))
     found.sort(key=lambda one: one[0])
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
-    if partition < work.ranges.partitions:
-        cache = FileCache()
-        result = process_partition(keyed, work.plan, work.base, cache, PartitionKeys(work.ranges, partition))
+    if partition < work.key_ranges.partition_count:
+        cache = KeyRangeCache()
+        result = process_partition(
+            keyed, work.plan, work.base_files, cache, PartitionKeys(work.key_ranges, partition)
+        )
         del keyed
         yield report_cell(partition, _write_result(result, work, cache))
 
 
-def _write_result(result: PartitionResult, work: PartitionWork, cache: FileCache) -> PartitionReport:
-    """Write the changes of a partition to files."""
+def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeCache) -> PartitionReport:
+    """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,
         unfit_tables=result.unfit_tables,
         key_errors=merge_key_errors(result.key_errors),
     )
-    report.collected = result.collected
+    report.collected_rows = result.collected_rows
     for ref, rows in result.removed.items():
-        report.removed_bits[ref] = row_bitmap(rows)
+        report.removed_row_bits[ref] = row_bitmap(rows)
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
-            report.added.setdefault(encoding.exact_table, []).extend(
+            report.added_files.setdefault(encoding.exact_table, []).extend(
                 write_rows(work.location, encoding.exact_table, new)
             )
         if encoding.mask is None:
             continue
         if new is not None:
             masked = write_rows(work.location, encoding.name, encoding.mask.masked(new))
-            report.added.setdefault(encoding.name, []).extend(masked)
+            report.added_files.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
-            files = work.files.get(encoding.name, ())
+            files = work.files_by_table.get(encoding.name, ())
             indices = rows_with_keys(work.location, encoding.name, files, keys, cache)
             for file, rows in indices.items():
-                report.removed_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
+                report.removed_row_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
     for table, rows in system.items():
-        if rows.nbytes < SENT_BYTES:
-            report.rows[table] = rows
+        if rows.nbytes < MAX_REPORTED_BYTES:
+            report.system_rows[table] = rows
         else:
-            report.added[table] = [write_system_file(work.location, table, rows)]
+            report.added_files[table] = [write_system_file(work.location, table, rows)]
     return report
 
 
 def write_system_file(location: WarehouseLocation, table: str, rows: pa.Table) -> DataFile:
     """Write rows of a system table as one file."""
-    return write_file(location, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
+    return write_file(
+        location, table, sorted_for_lookups(table, rows), dictionary=LOW_CARDINALITY.get(table, ())
+    )
 
 
 def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a bitmap of row numbers, which is smaller than the numbers if these are many."""
+    """Return row numbers as a bitmap (`numpy.packbits`), which needs less memory if the numbers are many."""
     bits = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
     bits[rows] = True
     return np.packbits(bits)

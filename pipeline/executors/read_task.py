@@ -1,8 +1,8 @@
 """The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by partition.
 
 A key may be replaced thousands of times in one batch. All of these rows go to one partition, but only the last tuple
-matters. To keep the partition small, the task drops the tuples that later rows overwrite (`without_overwritten`), but
-not the rows' timestamps and lsns, on which the version's time and creation time depend.
+matters. To keep the partition small, `without_overwritten_tuples` drops the tuples that later rows overwrite. It keeps
+the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KE
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.cells import TASK_CELLS, cells_by_partition, decode_cell, report_cell
+from pipeline.executors.cells import SORT_KEYS_PER_TASK, cells_by_partition, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors
@@ -36,12 +36,12 @@ from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, FileWriter
 from warehouse.location import WarehouseLocation
 
-OVERWRITTEN = b"\x90"
+OVERWRITTEN_TUPLE = b"\x90"
 """An empty MessagePack array, in place of an overwritten tuple: the row must still have some tuple."""
 
 
-def without_overwritten(rows: pa.Table) -> pa.Table:
-    """Return keyed rows with `OVERWRITTEN` in place of each tuple that the key's next row replaces or deletes.
+def without_overwritten_tuples(rows: pa.Table) -> pa.Table:
+    """Return keyed rows with `OVERWRITTEN_TUPLE` in place of each tuple that the key's next row replaces or deletes.
 
     A tuple stays if the next row is an operation (UPDATE, UPSERT) on it. Tuples of snapshots stay too, since they are
     compared with versions in the table.
@@ -76,7 +76,7 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
         return rows
     tuples = as_array(rows["tuple"])
     gone = pc.and_(pa.array(overwritten), pc.is_valid(tuples))
-    tuples = pc.if_else(gone, pa.scalar(OVERWRITTEN, pa.binary()), tuples)
+    tuples = pc.if_else(gone, pa.scalar(OVERWRITTEN_TUPLE, pa.binary()), tuples)
     return rows.set_column(rows.schema.get_field_index("tuple"), rows.schema.field("tuple"), tuples)
 
 
@@ -93,7 +93,7 @@ class StoredRows:
     segment : int or None
         The segment of waiting rows; None for rows of `_changelog`.
     cell : bytes
-        An Arrow IPC stream.
+        The rows as an Arrow IPC stream.
 
     """
 
@@ -110,28 +110,28 @@ class ReadWork:
     tasks : sequence
         For each task, the byte ranges or the stored rows that it reads; in log order.
     options : XlogOptions
-    segments : mapping of int to SegmentPlan
+    segment_plans : mapping of int to SegmentPlan
         By segment number.
     reduce : ReducePlan
-    ranges : KeyRanges
+    key_ranges : KeyRanges
         The keys of each partition.
     location : WarehouseLocation
         Of the warehouse.
     changelog_files : sequence of TableFile
         Files of `_changelog` that may contain rows which the tasks read again.
-    healed : sequence of mapping
-        Rows of `_gaps` about healed divergences.
+    healed_gaps : sequence of mapping
+        Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
 
     """
 
     tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
     options: XlogOptions
-    segments: Mapping[int, SegmentPlan]
+    segment_plans: Mapping[int, SegmentPlan]
     reduce: ReducePlan
-    ranges: KeyRanges
+    key_ranges: KeyRanges
     location: WarehouseLocation
     changelog_files: Sequence[TableFile] = ()
-    healed: Sequence[Mapping[str, Any]] = ()
+    healed_gaps: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass
@@ -142,7 +142,7 @@ class ReadReport:
     ----------
     changelog, pending : list of DataFile
     key_errors : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`; a limited number.
+        Rows without a valid key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`; a limited number.
     settled : dict of int to dict of int to int
         By segment number and replica id, the highest lsn written to `_changelog`.
     unknown_spaces : dict of int to frozenset of int
@@ -159,23 +159,23 @@ class ReadReport:
     divergences: list[Divergence] = field(default_factory=list)
 
 
-def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
+def run_read_task(task_number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
     """Run one task, and yield its cells; the last one is its report (`ReadReport`).
 
     Parameters
     ----------
-    number : int
+    task_number : int
         The index of the task in `work.tasks`.
     work : ReadWork
 
     """
-    task = _ReadTask(number, work)
-    rows = work.tasks[number]
+    task = _ReadTask(task_number, work)
+    rows = work.tasks[task_number]
     if isinstance(rows, StoredRows):
         yield from task.process_stored(rows)
     else:
-        for piece in rows:
-            yield from task.process_range(piece)
+        for byte_range in rows:
+            yield from task.process_range(byte_range)
     yield from task.finish()
 
 
@@ -194,20 +194,20 @@ class _ReadTask:
     def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
         rows = decode_cell(pa.py_buffer(stored.cell))
         if stored.segment is None:
-            plan = next(iter(self._work.segments.values()))
+            plan = next(iter(self._work.segment_plans.values()))
             yield from self._buffer(keyed_from_changelog(rows, plan))
             return
         for batch in rows.to_batches():
             yield from self._process_rows(batch, stored.segment)
 
-    def process_range(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
+    def process_range(self, byte_range: ByteRange) -> Iterator[pa.RecordBatch]:
         options = replace(self._work.options, with_replicaset=False)
-        for batch in read_range(piece, options):
-            yield from self._process_rows(batch, piece.segment.number)
+        for batch in read_range(byte_range, options):
+            yield from self._process_rows(batch, byte_range.segment.number)
 
     def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
-        found = segment_rows(batch, self._work.segments[segment])
-        self._write(found)
+        found = segment_rows(batch, self._work.segment_plans[segment])
+        self._write_files(found)
         own = self._report.settled.setdefault(segment, {})
         for origin, lsn in found.settled_lsns.items():
             own[origin] = max(own.get(origin, 0), lsn)
@@ -222,16 +222,16 @@ class _ReadTask:
         if found.keyed.num_rows:
             yield from self._buffer(pa.Table.from_batches([found.keyed], KEYED))
 
-    def _write(self, found: SegmentRows) -> None:
+    def _write_files(self, rows: SegmentRows) -> None:
         location = self._work.location
-        if found.changelog.num_rows:
+        if rows.changelog.num_rows:
             if self._changelog is None:
-                self._changelog = _writer(location, "_changelog", CHANGELOG_ARROW)
-            self._changelog.write(pa.Table.from_batches([found.changelog]))
-        if found.pending is not None:
+                self._changelog = _file_writer(location, "_changelog", CHANGELOG_ARROW)
+            self._changelog.write(pa.Table.from_batches([rows.changelog]))
+        if rows.pending is not None:
             if self._pending is None:
-                self._pending = _writer(location, "_pending", PENDING_ARROW)
-            self._pending.write(pa.Table.from_batches([found.pending]))
+                self._pending = _file_writer(location, "_pending", PENDING_ARROW)
+            self._pending.write(pa.Table.from_batches([rows.pending]))
 
     def _buffer(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
         self._buffered.append(keyed)
@@ -242,12 +242,12 @@ class _ReadTask:
     def _flush(self) -> Iterator[pa.RecordBatch]:
         if not self._buffered:
             return
-        rows = without_overwritten(pa.concat_tables(self._buffered).combine_chunks())
+        rows = without_overwritten_tuples(pa.concat_tables(self._buffered).combine_chunks())
         self._buffered, self._buffered_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
-        partitions = self._work.ranges.find_partitions(tables, as_array(rows["key"]))
-        rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.ranges)
-        for cell in cells_by_partition(rows, partitions, self._number * TASK_CELLS + self._cells):
+        partitions = self._work.key_ranges.find_partitions(tables, as_array(rows["key"]))
+        rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.key_ranges)
+        for cell in cells_by_partition(rows, partitions, self._number * SORT_KEYS_PER_TASK + self._cells):
             self._cells += 1
             yield cell
 
@@ -259,19 +259,19 @@ class _ReadTask:
         if self._pending is not None:
             report.pending.append(self._pending.close())
         for segment, batches in self._read_before.items():
-            plan = self._work.segments[segment]
+            plan = self._work.segment_plans[segment]
             report.divergences += find_divergences(pa.Table.from_batches(batches), plan, self._work)
-        yield report_cell(self._number % self._work.ranges.partitions, report)
+        yield report_cell(self._number % self._work.key_ranges.partition_count, report)
 
 
-def _writer(location: WarehouseLocation, table: str, schema: pa.Schema) -> FileWriter:
+def _file_writer(location: WarehouseLocation, table: str, schema: pa.Schema) -> FileWriter:
     return FileWriter(location, table, schema, LOW_CARDINALITY[table])
 
 
 def _copy_range_deletes_to_partitions(
     rows: pa.Table, tables: NDArray[np.int32], partitions: NDArray[np.int32], ranges: KeyRanges
 ) -> tuple[pa.Table, NDArray[np.int32]]:
-    """Repeat each DELETE_RANGE for all partitions of its table; return the rows, and the partition of each row."""
+    """Repeat each DELETE_RANGE for all partitions of its table; return all rows, and the partition of each row."""
     types = rows["type"].to_numpy()
     indices = np.flatnonzero(types == DELETED_RANGE)
     if not len(indices):
@@ -291,9 +291,10 @@ def _copy_range_deletes_to_partitions(
 def insert_stored_rows(
     tasks: Iterable[tuple[ByteRange, ...]], stored: Iterable[StoredRows]
 ) -> list[tuple[ByteRange, ...] | StoredRows]:
-    """Insert stored rows among the tasks that read files: waiting rows where they are in the log, the others last.
+    """Insert stored rows as tasks of their own among those that read files.
 
-    The others are rows that are applied once more after a snapshot; they have no segment.
+    Waiting rows come at their segment's place in the log. Rows without a segment, which are applied again after a
+    snapshot, come last.
     """
     stored = list(stored)
     waiting = deque(
@@ -301,13 +302,13 @@ def insert_stored_rows(
     )
     found: list[tuple[ByteRange, ...] | StoredRows] = []
     for task in tasks:
-        pieces: list[ByteRange] = []
-        for piece in task:
-            while waiting and (waiting[0].segment or 0) < piece.segment.number:
-                if pieces:
-                    found.append(tuple(pieces))
-                    pieces = []
+        byte_ranges: list[ByteRange] = []
+        for byte_range in task:
+            while waiting and (waiting[0].segment or 0) < byte_range.segment.number:
+                if byte_ranges:
+                    found.append(tuple(byte_ranges))
+                    byte_ranges = []
                 found.append(waiting.popleft())
-            pieces.append(piece)
-        found.append(tuple(pieces))
+            byte_ranges.append(byte_range)
+        found.append(tuple(byte_ranges))
     return [*found, *waiting, *(one for one in stored if one.segment is None)]

@@ -37,44 +37,44 @@ class Sample:
     segment : int
     rows : pyarrow.RecordBatch
         `schemas.xrow.XROW_ARROW`, in log order.
-    weight : float
-        The number of bytes that each row represents.
+    row_weight : float
+        The bytes of the segment that each sampled row stands for.
 
     """
 
     segment: int
     rows: pa.RecordBatch
-    weight: float
+    row_weight: float
 
 
 @dataclass(frozen=True)
 class RangeSummary:
-    """The summary and the samples of a byte range.
+    """The summary of a byte range, and samples of its rows.
 
     Parameters
     ----------
     replicaset_uuid : str
     summary : Summary
-    size : int
-        Bytes of its decoded rows in memory.
+    decoded_bytes : int
+        The size of its decoded rows in memory.
     samples : tuple of Sample
 
     """
 
     replicaset_uuid: str
     summary: Summary
-    size: int
+    decoded_bytes: int
     samples: tuple[Sample, ...]
 
 
 def summarize_range(
-    piece: ByteRange, options: XlogOptions, sync: SyncSpaces, watched: WatchedSpaces
+    byte_range: ByteRange, options: XlogOptions, sync: SyncSpaces, watched: WatchedSpaces
 ) -> RangeSummary:
     """Summarize and sample the rows of a byte range.
 
     Parameters
     ----------
-    piece : ByteRange
+    byte_range : ByteRange
     options : XlogOptions
     sync : mapping of str to frozenset of int
         By replicaset uuid, the ids of spaces that are synchronous at some time in the batch.
@@ -82,25 +82,25 @@ def summarize_range(
         By replicaset uuid, the ids of further spaces whose rows affect the plan.
 
     """
-    segment = piece.segment
+    segment = byte_range.segment
     uuid = segment.replicaset_uuid
     spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
     parts: list[Summary] = []
     samples: list[Sample] = []
     size = 0
-    draw = np.random.default_rng(piece.begin)
-    for batch in read_range(piece, replace(options, with_replicaset=False)):
+    generator = np.random.default_rng(byte_range.begin)
+    for batch in read_range(byte_range, replace(options, with_replicaset=False)):
         parts.append(summarize_rows(batch, segment.number, *spaces))
         size += batch.nbytes
-        samples.append(_sample(batch, segment.number, draw))
+        samples.append(_sample(batch, segment.number, generator))
     return RangeSummary(segment.replicaset_uuid, concat_summaries(parts), size, tuple(samples))
 
 
-def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> Sample:
+def _sample(batch: pa.RecordBatch, segment: int, generator: np.random.Generator) -> Sample:
     count = min(SAMPLE_ROWS, batch.num_rows)
-    chosen = np.sort(draw.choice(batch.num_rows, count, replace=False))
+    chosen = np.sort(generator.choice(batch.num_rows, count, replace=False))
     columns = [
-        _shortened_cells(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
+        _shortened_values(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
         if pa.types.is_binary(field.type)
         else batch.column(field.name).take(pa.array(chosen))
         for field in XROW_ARROW
@@ -109,8 +109,8 @@ def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> S
     return Sample(segment, rows, batch.nbytes / count)
 
 
-def _shortened_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
-    """Return the chosen values of a binary column; long ones are cut to leading fields, or null unless `is_array`."""
+def _shortened_values(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
+    """Return chosen values of a binary column; a long array is cut to its first fields, other long values are null."""
     lengths = pc.binary_length(column).take(pa.array(chosen))
     if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:
         return column.take(pa.array(chosen))
@@ -129,7 +129,7 @@ def _shortened_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: b
 
 
 def leading_fields(data: bytes) -> bytes:
-    """Return an array of the complete leading fields of a truncated MessagePack array."""
+    """Return a MessagePack array of those leading fields that a truncated array has completely."""
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(data)
     try:
@@ -148,9 +148,9 @@ def leading_fields(data: bytes) -> bytes:
     return head + data[begin:end]
 
 
-def summaries_by_replicaset(found: Iterable[RangeSummary]) -> dict[str, Summary]:
-    """Join the summaries of each replicaset's ranges, which are in log order, by replicaset uuid."""
+def summaries_by_replicaset(range_summaries: Iterable[RangeSummary]) -> dict[str, Summary]:
+    """Join the summaries of byte ranges, which are in log order; return one for each replicaset, by its uuid."""
     parts: dict[str, list[Summary]] = {}
-    for one in found:
+    for one in range_summaries:
         parts.setdefault(one.replicaset_uuid, []).append(one.summary)
     return {uuid: concat_summaries(own) for uuid, own in parts.items()}

@@ -37,12 +37,12 @@ class BatchWork:
     plan : BatchPlan
     location : WarehouseLocation
         Of the warehouse.
-    segments : mapping of int to SegmentPlan
+    segment_plans : mapping of int to SegmentPlan
         By segment number.
     partition_plan : PartitionPlan
-    base : BaseFiles
-        The files with the versions before the batch.
-    files : mapping of str to sequence of TableFile
+    base_files : BaseFiles
+        The files in which the base versions are found.
+    files_by_table : mapping of str to sequence of TableFile
         All files of each table that the batch may change, masked and exact tables included.
     table_changes : mapping of str to TableChange
         For each exact table, how it must change before it can be written.
@@ -50,27 +50,27 @@ class BatchWork:
         Waiting rows that the batch reads.
     changelog_files : sequence of TableFile
         Files of `_changelog` that may contain rows which the batch reads again.
-    healed : sequence of mapping
-        Rows of `_gaps` about healed divergences.
-    own_rows : pyarrow.Table
-        The aggregator's own rows for `_changelog`.
-    reapplied : sequence of pyarrow.Table
+    healed_gaps : sequence of mapping
+        Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
+    aggregator_rows : pyarrow.Table or None
+        Rows for `_changelog` with the aggregator's own changes of `_cluster`.
+    reapplied_rows : sequence of pyarrow.Table
         Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`).
 
     """
 
     plan: BatchPlan
     location: WarehouseLocation
-    segments: Mapping[int, SegmentPlan]
+    segment_plans: Mapping[int, SegmentPlan]
     partition_plan: PartitionPlan
-    base: BaseFiles
-    files: Mapping[str, Sequence[TableFile]]
+    base_files: BaseFiles
+    files_by_table: Mapping[str, Sequence[TableFile]]
     table_changes: Mapping[str, TableChange]
     pending: Sequence[PendingRows] = ()
     changelog_files: Sequence[TableFile] = ()
-    healed: Sequence[Mapping[str, object]] = ()
-    own_rows: pa.Table | None = None
-    reapplied: Sequence[pa.Table] = ()
+    healed_gaps: Sequence[Mapping[str, object]] = ()
+    aggregator_rows: pa.Table | None = None
+    reapplied_rows: Sequence[pa.Table] = ()
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ class BatchOutput:
         For each segment, ids of spaces whose rows wait for the space's definition.
     divergences : list of Divergence
     writers : frozenset of (int, int)
-        (table number, replicaset id) of all changed versions.
+        (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
     unfit_tables : frozenset of int
-        Numbers of tables that have got a version without a usable tuple.
-    collected : pyarrow.Table
-        Rows of `_changelog` by vshard's garbage collector (`pipeline.changelog.moves.COLLECTED`).
+        Numbers of the tables with a new unfit version.
+    collected_rows : pyarrow.Table
+        The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
     seconds : mapping of str to float
-        The duration of each stage.
+        The duration of each stage of the execution, by its name.
 
     """
 
@@ -110,7 +110,7 @@ class BatchOutput:
     divergences: list[Divergence] = field(default_factory=list)
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
-    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
+    collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -193,9 +193,11 @@ def state_after_batch(
         has_loss=bool(settlement.skipped_gaps) or (before.has_loss and not is_renewed),
         server_version=last_server_version(segments, summary.control) or before.server_version,
         last_file=next((part.file for part in reversed(segments) if not part.has_waited), before.last_file),
-        views=decision.source_ids.views,
+        cluster_by_source=decision.source_ids.views,
         buckets=decision.vshard_buckets.after,
-        log_time=before.log_time if holds else latest_time(before.log_time, summary.last_time_us),
+        last_log_time=before.last_log_time
+        if holds
+        else latest_time(before.last_log_time, summary.last_time_us),
     )
 
 

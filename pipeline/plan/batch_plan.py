@@ -198,8 +198,8 @@ def plan_batch(
     new_state = replace(
         with_doubled_buckets(state.with_replicasets(after), to_judge),
         global_ids=cluster.global_ids,
-        own_id=None if aggregator is None else aggregator.global_id,
-        own_lsn=cluster.lsn,
+        aggregator_id=None if aggregator is None else aggregator.global_id,
+        aggregator_lsn=cluster.lsn,
         settings=settings_json(config),
     )
     by_number = {after[uuid].id: summaries[uuid] for uuid in parts}
@@ -216,7 +216,7 @@ def plan_batch(
         tables=tables,
         refused_tables=refused,
         new_map_rows=new_maps,
-        cluster_changes=_new_cluster_changes(cluster, state.own_lsn),
+        cluster_changes=_new_cluster_changes(cluster, state.aggregator_lsn),
         undefined_ranges=unknown,
         vshard_buckets=buckets,
         tuple_limit_bytes=config.max_tuple_bytes,
@@ -253,14 +253,14 @@ def _decide_replicasets(
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
-        read = {uuid: BucketProgress(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
+        read = {u: BucketProgress(one.buckets, one.last_log_time) for u, one in state.replicasets.items()}
         for uuid, one in decided.items():
             last = None if one.settlement.waits_from is not None else summaries[uuid].last_time_us
-            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.log_time, last))
+            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.last_log_time, last))
         delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
-            end = latest_time(one.before.log_time, summaries[uuid].last_time_us)
+            end = latest_time(one.before.last_log_time, summaries[uuid].last_time_us)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
                 delayed[uuid] = _decide_replicaset(

@@ -147,7 +147,7 @@ def assign_source_ids(
 
     """
     ids = _IdAssignments(known, uuid_by_global_id)
-    views = {source: dict(view) for source, view in known.views.items()}
+    views = {source: dict(view) for source, view in known.cluster_by_source.items()}
     registered: list[ReplicaIdChange] = []
     pending = list(registrations)
     for segment in segments:

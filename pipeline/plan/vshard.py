@@ -362,7 +362,7 @@ def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], uuid: str
 
 
 def _is_read_beyond(state: State, uuid: str, moment: datetime | None) -> bool:
-    read = state.replicasets[uuid].log_time
+    read = state.replicasets[uuid].last_log_time
     return moment is None or (read is not None and read >= moment)
 
 

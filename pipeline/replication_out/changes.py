@@ -15,30 +15,30 @@ import pyarrow as pa
 from warehouse.location import WarehouseLocation
 from warehouse.version_files import RANGE_ROWS, rows_by_key_range
 
-_KEYS = ["_key", "_tuple"]
-_COLUMNS = (*_KEYS, "_replicaset_id")
+_KEY_AND_TUPLE = ["_key", "_tuple"]
+_COLUMNS = (*_KEY_AND_TUPLE, "_replicaset_id")
 _SCHEMA = pa.schema([("_key", pa.binary()), ("_tuple", pa.binary()), ("_replicaset_id", pa.int32())])
 
 
 @dataclass(frozen=True)
 class TupleChange:
-    """A key whose tuple differs between two versions.
+    """A key whose tuple differs between two versions of a space's table.
 
     Parameters
     ----------
     key : bytes
         The canonical key.
     before, after : bytes or None
-        The tuples in the two versions; None for no row.
-    is_made : bool
-        Whether a policy computed the tuple `after` from several versions.
+        The tuples in the two versions of the table; None if the table has no row of the key.
+    is_policy_made : bool
+        Whether a conflict policy computed the tuple `after` from several versions.
 
     """
 
     key: bytes
     before: bytes | None
     after: bytes | None
-    is_made: bool = False
+    is_policy_made: bool = False
 
 
 def files_digest(files: frozenset[str]) -> str:
@@ -53,7 +53,7 @@ def changes_between(
     after: frozenset[str],
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[TupleChange]:
-    """Yield the keys whose tuples differ, in the order of the canonical key.
+    """Yield the keys whose tuples differ between two versions of a table, in the order of the canonical key.
 
     Parameters
     ----------
@@ -81,15 +81,15 @@ def _changes_in_range(old: pa.Table, new: pa.Table) -> Iterator[TupleChange]:
     before, after = _only_in(old, new), _only_in(new, old)
     for key in sorted(before.keys() | after.keys()):
         old_tuple, (new_tuple, replicaset) = before.get(key, _NO_ROW)[0], after.get(key, _NO_ROW)
-        yield TupleChange(key, old_tuple, new_tuple, is_made=replicaset is not None and replicaset < 0)
+        yield TupleChange(key, old_tuple, new_tuple, is_policy_made=replicaset is not None and replicaset < 0)
 
 
 _NO_ROW = (None, None)
 
 
 def _only_in(rows: pa.Table, others: pa.Table) -> dict[bytes, tuple[bytes, int | None]]:
-    """Return (tuple, replicaset id) by key of the rows whose key and tuple are not in `others`."""
+    """Return (tuple, replicaset id), by key, of those rows whose key and tuple are not both in a row of `others`."""
     if rows.num_rows and others.num_rows:
-        rows = rows.join(others.select(_KEYS), _KEYS, join_type="left anti")
+        rows = rows.join(others.select(_KEY_AND_TUPLE), _KEY_AND_TUPLE, join_type="left anti")
     found = zip(rows["_tuple"].to_pylist(), rows["_replicaset_id"].to_pylist(), strict=True)
     return dict(zip(rows["_key"].to_pylist(), found, strict=True))

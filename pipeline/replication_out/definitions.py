@@ -27,14 +27,14 @@ from schemas.system_tuples import field_at, fields_of, text_of
 from udfs.keys.keys import parse_path
 
 ENGINE = "memtx"
-FIRST_ID = SYSTEM_SPACE_ID_MAX + 1
+FIRST_USER_SPACE_ID = SYSTEM_SPACE_ID_MAX + 1
 
-COLLATIONS_MAX = 3
+MAX_COLLATION_ID = 3
 """The highest id of a collation in the stream (`schemas.dictionary.COLLATIONS`)."""
 
-_INTEGERS = {"unsigned", "integer"}
-_NUMBERS = {*_INTEGERS, "number", "double", "decimal"}
-_KEPT_OPTIONS = ("dimension", "distance", "hint")
+_INTEGER_TYPES = {"unsigned", "integer"}
+_NUMBER_TYPES = {*_INTEGER_TYPES, "number", "double", "decimal"}
+_SERVED_INDEX_OPTIONS = ("dimension", "distance", "hint")
 _SERVED_INDEX_TYPES = {"tree": "tree", "hash": "tree", "rtree": "rtree", "bitset": "bitset"}
 
 
@@ -48,7 +48,7 @@ class Index:
     name, type : str
     parts : tuple of KeyPart
     options : tuple of (str, value)
-        Without `unique`, which only the primary index has.
+        The index options of Tarantool, without `unique`: only the primary index is served as unique.
 
     """
 
@@ -88,7 +88,7 @@ class ServedSpace:
         return self.indexes[0]
 
     def space_tuple(self) -> list[Any]:
-        """Return the row of `_space`."""
+        """Return the space's row of `_space`."""
         return [self.id, 1, self.name, ENGINE, self.field_count, {}, [_field_map(one) for one in self.fields]]
 
     def index_tuple(self, index: Index) -> list[Any]:
@@ -105,7 +105,7 @@ class MergedDefinition:
     ----------
     space : ServedSpace
     left_out : tuple of str
-        Texts: which indexes are not served, and why.
+        For each index that is not served, a text that says why.
 
     """
 
@@ -131,9 +131,9 @@ class ReplicasetSpace:
 
 
 def merge_definitions(
-    name: str, definitions: Sequence[ReplicasetSpace], *, has_older: bool = False
+    name: str, definitions: Sequence[ReplicasetSpace], *, has_older_tuples: bool = False
 ) -> MergedDefinition:
-    """Return the definition that the tuples of all replicasets fit.
+    """Return a definition of a space that the tuples of all replicasets fit.
 
     Parameters
     ----------
@@ -141,8 +141,8 @@ def merge_definitions(
         The space's name for subscribers.
     definitions : sequence of ReplicasetSpace
         One or more, in the order of the replicasets.
-    has_older : bool
-        Whether the table may have tuples of earlier definitions: then only the primary key has types.
+    has_older_tuples : bool
+        Whether the table may have tuples of earlier definitions. Then only the fields of the primary key have types.
 
     Raises
     ------
@@ -157,12 +157,12 @@ def merge_definitions(
             raise TupleError("the space has no primary index")
         rows = {i: fields_of(data, "a row of _index") for i, data in one.indexes.items()}
         spaces.append(space_of(values, rows[0]))
-        secondaries.append([_index_of(rows[i]) for i in sorted(rows) if i])
+        secondaries.append([_index_and_refusal(rows[i]) for i in sorted(rows) if i])
         counts.add(values[4] if len(values) > 4 and isinstance(values[4], int) else 0)
-    primary = _primary(spaces, definitions[0])
+    primary = _merged_primary_index(spaces, definitions[0])
     fields = common_format([space.fields for space in spaces])
     indexes, left_out = _shared_indexes(secondaries)
-    if has_older:
+    if has_older_tuples:
         fields = tuple(replace(one, type="any", is_nullable=True) for one in fields)
         left_out += [
             f"index {index.name}: the space has tuples of an earlier definition" for index in indexes
@@ -173,7 +173,7 @@ def merge_definitions(
 
 
 def common_format(formats: Sequence[Sequence[Field]]) -> tuple[Field, ...]:
-    """Return the fields, by position, of a format that the tuples of all formats fit.
+    """Return the fields of a format that the tuples of all given formats fit.
 
     The format ends at the first position with different names: later names would be wrong for some tuples. A field that
     one of the formats does not reach has the type `any`: tuples of that format may have any value there.
@@ -211,33 +211,33 @@ def with_consistent_types(space: ServedSpace) -> ServedSpace:
     return replace(space, fields=tuple(fields), indexes=(space.primary, *indexes))
 
 
-def assign_ids(
-    spaces: Mapping[str, ServedSpace], served: Mapping[str, int], wanted: Mapping[str, int]
+def assign_space_ids(
+    spaces: Mapping[str, ServedSpace], served_ids: Mapping[str, int], preferred_ids: Mapping[str, int]
 ) -> dict[str, int]:
     """Return an id for each space, by table.
 
-    The id that subscribers already have, otherwise the id in the replicaset if it is free, otherwise the next one.
+    It is the id that subscribers already have, else the preferred id if that is free, else the next free one.
 
     Parameters
     ----------
     spaces : mapping of str to ServedSpace
         By table.
-    served, wanted : mapping of str to int
-        Ids by table: those that subscribers have, and those in a replicaset.
+    served_ids, preferred_ids : mapping of str to int
+        Space ids by table: those that subscribers have, and those in a replicaset.
 
     """
-    found = {table: served[table] for table in spaces if table in served}
-    taken = {*served.values()}
+    found = {table: served_ids[table] for table in spaces if table in served_ids}
+    taken = {*served_ids.values()}
     for table in sorted(spaces.keys() - found.keys()):
-        number = wanted.get(table, 0)
-        if number < FIRST_ID or number in taken:
+        number = preferred_ids.get(table, 0)
+        if number < FIRST_USER_SPACE_ID or number in taken:
             number = max(taken | {SYSTEM_SPACE_ID_MAX}) + 1
         found[table] = number
         taken.add(number)
     return found
 
 
-def _primary(spaces: Sequence[Space], first: ReplicasetSpace) -> Index:
+def _merged_primary_index(spaces: Sequence[Space], first_definition: ReplicasetSpace) -> Index:
     keys = [space.primary_key for space in spaces]
     if len({tuple((p.field, p.path, p.collation) for p in key) for key in keys}) > 1:
         raise TupleError("the primary key is not the same in all replicasets")
@@ -245,7 +245,7 @@ def _primary(spaces: Sequence[Space], first: ReplicasetSpace) -> Index:
         replace(same[0], type=_widest({part.type for part in same}), is_nullable=False)
         for same in zip(*keys, strict=True)
     )
-    name = field_at(fields_of(first.indexes[0], "a row of _index"), 2, "the name of an index")
+    name = field_at(fields_of(first_definition.indexes[0], "a row of _index"), 2, "the name of an index")
     return Index(0, text_of(name, "the name of an index"), "tree", parts)
 
 
@@ -253,13 +253,13 @@ def _widest(types: set[str]) -> str:
     """Return the type of an index part that accepts the values of all types."""
     if len(types) == 1:
         return next(iter(types))
-    if types <= _INTEGERS:
+    if types <= _INTEGER_TYPES:
         return "integer"
-    return "number" if types <= _NUMBERS else "scalar"
+    return "number" if types <= _NUMBER_TYPES else "scalar"
 
 
-def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
-    """Return a secondary index, and the reason if it cannot be served, otherwise None."""
+def _index_and_refusal(row: Sequence[Any]) -> tuple[Index, str | None]:
+    """Return a secondary index, and why it cannot be served; None if it can."""
     name = text_of(field_at(row, 2, "the name of an index"), "the name of an index")
     kind = text_of(field_at(row, 3, "the type of an index"), "the type of an index").lower()
     given = field_at(row, 4, "the options of an index")
@@ -270,13 +270,13 @@ def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
         reason = f"its type is {kind}"
     elif "func" in options or "func_id" in options:
         reason = "its keys are computed by a function"
-    elif any((part.collation or 0) > COLLATIONS_MAX for part in parts):
+    elif any((part.collation or 0) > MAX_COLLATION_ID for part in parts):
         reason = "its collation is not one of none, unicode, unicode_ci, binary"
     elif _excludes_null(row):
         reason = "it leaves out nulls"
     elif any("[*]" in part.path for part in parts):
         reason = "it has a key for each item of an array"
-    kept = tuple((key, options[key]) for key in _KEPT_OPTIONS if key in options)
+    kept = tuple((key, options[key]) for key in _SERVED_INDEX_OPTIONS if key in options)
     return Index(
         int(field_at(row, 1, "the id of an index")), name, _SERVED_INDEX_TYPES.get(kind, kind), parts, kept
     ), reason
@@ -286,20 +286,22 @@ def _excludes_null(row: Sequence[Any]) -> bool:
     return any(isinstance(part, Mapping) and part.get("exclude_null") for part in row[5])
 
 
-def _shared_indexes(found: Sequence[Sequence[tuple[Index, str | None]]]) -> tuple[list[Index], list[str]]:
-    """Return the secondary indexes that are the same in all replicasets, and why others are not served."""
+def _shared_indexes(
+    by_replicaset: Sequence[Sequence[tuple[Index, str | None]]],
+) -> tuple[list[Index], list[str]]:
+    """Return the secondary indexes that are the same in all replicasets, and a text for each of the others."""
     indexes, left_out = [], []
-    for index, fault in found[0]:
-        reason = fault
-        others = [next((i for i, _ in rest if i.name == index.name), None) for rest in found[1:]]
+    for index, refusal in by_replicaset[0]:
+        reason = refusal
+        others = [next((i for i, _ in rest if i.name == index.name), None) for rest in by_replicaset[1:]]
         if reason is None and any(other is None or not _is_same_index(index, other) for other in others):
             reason = "not all replicasets have it alike"
         if reason is None:
             indexes.append(index)
         else:
             left_out.append(f"index {index.name}: {reason}")
-    known = {index.name for index, _ in found[0]}
-    rest = {index.name for others in found[1:] for index, _ in others} - known
+    known = {index.name for index, _ in by_replicaset[0]}
+    rest = {index.name for others in by_replicaset[1:] for index, _ in others} - known
     left_out += [f"index {name}: not all replicasets have it alike" for name in sorted(rest)]
     return indexes, left_out
 
@@ -314,8 +316,12 @@ def _is_same_index(one: Index, other: Index) -> bool:
     return compared(one) == compared(other)
 
 
-def _field_map(one: Field) -> dict[str, Any]:
-    return {"name": one.name, "type": one.type, **({"is_nullable": True} if one.is_nullable else {})}
+def _field_map(format_field: Field) -> dict[str, Any]:
+    return {
+        "name": format_field.name,
+        "type": format_field.type,
+        **({"is_nullable": True} if format_field.is_nullable else {}),
+    }
 
 
 def _part_map(part: KeyPart) -> dict[str, Any]:
@@ -332,7 +338,7 @@ def _part_map(part: KeyPart) -> dict[str, Any]:
 
 
 def space_from_rows(space: Sequence[Any], indexes: Mapping[int, Sequence[Any]]) -> ServedSpace:
-    """Return a served space from the rows that `space_tuple` and `index_tuple` returned."""
+    """Return a served space from its rows of `_space` and `_index`, the latter by index id."""
     primary = indexes.get(0)
     decoded = space_of(space, primary)
     found = [
@@ -353,8 +359,8 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_extension(value: Any, *codes: int) -> bool:
-    return isinstance(value, ExtType) and value.code in codes
+def _is_extension(value: Any, code: int) -> bool:
+    return isinstance(value, ExtType) and value.code == code
 
 
 _CLASS_CHECKS: Mapping[ValueClass, Callable[[Any], bool]] = {
@@ -390,25 +396,27 @@ def misfit_reason(space: ServedSpace, tuple_: bytes) -> str | None:
         return f"it has {len(values)} fields, not {space.field_count}"
     for position, one in enumerate(space.fields):
         value = values[position] if position < len(values) else None
-        if not _allows(one.type, value, is_nullable=one.is_nullable):
+        if not _accepts_value(one.type, value, is_nullable=one.is_nullable):
             return f"field {one.name} is not of type {one.type}"
     for index in space.indexes:
         for part in index.parts:
-            if not _allows(part.type, _value_at(values, part, space.name), is_nullable=part.is_nullable):
+            if not _accepts_value(
+                part.type, _value_of_part(values, part, space.name), is_nullable=part.is_nullable
+            ):
                 return f"a part of index {index.name} is not of type {part.type}"
     return None
 
 
-def _allows(kind: str, value: Any, *, is_nullable: bool) -> bool:
+def _accepts_value(field_type: str, value: Any, *, is_nullable: bool) -> bool:
     if value is None:
-        return is_nullable or kind == "any"
-    if kind in _TYPE_CHECKS:
-        return _TYPE_CHECKS[kind](value)
-    accepted = FIELD_TYPES[kind].accepted_classes if kind in FIELD_TYPES else ()
+        return is_nullable or field_type == "any"
+    if field_type in _TYPE_CHECKS:
+        return _TYPE_CHECKS[field_type](value)
+    accepted = FIELD_TYPES[field_type].accepted_classes if field_type in FIELD_TYPES else ()
     return any(_CLASS_CHECKS[one](value) for one in accepted if one in _CLASS_CHECKS)
 
 
-def _value_at(values: Any, part: KeyPart, space: str) -> Any:
+def _value_of_part(values: Any, part: KeyPart, space: str) -> Any:
     found: Any = values[part.field] if part.field < len(values) else None
     for step in parse_path(part.path, space):
         try:

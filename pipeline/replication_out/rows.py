@@ -1,6 +1,6 @@
-"""Encodes rows of the stream: transactions of one instance, with consecutive lsns.
+"""Encodes the rows of the stream: transactions of one instance, with consecutive lsns, and snapshots.
 
-Pure. All headers have the same size, so that many rows are made quickly; Tarantool reads integers of any width.
+Pure. All headers have the same size, so that many rows are encoded quickly; Tarantool reads integers of any width.
 Source: `xrow_header_encode` in Tarantool's `src/box/xrow.c`.
 """
 
@@ -22,8 +22,8 @@ from sources.xlog.format.encode import encode_row
 NOPS_PER_TRANSACTION = 10_000
 """The maximum number of rows of a transaction of NOPs."""
 
-_HEADER = struct.Struct(">3B 2B BBQ BBd BBI 2B")
-ROW_BYTES = _HEADER.size
+_HEADER_FORMAT = struct.Struct(">3B 2B BBQ BBd BBI 2B")
+HEADER_BYTES = _HEADER_FORMAT.size
 """The size of a row without its body."""
 
 _MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
@@ -45,7 +45,7 @@ class OutgoingRow:
 
 
 def pack(value: Any) -> bytes:
-    """Return a value's MessagePack; bytes of a text that are not UTF-8 are kept."""
+    """Return a value as MessagePack; a decoded text becomes its original bytes, even if these are not UTF-8."""
     packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
     return packed
 
@@ -60,8 +60,10 @@ def delete_row(space_id: int, key: bytes) -> OutgoingRow:
     return OutgoingRow(RequestType.DELETE, _body(space_id, BodyKey.KEY, key))
 
 
-def transaction(changes: Sequence[OutgoingRow], replica_id: int, first: int, timestamp: float) -> bytes:
-    """Return the rows of one transaction.
+def encode_transaction(
+    changes: Sequence[OutgoingRow], replica_id: int, first_lsn: int, timestamp: float
+) -> bytes:
+    """Return the encoded rows of one transaction, with consecutive lsns.
 
     Parameters
     ----------
@@ -69,28 +71,27 @@ def transaction(changes: Sequence[OutgoingRow], replica_id: int, first: int, tim
         At least one.
     replica_id : int
         The id of the instance that signs the rows.
-    first : int
-        The lsn of the first row.
+    first_lsn : int
     timestamp : float
         Seconds since 1970 UTC.
 
     """
     if len(changes) == 1:
         (one,) = changes
-        return encode_row(one.kind, one.body, timestamp=timestamp, replica_id=replica_id, lsn=first)
+        return encode_row(one.kind, one.body, timestamp=timestamp, replica_id=replica_id, lsn=first_lsn)
     last = len(changes) - 1
     return b"".join(
-        _header(one.kind, replica_id, first + i, timestamp, i, is_last=i == last) + one.body
+        _header(one.kind, replica_id, first_lsn + i, timestamp, i, is_last=i == last) + one.body
         for i, one in enumerate(changes)
     )
 
 
-def nop_rows(replica_id: int, first: int, last: int, timestamp: float) -> Bytes:
-    """Return one transaction of NOPs with the lsns `first` to `last`."""
-    count = last - first + 1
+def nop_rows(replica_id: int, first_lsn: int, last_lsn: int, timestamp: float) -> Bytes:
+    """Return the encoded rows of one transaction: a NOP for each lsn from `first_lsn` to `last_lsn`."""
+    count = last_lsn - first_lsn + 1
     row = _header(RequestType.NOP, replica_id, 0, timestamp, 0, is_last=False)
     rows = np.tile(np.frombuffer(row, np.uint8), (count, 1))
-    lsns = np.arange(first, last + 1, dtype=">u8")
+    lsns = np.arange(first_lsn, last_lsn + 1, dtype=">u8")
     rows[:, 7:15] = lsns.view(np.uint8).reshape(count, 8)
     positions = np.arange(count, dtype=">u4")
     rows[:, 27:31] = positions.view(np.uint8).reshape(count, 4)
@@ -120,19 +121,19 @@ def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
     return _array_header(len(found)) + b"".join(found)
 
 
-def snapshot_rows(rows: Iterable[tuple[int, bytes]], timestamp: float) -> Iterable[bytes]:
-    """Yield rows of a snapshot, numbered from 1 on as in Tarantool's checkpoints.
+def snapshot_rows(tuples: Iterable[tuple[int, bytes]], timestamp: float) -> Iterable[bytes]:
+    """Yield the encoded rows of a snapshot; their lsns count from 1 on, as in Tarantool's checkpoints.
 
     Parameters
     ----------
-    rows : iterable of (int, bytes)
+    tuples : iterable of (int, bytes)
         (space id, tuple).
     timestamp : float
 
     """
     head = struct.pack(">3B", 0x83, HeaderKey.TYPE, RequestType.INSERT)
     time = struct.pack(">BBd", HeaderKey.TIMESTAMP, _DOUBLE, timestamp)
-    for number, (space_id, tuple_) in enumerate(rows, 1):
+    for number, (space_id, tuple_) in enumerate(tuples, 1):
         lsn = struct.pack(">BBQ", HeaderKey.LSN, _UINT64, number)
         yield head + lsn + time + _body(space_id, BodyKey.TUPLE, tuple_)
 
@@ -146,14 +147,14 @@ def _array_header(count: int) -> bytes:
 
 
 def _header(
-    kind: RequestType, replica_id: int, lsn: int, timestamp: float, index: int, *, is_last: bool
+    kind: RequestType, replica_id: int, lsn: int, timestamp: float, row_index: int, *, is_last: bool
 ) -> bytes:
-    """Return the header of a row of a transaction with several rows; `index` is the row's index in it."""
-    return _HEADER.pack(
+    """Return the header of a row of a transaction with several rows; `row_index` is the row's index in it."""
+    return _HEADER_FORMAT.pack(
         *(_MAP_OF_6, HeaderKey.TYPE, kind),
         *(HeaderKey.REPLICA_ID, replica_id),
         *(HeaderKey.LSN, _UINT64, lsn),
         *(HeaderKey.TIMESTAMP, _DOUBLE, timestamp),
-        *(HeaderKey.TSN, _UINT32, index),
+        *(HeaderKey.TSN, _UINT32, row_index),
         *(HeaderKey.FLAGS, RowFlag.COMMIT if is_last else 0),
     )

@@ -28,8 +28,8 @@ from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
 
-LONGEST_WAIT = 30.0
-"""The maximum time between two attempts, in seconds."""
+MAX_RETRY_SECONDS = 30.0
+"""The maximum number of seconds between an error and the next attempt."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class ReplicationOptions:
         The directory of the stream.
     readers : tuple of SubscriberUser
         The users of the subscribers.
-    poll : float
+    poll_seconds : float
         The seconds between two checks of `_epochs`.
-    forget : float
-        The seconds for which files are kept for a subscriber that no longer reads.
+    forget_seconds : float
+        The seconds for which files stay for a subscriber that no longer acknowledges any.
     max_block_bytes : int
         The maximum size of a block of the stream.
 
@@ -57,8 +57,8 @@ class ReplicationOptions:
     database: str
     directory: Path
     readers: tuple[SubscriberUser, ...] = ()
-    poll: float = 1.0
-    forget: float = 86400.0
+    poll_seconds: float = 1.0
+    forget_seconds: float = 86400.0
     max_block_bytes: int = BLOCK_LIMIT
 
 
@@ -105,16 +105,16 @@ class ReplicationService:
             self._stop.set()
 
     def keep_up(self) -> None:
-        """Write the stream until `stop` is called, and begin again after an error."""
-        wait = self.options.poll
+        """Write the stream until `stop` is called; after an error, wait and continue."""
+        wait = self.options.poll_seconds
         while not self._stop.is_set():
             try:
                 self._write_until_stopped()
-                wait = self.options.poll
+                wait = self.options.poll_seconds
             except Exception as error:  # the relay serves the files that exist
-                self._report(error)
+                self._log_error(error)
                 self._stop.wait(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
+                wait = min(2 * wait, MAX_RETRY_SECONDS)
 
     def stop(self) -> None:
         """End `keep_up` after its current step."""
@@ -123,7 +123,7 @@ class ReplicationService:
     def _write_until_stopped(self) -> None:
         options = self.options
         warehouse = Warehouse(None, options.location, options.database)
-        with Stream(options.directory, options.max_block_bytes, options.forget) as stream:
+        with Stream(options.directory, options.max_block_bytes, options.forget_seconds) as stream:
             self._stream = stream
             writer = ReplicationWriter(warehouse, stream, options.readers)
             while not self._stop.is_set():
@@ -131,10 +131,10 @@ class ReplicationService:
                 self.mark, self.newest, self.left_out = writer.mark, writer.newest, writer.left_out
                 self.error = None
                 if not has_more:
-                    stream.tidy()
-                    self._stop.wait(options.poll)
+                    stream.remove_old_files()
+                    self._stop.wait(options.poll_seconds)
 
-    def _report(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         is_expected = isinstance(error, AggregatorError | OSError)
         shown = str(error) if is_expected else f"{type(error).__name__}: {error}"
         if shown != self.error:
@@ -142,8 +142,8 @@ class ReplicationService:
         self.error = shown
 
 
-def status_of(service: ReplicationService) -> dict[str, Any]:
-    """Return the status of the service in JSON's types."""
+def service_status(service: ReplicationService) -> dict[str, Any]:
+    """Return the status of a service as JSON, for the daemon's status page."""
     return {
         "spool": str(service.options.directory),
         "error": service.error,

@@ -1,4 +1,4 @@
-"""Reads what subscribers of the stream have from the system rows of its snapshot and logs alone.
+"""Reads what subscribers of the stream have: only the system rows of its snapshot and logs are needed for this.
 
 The row `aggregator_epoch` of `_schema` has the epoch; it is the last row of the transaction with the epoch's data. So
 after the process is killed at any time, the files show what was served.
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.fs
 
-from pipeline.replication_out.definitions import FIRST_ID, ServedSpace, space_from_rows
+from pipeline.replication_out.definitions import FIRST_USER_SPACE_ID, ServedSpace, space_from_rows
 from pipeline.replication_out.rows import pack
 from schemas.dictionary import SUPER
 from schemas.errors import SpoolError, TupleError
@@ -28,8 +28,8 @@ from sources.xlog.reader import reader
 EPOCH_KEY = "aggregator_epoch"
 """The key in `_schema` of the row that has the epoch (`epoch_tuple`)."""
 
-_FILES = pyarrow.fs.LocalFileSystem()
-_KEY_FIELDS = {
+_FILE_SYSTEM = pyarrow.fs.LocalFileSystem()
+_PRIMARY_KEY_FIELDS = {
     int(SystemSpace.SCHEMA): (0,),
     int(SystemSpace.SPACE): (0,),
     int(SystemSpace.INDEX): (0, 1),
@@ -41,19 +41,19 @@ _KEY_FIELDS = {
 
 
 def primary_key_fields(space_id: int, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the primary key of a tuple of a system space that the writer changes."""
-    return tuple(values[i] for i in _KEY_FIELDS[space_id])
+    """Return the fields of the primary key of a system space's tuple (a space in `_PRIMARY_KEY_FIELDS`)."""
+    return tuple(values[i] for i in _PRIMARY_KEY_FIELDS[space_id])
 
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A table at a version.
+    """A version of a table, with a digest of its files.
 
     Parameters
     ----------
     version : int
     digest : str
-        `files_digest` of its files: after a rollback of the table, the same version number may have other files.
+        `files_digest` of its files. It differs if the same version number has other files after a rollback.
 
     """
 
@@ -69,9 +69,9 @@ class EpochMark:
     ----------
     epoch : int
     committed_at : int
-        Microseconds since 1970 UTC: after a rollback, the same epoch number may have another time.
+        Microseconds since 1970 UTC. It differs if the same epoch number is another epoch after a rollback.
     tables : mapping of str to TableVersion
-        The tables that are served.
+        The tables that are served, by name.
 
     """
 
@@ -79,14 +79,14 @@ class EpochMark:
     committed_at: int
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
-    def packed(self) -> list[Any]:
-        """Return the values that `epoch_tuple` stores."""
+    def as_list(self) -> list[Any]:
+        """Return the values that `epoch_tuple` stores of the epoch."""
         tables = {name: [one.version, one.digest] for name, one in sorted(self.tables.items())}
         return [self.epoch, self.committed_at, tables]
 
     @staticmethod
-    def unpacked(value: Any) -> EpochMark:
-        """Return the value that `packed` encoded."""
+    def from_list(value: Any) -> EpochMark:
+        """Return the epoch mark of which `as_list` returned the values."""
         epoch, committed_at, tables = value
         return EpochMark(epoch, committed_at, {name: TableVersion(*one) for name, one in tables.items()})
 
@@ -99,27 +99,27 @@ class EpochProgress:
     ----------
     mark : EpochMark
         The epoch.
-    rows : int
-        The number of its rows that are written.
+    written_rows : int
+        The number of the epoch's changed rows that are already written.
 
     """
 
     mark: EpochMark
-    rows: int
+    written_rows: int
 
 
 def epoch_tuple(mark: EpochMark, progress: EpochProgress | None = None) -> bytes:
     """Return the row of `_schema` with the epoch that subscribers have, and the progress of the next one."""
-    rest = None if progress is None else [progress.rows, *progress.mark.packed()]
-    return pack([EPOCH_KEY, mark.epoch, mark.committed_at, mark.packed()[2], rest])
+    rest = None if progress is None else [progress.written_rows, *progress.mark.as_list()]
+    return pack([EPOCH_KEY, mark.epoch, mark.committed_at, mark.as_list()[2], rest])
 
 
 @dataclass
-class Served:
-    """The rows of `_schema`, `_space`, `_index` and other system spaces that subscribers have."""
+class ServedRows:
+    """The rows of system spaces that subscribers have: `_schema`, `_space`, `_index`, `_user`, `_priv`, `_cluster`."""
 
     rows: dict[int, dict[tuple[Any, ...], bytes]] = field(
-        default_factory=lambda: {space: {} for space in _KEY_FIELDS}
+        default_factory=lambda: {space: {} for space in _PRIMARY_KEY_FIELDS}
     )
     """Tuples of system spaces, by space id and primary key."""
 
@@ -135,13 +135,13 @@ class Served:
     @property
     def mark(self) -> EpochMark:
         """The epoch that subscribers have."""
-        return EpochMark.unpacked(self._epoch_row()[1:4])
+        return EpochMark.from_list(self._epoch_row()[1:4])
 
     @property
     def progress(self) -> EpochProgress | None:
-        """The epoch that is being written, if it takes several transactions."""
+        """The progress of an epoch that takes several transactions and is not complete; None if there is none."""
         rest = self._epoch_row()[4]
-        return None if rest is None else EpochProgress(EpochMark.unpacked(rest[1:4]), rest[0])
+        return None if rest is None else EpochProgress(EpochMark.from_list(rest[1:4]), rest[0])
 
     @property
     def replicaset_uuid(self) -> str:
@@ -163,7 +163,7 @@ class Served:
         found = [
             space_from_rows(fields_of(row, "a row of _space"), indexes.get(space_id, {}))
             for (space_id,), row in self.rows[SystemSpace.SPACE].items()
-            if space_id >= FIRST_ID
+            if space_id >= FIRST_USER_SPACE_ID
         ]
         return {space.name: space for space in found}
 
@@ -179,15 +179,14 @@ class Served:
         return fields_of(row, "a row of _schema")
 
 
-def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
-    """Return what subscribers of a spool have, None if the spool is empty.
+def read_served_rows(directory: Path, max_block_bytes: int = BLOCK_LIMIT) -> ServedRows | None:
+    """Return the system rows that subscribers of a spool have, None if the spool is empty.
 
     Parameters
     ----------
     directory : Path
         A directory that its writer has opened, so that no file ends in a torn block.
-    limit : int
-        The maximum size of a block, in bytes.
+    max_block_bytes : int
 
     Raises
     ------
@@ -198,16 +197,16 @@ def read_served(directory: Path, limit: int = BLOCK_LIMIT) -> Served | None:
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     if not snapshots:
         return None
-    newest, served = snapshots[-1], Served()
+    newest, served = snapshots[-1], ServedRows()
     start = without_local(newest.meta.vclock)
     after = [number for number, file in enumerate(logs) if is_at_most(without_local(file.meta.vclock), start)]
-    spaces = frozenset(_KEY_FIELDS)
+    spaces = frozenset(_PRIMARY_KEY_FIELDS)
     # After a kill, rows after the snapshot may be in the log that began before it: so rows are selected by lsn.
     later = Selection(space_ids=spaces, from_vclock=start)
     for file in (newest, *logs[after[-1] if after else 0 :]):
         selection = Selection(space_ids=spaces) if file is newest else later
-        limits = reader.Limits(max_block_bytes=limit)
-        for batch in reader.read_rows(_FILES, str(file.path), 0, None, selection, limits=limits):
+        limits = reader.Limits(max_block_bytes=max_block_bytes)
+        for batch in reader.read_rows(_FILE_SYSTEM, str(file.path), 0, None, selection, limits=limits):
             for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():
                 if row["type"] == "DELETE":
                     served.remove(row["space_id"], row["key"])

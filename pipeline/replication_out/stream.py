@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.replication_out import rows
 from pipeline.replication_out.rows import OutgoingRow
-from pipeline.replication_out.state import Served, read_served
+from pipeline.replication_out.state import ServedRows, read_served_rows
 from schemas import dictionary
 from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
@@ -31,11 +31,11 @@ from sources.xlog.format.writer import Fsync
 
 logger = logging.getLogger(__name__)
 
-VERSIONS = ServerVersions(".".join(map(str, dictionary.SERVER_VERSION)))
-APPEND_BYTES = 4 << 20
+SERVER_VERSIONS = ServerVersions(".".join(map(str, dictionary.SERVER_VERSION)))
+NOP_APPEND_BYTES = 4 << 20
 """The approximate number of bytes of NOPs that are written at a time."""
 
-SNAPSHOT_ROWS = 256
+SNAPSHOT_WRITE_ROWS = 256
 """The number of rows of a snapshot that are written at a time."""
 
 NEW_SNAPSHOT_BYTES = 64 << 20
@@ -48,32 +48,33 @@ class Stream:
     Parameters
     ----------
     directory : Path
-    limit : int
-        The maximum size of a block, in bytes.
-    forget : float
+    max_block_bytes : int
+    forget_seconds : float
         The seconds for which files stay for a subscriber that does not acknowledge any more.
 
     """
 
-    def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
-        self.directory, self._limit = directory, limit
+    def __init__(
+        self, directory: Path, max_block_bytes: int = BLOCK_LIMIT, forget_seconds: float = 86400.0
+    ) -> None:
+        self.directory, self._max_block_bytes = directory, max_block_bytes
         # Without subscribers, only the newest snapshot and the logs after it stay.
-        self._keep = SpoolRetention(max_bytes=0, reader_expiry_seconds=forget, keeps_snapshot=True)
-        self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
-        self.spool.versions = VERSIONS
-        self.served: Served | None = None
+        self._keep = SpoolRetention(max_bytes=0, reader_expiry_seconds=forget_seconds, keeps_snapshot=True)
+        self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=max_block_bytes))
+        self.spool.versions = SERVER_VERSIONS
+        self.served: ServedRows | None = None
         """What subscribers have; None before the first snapshot."""
-        self.own_id = 0
+        self.aggregator_id = 0
         """The aggregator's global id."""
 
     def __enter__(self) -> Stream:
         self.spool.__enter__()
         try:
-            self.served = read_served(self.directory, self._limit)
+            self.served = read_served_rows(self.directory, self._max_block_bytes)
         except BaseException:
             self.spool.__exit__()
             raise
-        self.spool.versions = VERSIONS
+        self.spool.versions = SERVER_VERSIONS
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,12 +86,12 @@ class Stream:
         return self.spool.vclock or {}
 
     @property
-    def block_bytes(self) -> int:
-        """The most bytes of a transaction."""
-        return self._limit
+    def max_transaction_bytes(self) -> int:
+        """The maximum size of a transaction: a transaction is in one block."""
+        return self._max_block_bytes
 
-    def identify(self, own_id: int, uuid: str) -> None:
-        """Set the instance that signs the rows: the aggregator.
+    def set_signing_instance(self, aggregator_id: int, uuid: str) -> None:
+        """Set the instance whose replica id the rows have: the aggregator. An empty spool takes its uuid.
 
         Raises
         ------
@@ -106,13 +107,13 @@ class Stream:
                 spool=str(self.directory),
                 advice="name an empty directory for another warehouse",
             )
-        self.own_id = own_id
+        self.aggregator_id = aggregator_id
 
     def write(self, changes: Sequence[OutgoingRow], timestamp: float) -> None:
-        """Append one transaction that the aggregator signs."""
-        first = self.vclock.get(self.own_id, 0) + 1
-        data = rows.transaction(changes, self.own_id, first, timestamp)
-        self.spool.append(np.frombuffer(data, np.uint8), {self.own_id: first + len(changes) - 1})
+        """Append one transaction of the aggregator."""
+        first = self.vclock.get(self.aggregator_id, 0) + 1
+        data = rows.encode_transaction(changes, self.aggregator_id, first, timestamp)
+        self.spool.append(np.frombuffer(data, np.uint8), {self.aggregator_id: first + len(changes) - 1})
 
     def put(self, space: SystemSpace, tuple_: bytes, timestamp: float) -> None:
         """Put a tuple into a system space, as a transaction of its own."""
@@ -130,7 +131,7 @@ class Stream:
         self._served_rows.put(SystemSpace.SCHEMA, epoch)
 
     def append_nops(self, vclock: Mapping[int, int], timestamp: float) -> None:
-        """Append a NOP for each settled row of an instance, until the stream's vclock reaches the given one."""
+        """Append a NOP for each lsn of each instance, until the stream's vclock reaches the given one."""
         pending: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         reached: dict[int, int] = {}
         for replica_id, last in sorted(vclock.items()):
@@ -139,7 +140,7 @@ class Stream:
                 end = min(last, first + rows.NOPS_PER_TRANSACTION - 1)
                 pending.append(rows.nop_rows(replica_id, first, end, timestamp))
                 reached[replica_id], first = end, end + 1
-                if sum(one.size for one in pending) >= APPEND_BYTES:
+                if sum(one.size for one in pending) >= NOP_APPEND_BYTES:
                     self.spool.append(np.concatenate(pending), reached)
                     pending.clear()
         if pending:
@@ -163,7 +164,7 @@ class Stream:
         count = 0
         try:
             found = iter(rows.snapshot_rows(tuples, timestamp))
-            while part := list(itertools.islice(found, SNAPSHOT_ROWS)):
+            while part := list(itertools.islice(found, SNAPSHOT_WRITE_ROWS)):
                 writer.write(part)
                 count += len(part)
             writer.close()
@@ -173,19 +174,19 @@ class Stream:
             raise
         self.spool.continue_from(vclock)
         logger.info("%s: snapshot of %d rows at %s", self.directory, count, dict(vclock))
-        self.tidy()
+        self.remove_old_files()
 
-    def begin_anew(self, timestamp: float) -> None:
-        """Begin a new log after a snapshot that was just written; its system rows are those that subscribers now have.
+    def begin_new_log(self, timestamp: float) -> None:
+        """Begin a new log after a snapshot that was just written, and read the system rows of this snapshot.
 
-        The log begins with a NOP. A running subscriber with earlier rows gets an error from this log, since rows
-        between are missing; when it is started again, it begins with the snapshot.
+        The log begins with a NOP. A running subscriber that has only earlier rows gets an error, since rows before the
+        log are missing; when it is started again, it begins with the snapshot.
         """
-        self.served = read_served(self.directory, self._limit)
+        self.served = read_served_rows(self.directory, self._max_block_bytes)
         self.write([OutgoingRow(RequestType.NOP)], timestamp)
 
     @property
-    def wants_snapshot(self) -> bool:
+    def is_snapshot_due(self) -> bool:
         """Whether the logs after the newest snapshot are so large that a new one is due."""
         snapshots = spool_state.spool_files(self.directory, ".snap")
         logs = spool_state.spool_files(self.directory, ".xlog")
@@ -195,8 +196,8 @@ class Stream:
         behind = sum(file.size for file in logs if sum(file.meta.vclock.values()) >= start)
         return behind >= max(NEW_SNAPSHOT_BYTES, snapshots[-1].size)
 
-    def tidy(self) -> None:
-        """Remove files before the newest snapshot that no subscriber needs."""
+    def remove_old_files(self) -> None:
+        """Remove the files before the newest snapshot, except those that a subscriber still needs."""
         now = time.time()
         snapshots = spool_state.spool_files(self.directory, ".snap")
         logs = spool_state.spool_files(self.directory, ".xlog")
@@ -207,18 +208,18 @@ class Stream:
         )
 
     @property
-    def _served_rows(self) -> Served:
+    def _served_rows(self) -> ServedRows:
         if self.served is None:
             raise SpoolError("the stream has no snapshot yet", spool=str(self.directory))
         return self.served
 
 
 def new_replicaset_uuid() -> str:
-    """Return a uuid for a stream: each directory is another replicaset, so subscribers cannot switch between them."""
+    """Return a replicaset uuid for a new stream: it differs for each, so subscribers cannot switch between streams."""
     return str(uuids.uuid4())
 
 
-def system_tuples(served: Served) -> Iterable[tuple[int, bytes]]:
+def system_tuples(served: ServedRows) -> Iterable[tuple[int, bytes]]:
     """Yield (space id, tuple) of the system rows that subscribers have, in an order that a server accepts."""
     order = (
         SystemSpace.SCHEMA,
@@ -239,9 +240,9 @@ def _sort_key(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
     return tuple((type(part).__name__, part) for part in key)
 
 
-def first_system_rows(replicaset_uuid: str) -> Served:
-    """Return the first system rows of a stream: Tarantool's data dictionary, and the replicaset's uuid."""
-    served = Served()
+def first_system_rows(replicaset_uuid: str) -> ServedRows:
+    """Return the system rows of an empty replicaset: Tarantool's data dictionary, and the replicaset's uuid."""
+    served = ServedRows()
     for space_id, values in dictionary.system_rows():
         if space_id in served.rows:
             served.put(space_id, rows.pack(list(values)))

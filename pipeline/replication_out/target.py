@@ -1,6 +1,6 @@
 """Reads what subscribers must have at an epoch of the warehouse: spaces, instances, a vclock, versions of tables.
 
-Reads `_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. `changes` reads the tuples, and `state` what
+Reads `_select_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. `changes` reads the tuples, and `state` what
 subscribers have already.
 """
 
@@ -12,7 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.replication_out.changes import files_digest
-from pipeline.replication_out.definitions import ReplicasetSpace, ServedSpace, assign_ids, merge_definitions
+from pipeline.replication_out.definitions import (
+    ReplicasetSpace,
+    ServedSpace,
+    assign_space_ids,
+    merge_definitions,
+)
 from pipeline.replication_out.state import EpochMark, TableVersion
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
 from schemas.iproto import VCLOCK_MAX
@@ -29,7 +34,7 @@ from warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class EpochRow:
-    """A row of `_epochs`.
+    """A row of `_select_epochs`.
 
     Parameters
     ----------
@@ -47,48 +52,51 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class Target:
-    """What subscribers must have at an epoch.
+    """What subscribers must have after an epoch of the warehouse.
 
     Parameters
     ----------
     mark : EpochMark
         The epoch, with the tables that are served.
     spaces : mapping of str to ServedSpace
-        By table, with ids.
+        By table; with the ids that subscribers see.
     cluster : mapping of int to str
         Instance uuids by global id.
-    own : Member
-        The aggregator.
+    aggregator : Member
+        The aggregator in its `_cluster`.
     vclock : mapping of int to int
         The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
         highest of them, since the vclock of a stream never goes back.
     left_out : mapping of str to str
-        The reasons why spaces (by table) and instances (by uuid) are not served, or not fully.
+        By table or instance uuid: why a space or an instance is not served, or which indexes of a space are not.
 
     """
 
     mark: EpochMark
     spaces: Mapping[str, ServedSpace]
     cluster: Mapping[int, str]
-    own: Member
+    aggregator: Member
     vclock: Mapping[int, int]
     left_out: Mapping[str, str]
 
 
 def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
     """Return the newest epoch, None before the first one."""
-    found = _epochs(warehouse, "ORDER BY epoch DESC LIMIT 1")
+    found = _select_epochs(warehouse, "ORDER BY epoch DESC LIMIT 1")
     return found[0] if found else None
 
 
 def epoch_with_mark(warehouse: Warehouse, mark: EpochMark) -> EpochRow | None:
-    """Return the epoch of a mark, None if the warehouse no longer has it."""
-    found = _epochs(warehouse, f"WHERE epoch = {mark.epoch}")
+    """Return the row of the epoch that a mark identifies, None if the warehouse no longer has this epoch."""
+    found = _select_epochs(warehouse, f"WHERE epoch = {mark.epoch}")
     return next((row for row in found if row.committed_at == mark.committed_at), None)
 
 
 def read_target(
-    warehouse: Warehouse, row: EpochRow, served: Mapping[str, ServedSpace], known: Mapping[str, TableVersion]
+    warehouse: Warehouse,
+    row: EpochRow,
+    served: Mapping[str, ServedSpace],
+    known_versions: Mapping[str, TableVersion],
 ) -> Target:
     """Return what subscribers must have at an epoch.
 
@@ -97,9 +105,9 @@ def read_target(
     warehouse : Warehouse
     row : EpochRow
     served : mapping of str to ServedSpace
-        By name, the spaces that subscribers have, whose ids stay.
-    known : mapping of str to TableVersion
-        Table versions whose digests are known.
+        The spaces that subscribers have, by name; their ids stay.
+    known_versions : mapping of str to TableVersion
+        By table: a version whose digest need not be computed again.
 
     Raises
     ------
@@ -113,7 +121,7 @@ def read_target(
     found, ids, not_served = served_spaces(
         schema.load(warehouse, row.versions.get(schema.TABLE)), row.versions
     )
-    given = assign_ids(
+    given = assign_space_ids(
         found,
         {table: served[space.name].id for table, space in found.items() if space.name in served},
         ids,
@@ -121,7 +129,7 @@ def read_target(
     spaces = {table: replace(space, id=given[table]) for table, space in found.items()}
     versions = {}
     for table in spaces:
-        version, same = row.versions[table], known.get(table)
+        version, same = row.versions[table], known_versions.get(table)
         if same is None or same.version != version:
             same = TableVersion(version, files_digest(files_at(warehouse.location, table, version)))
         versions[table] = same
@@ -133,12 +141,12 @@ def read_target(
 def served_spaces(
     stored: Sequence[StoredSpace], versions: Mapping[str, int]
 ) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
-    """Return the spaces that can be served, their ids in a replicaset, and why others are not served, all by table.
+    """Return the spaces that are served, their ids in the first replicaset, and why others are not, all by table.
 
     Parameters
     ----------
     stored : sequence of StoredSpace
-        The spaces in `_schema`.
+        The spaces in `_schema`, of all replicasets.
     versions : mapping of str to int
         The epoch's table versions.
 
@@ -163,7 +171,8 @@ def served_spaces(
             whole = merge_definitions(
                 space_name(table),
                 [ReplicasetSpace(one.space_tuple, one.index_tuples) for one in definitions],
-                has_older=table in older or any(one.state != SpaceState.PRESENT for one in definitions),
+                has_older_tuples=table in older
+                or any(one.state != SpaceState.PRESENT for one in definitions),
             )
         except TupleError as error:
             left_out[table] = error.reason
@@ -178,7 +187,7 @@ def served_spaces(
 def space_name(table: str) -> str:
     """Return a space's name for subscribers: the name of its table, unescaped.
 
-    The table of one replicaset's rows, or of one instance's local space, keeps its name, which also has that id.
+    A table for one replicaset's rows, or for one instance's local space, keeps its name, which contains the id.
     """
     if local_instance_of(table) is not None or replicaset_of(table) is not None:
         return table
@@ -188,8 +197,8 @@ def space_name(table: str) -> str:
         return table
 
 
-def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
-    """Return the aggregator, the instance uuids by global id, and why others are left out, by uuid.
+def served_instances(table: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
+    """Return the aggregator, the instance uuids by global id, and by uuid why other instances are not served.
 
     Raises
     ------
@@ -199,7 +208,7 @@ def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, 
         The aggregator has no global id yet.
 
     """
-    own = found.own_member
+    own = table.own_member
     if own is None or own.global_id is None or own.uuid is None:
         raise WarehouseError("the aggregator has no global id yet", table=cluster.TABLE)
     if own.global_id >= VCLOCK_MAX:
@@ -208,7 +217,7 @@ def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, 
             advice="a warehouse whose allocation is counter gives it 1",
         )
     instances, left_out = {}, {}
-    for member in found.members.values():
+    for member in table.members.values():
         if member.uuid is None or member.global_id is None or member.expelled:
             continue
         if member.global_id < VCLOCK_MAX:
@@ -219,10 +228,12 @@ def served_instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, 
 
 
 def _last_lsns(
-    warehouse: Warehouse, version: int | None, instances: Iterable[int], own: Member
+    warehouse: Warehouse, vclock_version: int | None, instances: Iterable[int], aggregator: Member
 ) -> dict[int, int]:
-    rows = newest_of_each(warehouse.opened(vclock.TABLE, version), ("replicaset_id", "global_id", "local_id"))
-    known = {*instances} - {own.global_id}
+    rows = newest_of_each(
+        warehouse.opened(vclock.TABLE, vclock_version), ("replicaset_id", "global_id", "local_id")
+    )
+    known = {*instances} - {aggregator.global_id}
     found: dict[int, int] = {}
     for row in rows:
         if row["global_id"] in known and row["local_id"]:
@@ -230,9 +241,9 @@ def _last_lsns(
     return {number: lsn for number, lsn in sorted(found.items()) if lsn}
 
 
-def _epochs(warehouse: Warehouse, which: str) -> list[EpochRow]:
+def _select_epochs(warehouse: Warehouse, condition: str) -> list[EpochRow]:
     opened = warehouse.opened(EPOCHS)
-    rows = query_rows(opened, f"SELECT epoch, committed_at, versions FROM opened {which}")
+    rows = query_rows(opened, f"SELECT epoch, committed_at, versions FROM opened {condition}")
     return [_epoch_row(row) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Makes the users of subscribers: a subscriber is read-only, so its users come with the stream.
+"""Makes the users of subscribers. A subscriber is read-only, so its users must come with the stream.
 
 Pure, except that it reads passwords. Source: `box.schema.user` in Tarantool's `src/box/lua/schema.lua`; `chap-sha1`
 stores base64 of sha1(sha1(password)).
@@ -27,7 +27,7 @@ class SubscriberUser:
     Parameters
     ----------
     name : str
-        `guest` is the user of connections without authentication.
+        `guest` for the user of connections without authentication.
     password : PasswordSource or None
     executes : bool
         Whether the user may call functions and evaluate code.
@@ -42,34 +42,34 @@ class SubscriberUser:
 def user_rows(
     readers: Sequence[SubscriberUser], ids: Mapping[str, int] | None = None
 ) -> Iterator[tuple[SystemSpace, list[Any]]]:
-    """Yield (space id, tuple) of the rows of `_user` and `_priv` for readers, and for the guest in any case.
+    """Yield (space id, tuple) of the rows of `_user` and `_priv` for some users and, in any case, for the guest.
 
     Parameters
     ----------
     readers : sequence of SubscriberUser
     ids : mapping of str to int, optional
-        The ids of existing users, which keep them: a server does not drop a user with privileges, so an id must not
-        pass to another user at once.
+        The ids of existing users, by name; they keep them. A server does not drop a user who has privileges, so an id
+        must not go from one user to another at once.
 
     """
     known = dict(ids or {})
     free = itertools.count(max(known.values(), default=d.SUPER) + 1)
     guest = next((reader for reader in readers if reader.name == GUEST), None)
-    rights = d.SESSION | d.USAGE if guest is None else _rights(guest)
+    rights = d.SESSION | d.USAGE if guest is None else _privileges(guest)
     yield SystemSpace.PRIV, d.privilege_tuple(d.GUEST, "universe", 0, rights)
     others = sorted((reader for reader in readers if reader.name != GUEST), key=lambda reader: reader.name)
     for reader in others:
         number = known[reader.name] if reader.name in known else next(free)
-        auth = {} if reader.password is None else {"chap-sha1": _scrambled(reader.password.read())}
+        auth = {} if reader.password is None else {"chap-sha1": _chap_sha1_hash(reader.password.read())}
         yield SystemSpace.USER, d.user_tuple(number, reader.name, "user", auth)
         yield SystemSpace.PRIV, d.privilege_tuple(number, "role", d.PUBLIC, d.EXECUTE)
-        yield SystemSpace.PRIV, d.privilege_tuple(number, "universe", 0, _rights(reader))
+        yield SystemSpace.PRIV, d.privilege_tuple(number, "universe", 0, _privileges(reader))
 
 
-def _rights(reader: SubscriberUser) -> int:
+def _privileges(reader: SubscriberUser) -> int:
     return d.READ | d.SESSION | d.USAGE | (d.EXECUTE if reader.executes else 0)
 
 
-def _scrambled(password: str) -> str:
+def _chap_sha1_hash(password: str) -> str:
     once = hashlib.sha1(password.encode(), usedforsecurity=False).digest()
     return base64.b64encode(hashlib.sha1(once, usedforsecurity=False).digest()).decode()

@@ -55,7 +55,7 @@ from warehouse.warehouse import Warehouse
 logger = logging.getLogger(__name__)
 
 TRANSACTION_ROWS = 100_000
-"""An epoch with more changes takes several transactions: a server applies a transaction without a pause."""
+"""The maximum number of changes of one transaction: a server applies a transaction without a pause."""
 
 
 class ReplicationWriter:
@@ -91,7 +91,7 @@ class ReplicationWriter:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """The reasons why spaces (by table), instances (by uuid) and made tuples (by space) are not served."""
+        """Why spaces (by table), instances (by uuid) and tuples that a policy made (by space) are not served."""
         tuples = {f"{name}: made tuples": reason for name, reason in self._refused_tuples.items()}
         return {**self._not_served, **tuples}
 
@@ -101,7 +101,7 @@ class ReplicationWriter:
         return None if self.stream.served is None else self.stream.served.mark
 
     def advance(self) -> bool:
-        """Write the difference to the newest epoch; return whether anything was written.
+        """Bring the stream closer to the newest epoch; return whether anything was written.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class ReplicationWriter:
             return False
         served = self.stream.served
         if served is None:
-            self._begin(newest)
+            self._write_begin_snapshot(newest)
             return True
         if served.progress is not None:
             self._continue_epoch(served.progress)
@@ -124,12 +124,15 @@ class ReplicationWriter:
             return not self._is_complete and self._complete_epoch(newest)
         else:
             self._write_newest(newest)
-        if self.stream.wants_snapshot:
-            self._snapshot_again()
+        if self.stream.is_snapshot_due:
+            self._write_newer_snapshot()
         return True
 
-    def _begin(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
-        """Write the first snapshot, or (with the stream's `vclock`) one with which subscribers must begin again."""
+    def _write_begin_snapshot(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
+        """Write a snapshot with which subscribers begin, and a new log.
+
+        `vclock` is the stream's vclock if subscribers must begin again; None for the first snapshot.
+        """
         served = self.stream.served
         target = self._target_of_epoch(row, is_continued=False)
         uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
@@ -143,36 +146,38 @@ class ReplicationWriter:
         for space_id, tuple_ in user_rows(self._readers):
             known.put(space_id, pack(tuple_))
         known.put(SystemSpace.SCHEMA, epoch_tuple(target.mark))
-        own = self.stream.own_id
+        own = self.stream.aggregator_id
         start = {own: (vclock or {}).get(own, 0) + 1}
         for global_id in {*target.vclock, *(vclock or {})} - {own}:
             start[global_id] = max(target.vclock.get(global_id, 0), (vclock or {}).get(global_id, 0))
         self.stream.spool.replicaset_uuid = uuid
-        tuples = self._tuples(target.mark, target.spaces)
-        self.stream.snapshot(start, itertools.chain(system_tuples(known), tuples), _seconds(row))
-        self.stream.begin_anew(_seconds(row))
+        tuples = self._all_tuples(target.mark, target.spaces)
+        self.stream.snapshot(start, itertools.chain(system_tuples(known), tuples), _commit_timestamp(row))
+        self.stream.begin_new_log(_commit_timestamp(row))
         self._is_complete = True
 
-    def _snapshot_again(self) -> None:
-        """Write a snapshot of the epoch that subscribers have, so that the logs before it can be removed."""
+    def _write_newer_snapshot(self) -> None:
+        """Write a newer snapshot, of the epoch that subscribers have, so that the logs before it can be removed."""
         served = self.stream.served
         if served is None:
             return
         known = served.spaces
         spaces = {table: known[space_name(table)] for table in served.mark.tables}
-        tuples = self._tuples(served.mark, spaces)
-        at = served.mark.committed_at / 1e6
-        self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), at)
+        tuples = self._all_tuples(served.mark, spaces)
+        timestamp = served.mark.committed_at / 1e6
+        self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), timestamp)
 
     def _is_accepted(self, space: ServedSpace, change: TupleChange) -> bool:
-        """Return whether subscribers accept a tuple; only one that a policy made may not fit its space."""
-        reason = misfit_reason(space, change.after) if change.is_made and change.after is not None else None
+        """Return whether the tuple after a change fits its space; only tuples that a policy made may not fit."""
+        reason = (
+            misfit_reason(space, change.after) if change.is_policy_made and change.after is not None else None
+        )
         if reason is not None and space.name not in self._refused_tuples:
             logger.warning("not served: %s: tuples that its policy has made: %s", space.name, reason)
             self._refused_tuples[space.name] = reason
         return reason is None
 
-    def _tuples(self, mark: EpochMark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
+    def _all_tuples(self, mark: EpochMark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
         for table, version in sorted(mark.tables.items()):
             files = self._files_of_version(table, version)
             for change in changes_between(self.warehouse.location, table, frozenset(), files):
@@ -200,7 +205,7 @@ class ReplicationWriter:
         known = served.mark.tables if served is not None and is_continued else {}
         spaces = {} if served is None else served.spaces
         target = read_target(self.warehouse, row, spaces, known)
-        self.stream.identify(target.own.global_id or 0, target.own.uuid or "")
+        self.stream.set_signing_instance(target.aggregator.global_id or 0, target.aggregator.uuid or "")
         for name, reason in sorted(target.left_out.items() - self._not_served.items()):
             logger.warning("not served: %s: %s", name, reason)
         self._not_served = target.left_out
@@ -219,17 +224,17 @@ class ReplicationWriter:
         self._write_epoch(row, self._target_of_epoch(row, is_continued=is_continued), 0)
 
     def _continue_epoch(self, progress: EpochProgress) -> None:
-        """Continue an epoch that takes several transactions."""
+        """Write the rest of an epoch that takes several transactions and was interrupted."""
         row = epoch_with_mark(self.warehouse, progress.mark)
         if row is None:
             logger.warning("epoch %d was rolled back while subscribers got it", progress.mark.epoch)
             newest = newest_epoch(self.warehouse)
             if newest is not None:
-                self._begin(newest, self.stream.vclock)
+                self._write_begin_snapshot(newest, self.stream.vclock)
             return
-        self._write_epoch(row, self._target_of_epoch(row), progress.rows)
+        self._write_epoch(row, self._target_of_epoch(row), progress.written_rows)
 
-    def _write_epoch(self, row: EpochRow, target: Target, done: int) -> None:
+    def _write_epoch(self, row: EpochRow, target: Target, written_rows: int) -> None:
         served = self.stream.served
         if served is None:
             return
@@ -241,15 +246,15 @@ class ReplicationWriter:
             }
         except WarehouseError as error:
             logger.warning("subscribers must begin again: %s", error)
-            self._begin(row, self.stream.vclock)
+            self._write_begin_snapshot(row, self.stream.vclock)
             return
-        at = _seconds(row)
-        self._write_common_definitions(target, at)
-        self._write_tuples(target, before, done, at)
+        timestamp = _commit_timestamp(row)
+        self._write_common_definitions(target, timestamp)
+        self._write_tuples(target, before, written_rows, timestamp)
         self._complete_epoch(row, target)
 
-    def _write_common_definitions(self, target: Target, at: float) -> None:
-        """Write definitions that allow the tuples of both epochs."""
+    def _write_common_definitions(self, target: Target, timestamp: float) -> None:
+        """Write definitions of spaces that allow the tuples before and after the epoch, and write `_cluster`."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
@@ -259,26 +264,26 @@ class ReplicationWriter:
         for name, space in served.spaces.items():
             table = wanted[name][0] if name in wanted else None
             has_data = table is not None and (table in served.mark.tables or table in started)
-            if not has_data or not _has_same_primary(space, wanted[name][1]):
+            if not has_data or not _has_same_primary_index(space, wanted[name][1]):
                 gone.append(space)
-        self._drop_spaces(gone, at)
+        self._drop_spaces(gone, timestamp)
         known = served.spaces
         for name, (_, space) in sorted(wanted.items()):
             if name not in known:
-                stream.put(SystemSpace.SPACE, pack(space.space_tuple()), at)
+                stream.put(SystemSpace.SPACE, pack(space.space_tuple()), timestamp)
                 for index in space.indexes:
-                    stream.put(SystemSpace.INDEX, pack(space.index_tuple(index)), at)
+                    stream.put(SystemSpace.INDEX, pack(space.index_tuple(index)), timestamp)
             else:
                 between = _definition_for_both(known[name], space)
-                self._drop_indexes(known[name], between, at)
-                self._write_definition(known[name], between, at)
+                self._drop_indexes(known[name], between, timestamp)
+                self._write_definition(known[name], between, timestamp)
         for global_id in sorted(served.cluster.items() - target.cluster.items()):
-            stream.remove(SystemSpace.CLUSTER, pack([global_id[0]]), at)
+            stream.remove(SystemSpace.CLUSTER, pack([global_id[0]]), timestamp)
         for one in sorted(target.cluster.items() - served.cluster.items()):
-            stream.put(SystemSpace.CLUSTER, pack(list(one)), at)
+            stream.put(SystemSpace.CLUSTER, pack(list(one)), timestamp)
 
-    def _drop_spaces(self, spaces: Sequence[ServedSpace], at: float) -> None:
-        """First remove the tables of spaces from `aggregator_epoch` in `_schema`, then drop the spaces."""
+    def _drop_spaces(self, spaces: Sequence[ServedSpace], timestamp: float) -> None:
+        """Remove the spaces' tables from the row `aggregator_epoch` of `_schema`, then drop the spaces."""
         served = self.stream.served
         if served is None or not spaces:
             return
@@ -288,51 +293,55 @@ class ReplicationWriter:
         }
         if rest != served.mark.tables:
             mark = replace(served.mark, tables=rest)
-            self.stream.put(SystemSpace.SCHEMA, epoch_tuple(mark, served.progress), at)
+            self.stream.put(SystemSpace.SCHEMA, epoch_tuple(mark, served.progress), timestamp)
         for space in spaces:
             for index in reversed(space.indexes):
-                self.stream.remove(SystemSpace.INDEX, pack([space.id, index.id]), at)
-            self.stream.remove(SystemSpace.SPACE, pack([space.id]), at)
+                self.stream.remove(SystemSpace.INDEX, pack([space.id, index.id]), timestamp)
+            self.stream.remove(SystemSpace.SPACE, pack([space.id]), timestamp)
 
-    def _drop_indexes(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
-        kept = {pack(wanted.index_tuple(index)) for index in wanted.indexes}
-        for index in reversed(known.indexes[1:]):
-            if pack(known.index_tuple(index)) not in kept:
-                self.stream.remove(SystemSpace.INDEX, pack([known.id, index.id]), at)
+    def _drop_indexes(self, old: ServedSpace, new: ServedSpace, timestamp: float) -> None:
+        kept = {pack(new.index_tuple(index)) for index in new.indexes}
+        for index in reversed(old.indexes[1:]):
+            if pack(old.index_tuple(index)) not in kept:
+                self.stream.remove(SystemSpace.INDEX, pack([old.id, index.id]), timestamp)
 
-    def _write_definition(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
-        """Write a space's format and indexes if they differ from the wanted ones."""
-        if pack(known.space_tuple()) != pack(wanted.space_tuple()):
-            self.stream.put(SystemSpace.SPACE, pack(wanted.space_tuple()), at)
-        there = {pack(known.index_tuple(index)) for index in known.indexes}
-        for index in wanted.indexes:
-            if pack(wanted.index_tuple(index)) not in there:
-                self.stream.put(SystemSpace.INDEX, pack(wanted.index_tuple(index)), at)
+    def _write_definition(self, old: ServedSpace, new: ServedSpace, timestamp: float) -> None:
+        """Write a space's format and indexes if they are not yet the new ones."""
+        if pack(old.space_tuple()) != pack(new.space_tuple()):
+            self.stream.put(SystemSpace.SPACE, pack(new.space_tuple()), timestamp)
+        there = {pack(old.index_tuple(index)) for index in old.indexes}
+        for index in new.indexes:
+            if pack(new.index_tuple(index)) not in there:
+                self.stream.put(SystemSpace.INDEX, pack(new.index_tuple(index)), timestamp)
 
     def _write_tuples(
-        self, target: Target, before: Mapping[str, frozenset[str]], done: int, at: float
+        self, target: Target, before: Mapping[str, frozenset[str]], written_rows: int, timestamp: float
     ) -> None:
-        """Write the tuples that differ, with the epoch in the last transaction; the first `done` rows are skipped."""
+        """Write the changed rows after the first `written_rows`, with the epoch in the last transaction."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
         mark = served.mark
-        changes = itertools.islice(self._changes(target, mark, before), done, None)
-        epoch = epoch_tuple(mark, EpochProgress(target.mark, done))
+        changes = itertools.islice(self._changed_rows(target, mark, before), written_rows, None)
+        epoch = epoch_tuple(mark, EpochProgress(target.mark, written_rows))
         parts = _transactions(
-            changes, self._transaction_rows, stream.block_bytes - 2 * (len(epoch) + rows.ROW_BYTES)
+            changes,
+            self._transaction_rows,
+            stream.max_transaction_bytes - 2 * (len(epoch) + rows.HEADER_BYTES),
         )
         part = next(parts, [])
         for following in parts:
-            done += len(part)
-            stream.write_with_epoch(part, epoch_tuple(mark, EpochProgress(target.mark, done)), at)
+            written_rows += len(part)
+            stream.write_with_epoch(
+                part, epoch_tuple(mark, EpochProgress(target.mark, written_rows)), timestamp
+            )
             part = following
-        stream.write_with_epoch(part, epoch_tuple(target.mark), at)
+        stream.write_with_epoch(part, epoch_tuple(target.mark), timestamp)
 
-    def _changes(
+    def _changed_rows(
         self, target: Target, mark: EpochMark, before: Mapping[str, frozenset[str]]
     ) -> Iterator[OutgoingRow]:
-        """Yield the rows that change one epoch to another; each call yields the same rows in the same order."""
+        """Yield the rows that change the tuples of `mark` to those of `target`, always in the same order."""
         for table, space in sorted(target.spaces.items()):
             version = target.mark.tables[table]
             if mark.tables.get(table) == version:
@@ -345,24 +354,24 @@ class ReplicationWriter:
                 )
 
     def _complete_epoch(self, row: EpochRow, target: Target | None = None) -> bool:
-        """Write what follows the tuples: formats, indexes, users, NOPs; return whether anything was written."""
+        """Write what comes after the tuples: formats, indexes, users, NOPs; return whether anything was written."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return False
-        at, start = _seconds(row), dict(stream.vclock)
+        timestamp, start = _commit_timestamp(row), dict(stream.vclock)
         target = target or self._target_of_epoch(row)
         known = served.spaces
         for space in target.spaces.values():
             if space.name in known:
-                self._drop_indexes(known[space.name], space, at)
-                self._write_definition(known[space.name], space, at)
-        self._update_users(at)
-        stream.append_nops(target.vclock, at)
+                self._drop_indexes(known[space.name], space, timestamp)
+                self._write_definition(known[space.name], space, timestamp)
+        self._update_users(timestamp)
+        stream.append_nops(target.vclock, timestamp)
         self._is_complete = True
         return dict(stream.vclock) != start
 
-    def _update_users(self, at: float) -> None:
-        """Write the users of subscribers and their privileges if they have changed, and remove others."""
+    def _update_users(self, timestamp: float) -> None:
+        """Write the subscribers' users and privileges that have changed, and remove those not configured any more."""
         stream, served = self.stream, self.stream.served
         if served is None:
             return
@@ -373,24 +382,26 @@ class ReplicationWriter:
         for space in (SystemSpace.PRIV, SystemSpace.USER):
             for key in served.rows[space].keys() - wanted[space].keys():
                 if key[0] > dictionary.SUPER:
-                    stream.remove(space, pack(list(key)), at)
+                    stream.remove(space, pack(list(key)), timestamp)
         for space in (SystemSpace.USER, SystemSpace.PRIV):
             for key, row in wanted[space].items():
                 if served.rows[space].get(key) != row:
-                    stream.put(space, row, at)
+                    stream.put(space, row, timestamp)
 
 
-def _transactions(changes: Iterator[OutgoingRow], size: int, limit: int) -> Iterator[list[OutgoingRow]]:
-    """Divide changes into lists of at most `size` changes and `limit` bytes; a larger change is a list of its own."""
+def _transactions(
+    changes: Iterator[OutgoingRow], max_rows: int, max_bytes: int
+) -> Iterator[list[OutgoingRow]]:
+    """Divide changes into transactions of up to `max_rows` rows and `max_bytes` bytes; a larger row is alone in one."""
     part: list[OutgoingRow] = []
-    held = 0
+    size = 0
     for one in changes:
-        length = rows.ROW_BYTES + len(one.body)
-        if part and (len(part) == size or held + length > limit):
+        length = rows.HEADER_BYTES + len(one.body)
+        if part and (len(part) == max_rows or size + length > max_bytes):
             yield part
-            part, held = [], 0
+            part, size = [], 0
         part.append(one)
-        held += length
+        size += length
     if part:
         yield part
 
@@ -405,27 +416,27 @@ def _outgoing_row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
     return rows.delete_row(space.id, rows.key_of(change.before, parts))
 
 
-def _has_same_primary(one: ServedSpace, other: ServedSpace) -> bool:
-    """Return whether two definitions have the same primary index, so that tuples can stay."""
+def _has_same_primary_index(one: ServedSpace, other: ServedSpace) -> bool:
+    """Return whether two definitions have the same primary index: then the tuples can stay."""
     return pack(one.index_tuple(one.primary)) == pack(other.index_tuple(other.primary))
 
 
-def _definition_for_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
-    """Return a definition that the tuples of both fit, with the indexes that are the same in both."""
-    there = {pack(known.index_tuple(index)) for index in known.indexes}
-    kept = there & {pack(wanted.index_tuple(index)) for index in wanted.indexes}
-    count = wanted.field_count if known.field_count == wanted.field_count else 0
-    fields = common_format([known.fields, wanted.fields])
+def _definition_for_both(old: ServedSpace, new: ServedSpace) -> ServedSpace:
+    """Return a definition that the tuples of both given ones fit, with the indexes that are the same in both."""
+    there = {pack(old.index_tuple(index)) for index in old.indexes}
+    kept = there & {pack(new.index_tuple(index)) for index in new.indexes}
+    count = new.field_count if old.field_count == new.field_count else 0
+    fields = common_format([old.fields, new.fields])
 
     def with_those_that_stay(space: ServedSpace) -> ServedSpace:
         stay = [one for one in space.indexes if one.id == 0 or pack(space.index_tuple(one)) in kept]
         return replace(space, indexes=tuple(stay))
 
     # An index that goes says nothing of the new tuples, so it is gone before fields get the types of indexes.
-    between = with_those_that_stay(known)
+    between = with_those_that_stay(old)
     return with_those_that_stay(with_consistent_types(replace(between, fields=fields, field_count=count)))
 
 
-def _seconds(row: EpochRow) -> float:
-    """Return the timestamp of an epoch's rows: its commit time, from which a subscriber computes its lag."""
+def _commit_timestamp(row: EpochRow) -> float:
+    """Return the timestamp of an epoch's rows: its commit time in seconds, from which a subscriber computes its lag."""
     return row.committed_at / 1e6

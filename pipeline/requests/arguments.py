@@ -76,7 +76,7 @@ KINDS: Mapping[str, type[Arguments]] = {
 """The arguments of each kind of request."""
 
 
-def parse_arguments(kind: str, given: Mapping[str, Any]) -> Arguments:
+def parse_arguments(kind: str, arguments: Mapping[str, Any]) -> Arguments:
     """Check the arguments of a request.
 
     Raises
@@ -90,7 +90,7 @@ def parse_arguments(kind: str, given: Mapping[str, Any]) -> Arguments:
     if kind not in KINDS:
         raise UnsupportedError(f"this version does not know requests of the kind {kind!r}")
     try:
-        return KINDS[kind].model_validate({name: one for name, one in given.items() if one is not None})
+        return KINDS[kind].model_validate({name: one for name, one in arguments.items() if one is not None})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(map(str, first["loc"]))

@@ -1,11 +1,11 @@
 """Plans how a member's snapshot replaces a replicaset or some of its spaces, and which rows are applied again after it.
 
 The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although the tables are newer. The rows of
-`_changelog` after its vclock are applied again after it, in the same batch and in their first order. So it matters
-neither when the snapshot was taken nor how far the stream is. `_changelog` gets the snapshot's rows, and keeps the rows
-that were settled first; divergences before the snapshot become `healed` in `_gaps`. Rows of a diverged instance are
-reapplied only if the member's log has them too: the others belong to the end of a log that the member lost, and `_gaps`
-keeps them as an open divergence.
+`_changelog` after its vclock are applied again after it, in the same batch and in their first order. So the
+result depends neither on the snapshot's age nor on the stream's progress. `_changelog` gets the snapshot's rows, and
+keeps the rows that were settled first; divergences before the snapshot become `healed` in `_gaps`. Rows of a diverged
+instance are reapplied only if the member's log has them too: the others belong to the end of a log that the member
+lost, and `_gaps` keeps them as an open divergence.
 
 `pipeline.requests.snapshots` chooses the snapshot and reads it.
 """
@@ -40,7 +40,7 @@ from warehouse.data_files import in_schema, opened
 from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
 
-Rows = list[Mapping[str, Any]]
+GapRows = list[Mapping[str, Any]]
 """Rows of `_gaps`."""
 
 
@@ -50,44 +50,45 @@ class Healing:
 
     Parameters
     ----------
-    uuid : str
-        The uuid of the replicaset.
-    reapplied : sequence of pyarrow.Table
+    replicaset_uuid : str
+    reapplied_rows : sequence of pyarrow.Table
         Rows of `_changelog` that are not in the snapshot, in log order.
-    counts : mapping of (int, str) to int
-        The number of these rows by (space id, type).
+    reapplied_counts : mapping of (int, str) to int
+        The number of the rows in `reapplied_rows` by (space id, type).
     healed : sequence of dict
         Rows of `_gaps`: divergences that the snapshot heals.
     left_open : sequence of dict
-        Rows of `_gaps`: divergences that only a newer snapshot heals.
+        Rows of `_gaps`: divergences that stay open, since only a newer snapshot can heal them.
     newly_open : sequence of dict
-        Rows to add to `_gaps`: lsns that the member has lost. Their rows now leave the tables, and no open divergence
-        contains them yet.
+        Rows to add to `_gaps`: divergences with lsns that the member has lost and no open divergence contains. The
+        rows of these lsns now leave the tables.
     spaces : frozenset of int, optional
         The spaces that the snapshot replaces; by default it replaces all.
 
     """
 
-    uuid: str
-    reapplied: Sequence[pa.Table]
-    counts: Mapping[tuple[int, str], int]
+    replicaset_uuid: str
+    reapplied_rows: Sequence[pa.Table]
+    reapplied_counts: Mapping[tuple[int, str], int]
     healed: Sequence[Mapping[str, Any]]
     left_open: Sequence[Mapping[str, Any]] = ()
     newly_open: Sequence[Mapping[str, Any]] = ()
     spaces: frozenset[int] | None = None
 
-    def with_healing_set(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
-        """Return the segments with `is_healing` and `replaced_spaces` set."""
-        return [replace(one, is_healing=True, replaced_spaces=self.spaces) for one in segments]
+    def as_healing_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
+        """Return the segments as those of a healing batch: with `is_healing` and the spaces to replace."""
+        return [replace(segment, is_healing=True, replaced_spaces=self.spaces) for segment in segments]
 
     def add_counts(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
-        """Return the summaries with the counts of the reapplied rows added."""
-        own = summaries[self.uuid]
-        counts = Counter({(0, space_id, kind): rows for (space_id, kind), rows in self.counts.items()})
-        return {**summaries, self.uuid: replace(own, row_counts=own.row_counts + counts)}
+        """Return the summaries, by replicaset uuid, with the counts of the reapplied rows added."""
+        own = summaries[self.replicaset_uuid]
+        counts = Counter(
+            {(0, space_id, kind): rows for (space_id, kind), rows in self.reapplied_counts.items()}
+        )
+        return {**summaries, self.replicaset_uuid: replace(own, row_counts=own.row_counts + counts)}
 
     def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
-        """Return the rows to append to `_gaps`."""
+        """Return the rows to append to `_gaps`: healed divergences, and newly open ones."""
         now = {"epoch": epoch, "found_at": datetime.now(UTC)}
         healed = [{**row, **now, "state": GapState.HEALED} for row in self.healed]
         return [*healed, *({**row, **now} for row in self.newly_open)]
@@ -99,25 +100,24 @@ ReadLog = Callable[[], pa.Table]
 
 def plan_healing(
     tables: OpenTables,
-    one: ReplicasetState,
+    replicaset: ReplicasetState,
     source: str,
-    vclock: Vclock,
+    source_vclock: Vclock,
     read_log: ReadLog,
     spaces: frozenset[int] | None = None,
 ) -> Healing:
-    """Plan a healing by a snapshot.
+    """Plan how a snapshot of a source replaces a replicaset's state, or some of its spaces.
 
     Parameters
     ----------
     tables : OpenTables
-    one : ReplicasetState
-        The state of the replicaset.
+    replicaset : ReplicasetState
     source : str
         The source of the snapshot.
-    vclock : mapping of int to int
-        The vclock of the snapshot, in the source's ids, without component 0.
+    source_vclock : mapping of int to int
+        The vclock of the snapshot, in the source's replica ids, without component 0.
     read_log : callable
-        Called if the member may have lost rows of `_changelog`.
+        Called only if the member may have lost rows of `_changelog`.
     spaces : frozenset of int, optional
         The spaces that the snapshot replaces; by default it replaces all, and heals divergences.
 
@@ -127,46 +127,48 @@ def plan_healing(
         The snapshot cannot be used, or not yet.
 
     """
-    ids = one.id_translations.get(source, {})
-    covered = {ids.get(i, i): lsn for i, lsn in vclock.items()}
-    where = {"source": source, "replicaset": one.uuid}
-    if one.has_waiting_rows:
+    ids = replicaset.id_translations.get(source, {})
+    snapshot_vclock = {ids.get(i, i): lsn for i, lsn in source_vclock.items()}
+    where = {"source": source, "replicaset": replicaset.uuid}
+    if replicaset.has_waiting_rows:
         raise UnsupportedError("rows of it wait, see _pending: they must be applied first", **where)
-    if not is_at_most(covered, one.settled):
+    if not is_at_most(snapshot_vclock, replicaset.settled):
         raise UnsupportedError(
-            f"the snapshot is at {covered}, the tables are at {dict(one.settled)}",
+            f"the snapshot is at {snapshot_vclock}, the tables are at {dict(replicaset.settled)}",
             **where,
             advice="wait until the stream has reached it, then ask again",
         )
-    check_rows_kept(tables, one, covered, source)
-    rows = _later_rows(tables, one, covered)
-    if _has_control(rows, spaces):
+    check_rows_kept(tables, replicaset, snapshot_vclock, source)
+    rows = _later_rows(tables, replicaset, snapshot_vclock)
+    if _has_control_rows(rows, spaces):
         raise UnsupportedError(
             "spaces, indexes or members were changed since the snapshot, or a space was truncated",
             **where,
             advice="take a new one: box.snapshot()",
         )
-    if has_inapplicable_rows(_of_spaces(rows, spaces)):
+    if has_inapplicable_rows(_rows_of_spaces(rows, spaces)):
         raise UnsupportedError(
             "there are rows since the snapshot that cannot be applied",
             **where,
             advice="take a new one: box.snapshot()",
         )
     later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGE_TYPES)))
-    healed, left = _open_divergences(tables, one, covered)
-    lost = _is_lost(later, one, [*healed, *left], read_log)
-    newly_open = _lost_ranges(later.filter(pa.array(lost)), one, [*healed, *left], left)
+    healed, still_open = _open_divergences(tables, replicaset, snapshot_vclock)
+    lost = _is_lost(later, replicaset, [*healed, *still_open], read_log)
+    newly_open = _newly_open_divergences(
+        later.filter(pa.array(lost)), replicaset, [*healed, *still_open], still_open
+    )
     later = later.filter(pa.array(~lost))
-    later = _of_spaces(later, spaces)
+    later = _rows_of_spaces(later, spaces)
     if spaces is not None:
-        healed, left, newly_open = [], [*left, *healed, *newly_open], []
+        healed, still_open, newly_open = [], [*still_open, *healed, *newly_open], []
     numbers = later.group_by(["space_id", "type"]).aggregate([([], "count_all")]).to_pylist()
     counts = {(row["space_id"], row["type"]): row["count_all"] for row in numbers}
-    return Healing(one.uuid, (later,), counts, healed, left, newly_open, spaces)
+    return Healing(replicaset.uuid, (later,), counts, healed, still_open, newly_open, spaces)
 
 
-def _of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
-    """Return the rows of some spaces, of all by default."""
+def _rows_of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
+    """Return the rows of some spaces; all rows if `spaces` is None."""
     return (
         rows
         if spaces is None
@@ -174,8 +176,8 @@ def _of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
     )
 
 
-def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
-    """Return whether rows change members, or define or truncate one of the spaces (any space for None)."""
+def _has_control_rows(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
+    """Return whether any row changes `_cluster`, or defines or truncates one of the spaces (any space for None)."""
     control = rows.filter(pc.is_in(rows["space_id"], pa.array([int(s) for s in CONTROL_SPACES], pa.int32())))
     if spaces is None:
         return bool(control.num_rows)
@@ -186,12 +188,16 @@ def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
 
 
 def _is_lost(
-    rows: pa.Table, one: ReplicasetState, divergences: Rows, read_log: ReadLog
+    rows: pa.Table, replicaset: ReplicasetState, divergences: GapRows, read_log: ReadLog
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether its instance has diverged and the row is not in the member's log."""
+    """Return for each row whether its instance has diverged, and the member's log does not have the row."""
     lost = np.zeros(rows.num_rows, np.bool_)
-    diverged = {_translated_id(one, row) for row in divergences}
-    ids, lsns, hashes = replica_ids_in_replicaset(rows, one), rows["lsn"].to_numpy(), rows["hash"].to_numpy()
+    diverged = {_translated_replica_id(replicaset, row) for row in divergences}
+    ids, lsns, hashes = (
+        replica_ids_in_replicaset(rows, replicaset),
+        rows["lsn"].to_numpy(),
+        rows["hash"].to_numpy(),
+    )
     origins = {replica_id: ids == replica_id for replica_id in sorted(diverged)}
     if not any(own.any() for own in origins.values()):
         return lost
@@ -208,67 +214,78 @@ def _is_lost(
     return lost
 
 
-def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
-    """Return rows of `_gaps` for lost rows of instances without an open divergence (`left`) that contains them."""
-    found: Rows = []
-    ids, lsns = replica_ids_in_replicaset(lost, one), lost["lsn"].to_numpy()
-    named = {_translated_id(one, row): row for row in divergences}
+def _newly_open_divergences(
+    lost_rows: pa.Table, replicaset: ReplicasetState, divergences: GapRows, still_open: GapRows
+) -> GapRows:
+    """Return, for each diverged instance with lost rows, a new row of `_gaps` with the range of their lsns.
+
+    An instance gets none if a divergence in `still_open` contains all of its lost rows.
+    """
+    found: GapRows = []
+    ids, lsns = replica_ids_in_replicaset(lost_rows, replicaset), lost_rows["lsn"].to_numpy()
+    named = {_translated_replica_id(replicaset, row): row for row in divergences}
     for replica_id, row in sorted(named.items()):
         own = lsns[ids == replica_id]
         if not len(own):
             continue
         first, last = int(own.min()), int(own.max())
         is_named = any(
-            _translated_id(one, other) == replica_id
+            _translated_replica_id(replicaset, other) == replica_id
             and other["first_lsn"] <= first
             and last <= other["last_lsn"]
-            for other in left
+            for other in still_open
         )
         if not is_named:
             found.append({**row, "first_lsn": first, "last_lsn": last, "state": GapState.OPEN})
     return found
 
 
-def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa.Table:
-    """Return the rows of `_changelog` from a replicaset's logs that are after a snapshot, in log order."""
+def _later_rows(tables: OpenTables, replicaset: ReplicasetState, snapshot_vclock: Vclock) -> pa.Table:
+    """Return the rows of `_changelog` from a replicaset's logs that come after a snapshot, in log order."""
     parts = []
     for file in tables.files("_changelog"):
         with opened(tables.location, "_changelog", file.path) as parquet:
             rows = in_schema(parquet.read(columns=CHANGELOG_ARROW.names), CHANGELOG_ARROW)
-        mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], RowState.COMMITTED))
+        mask = pc.and_(
+            pc.equal(rows["replicaset_id"], replicaset.id), pc.equal(rows["state"], RowState.COMMITTED)
+        )
         own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog")))
-        parts.append(own.filter(pa.array(_is_later(own, one, covered))))
+        parts.append(own.filter(pa.array(_is_later(own, replicaset, snapshot_vclock))))
     whole = pa.concat_tables(parts) if parts else CHANGELOG_ARROW.empty_table()
     order = [(name, "ascending") for name in ("epoch", "segment", "position", "row")]
     return whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
 
 
-def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether its lsn is above the snapshot's lsn of its replica id.
+def _is_later(
+    rows: pa.Table, replicaset: ReplicasetState, snapshot_vclock: Vclock
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each row whether it comes after a snapshot: its lsn is above the snapshot's lsn of its replica id.
 
-    This holds for all instances that had the id, since each continues the lsns of the one before.
+    One comparison is enough for all instances that had the id, since each continues the lsns of the one before.
     """
     later: np.ndarray[Any, np.dtype[np.bool_]]
-    later = rows["lsn"].to_numpy() > lsns_of_ids(replica_ids_in_replicaset(rows, one), covered)
+    later = rows["lsn"].to_numpy() > lsns_of_ids(replica_ids_in_replicaset(rows, replicaset), snapshot_vclock)
     return later
 
 
-def _open_divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> tuple[Rows, Rows]:
-    """Return the open divergences of a replicaset: those that a snapshot covers, and the others."""
-    healed: Rows = []
-    left: Rows = []
+def _open_divergences(
+    tables: OpenTables, replicaset: ReplicasetState, snapshot_vclock: Vclock
+) -> tuple[GapRows, GapRows]:
+    """Return the open divergences of a replicaset: those up to a snapshot, which heals them, and the others."""
+    healed: GapRows = []
+    still_open: GapRows = []
     for row in newest_of_each(tables.open("_gaps"), KEY):
         if (
             row["kind"] == GapKind.DIVERGENCE
             and row["state"] == GapState.OPEN
-            and row["replicaset_id"] == one.id
+            and row["replicaset_id"] == replicaset.id
         ):
-            is_covered = row["last_lsn"] <= covered.get(_translated_id(one, row), 0)
-            (healed if is_covered else left).append(row)
-    return healed, left
+            is_covered = row["last_lsn"] <= snapshot_vclock.get(_translated_replica_id(replicaset, row), 0)
+            (healed if is_covered else still_open).append(row)
+    return healed, still_open
 
 
-def _translated_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
-    """Return the replica id in a row of `_gaps`, in the replicaset's ids."""
+def _translated_replica_id(replicaset: ReplicasetState, row: Mapping[str, Any]) -> int:
+    """Return the replica id in a row of `_gaps`, translated from the source's ids to the replicaset's."""
     replica_id = int(row["local_id"])
-    return one.id_translations.get(row["source"] or "", {}).get(replica_id, replica_id)
+    return replicaset.id_translations.get(row["source"] or "", {}).get(replica_id, replica_id)

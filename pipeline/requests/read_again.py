@@ -1,8 +1,8 @@
 """Reads one source's files once more, as batches of the writer, to fill a gap or to load a span of time (backfill).
 
-Rows that are settled already are dropped by the low watermarks, so files may be read twice and in any order. Files are
-read whole, so a span of time selects the files that may contain its rows, and divides no transaction. A replicaset that
-the tables do not have yet is read from its start: a day without the days before it is not the state of any server.
+Rows that are already settled are dropped, so files may be read twice and in any order. A span of time selects the files
+that may contain its rows. These are read completely, so no transaction is divided. A replicaset that the tables do not
+have yet is read from its start: a day without the days before it is not the state of any server.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.log_stream import LogStream
 
-Watch = Callable[[int, int, int], None]
+ReportProgress = Callable[[int, int, int], None]
 """Called after each batch with the bytes read so far, the bytes in total, and the rows of the batch."""
 
 
 @dataclass(frozen=True)
-class Span:
-    """A span of time of a log; None leaves a side open. Times have a time zone."""
+class TimeSpan:
+    """A span of time, without `until` itself; None leaves its begin or end open. Times have a time zone."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -41,8 +41,8 @@ class Span:
             raise ConfigurationError("the span of time ends before it begins", advice="see --from and --to")
 
 
-def first_time(directory: Directory, file: LogFile) -> datetime | None:
-    """Return the time of a log's first row that has one; None if none has."""
+def first_row_time(directory: Directory, file: LogFile) -> datetime | None:
+    """Return the timestamp of the first row of a log that has one; None if no row has one."""
     fs, path = directory.locate(file.name)
     for batch in reader.read_rows(fs, path, limits=directory.limits):
         stamps = [stamp for stamp in batch["timestamp"].to_pylist() if stamp is not None]
@@ -52,8 +52,8 @@ def first_time(directory: Directory, file: LogFile) -> datetime | None:
     return None
 
 
-def logs_in_span(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[int, int]:
-    """Return the slice (begin, end) of consecutive logs that may contain rows of a span.
+def logs_in_span(files: list[tuple[LogFile, datetime | None]], span: TimeSpan) -> tuple[int, int]:
+    """Return the logs that may contain rows of a span, as the indices (begin, end) of a slice of `files`.
 
     Parameters
     ----------
@@ -73,9 +73,14 @@ def logs_in_span(files: list[tuple[LogFile, datetime | None]], span: Span) -> tu
 
 
 def read_source_again(
-    config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch, cores: int = 1
+    config: Config,
+    writer: BatchWriter,
+    source: str,
+    span: TimeSpan,
+    report_progress: ReportProgress,
+    cores: int = 1,
 ) -> int:
-    """Process a source's files in batches, and return the number of rows read.
+    """Read a source's files of a span again, in batches, and return the number of rows read.
 
     Parameters
     ----------
@@ -83,8 +88,9 @@ def read_source_again(
         The caller has acquired its lock `batch_lock`.
     source : str
         The source's name in the configuration.
-    span : Span
-    watch : callable
+    span : TimeSpan
+    report_progress : callable
+        See `ReportProgress`.
     cores : int
         The number of tasks that read at a time.
 
@@ -100,11 +106,13 @@ def read_source_again(
     begin = log_stream.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
-        start, end = _begin_and_end(
-            log_stream, source, uuid, entry, span if known is not None else Span(None, span.until)
+        start, end = _offset_range(
+            log_stream, source, uuid, entry, span if known is not None else TimeSpan(None, span.until)
         )
         return sum(
-            _process_in_batches(writer, log_stream, (uuid, start, end), watch, config.max_bytes_per_trigger)
+            _process_in_batches(
+                writer, log_stream, uuid, start, end, report_progress, config.max_bytes_per_trigger
+            )
         )
     raise SourceError("there is nothing to read", source=source)
 
@@ -127,13 +135,13 @@ def source_log_stream(config: Config, writer: BatchWriter, source: str, cores: i
     return LogStream(parse_options(stream_options(alone, writer.state, cores)))
 
 
-def _begin_and_end(
-    log_stream: LogStream, source: str, uuid: str, entry: OffsetEntry, span: Span
+def _offset_range(
+    log_stream: LogStream, source: str, uuid: str, entry: OffsetEntry, span: TimeSpan
 ) -> tuple[OffsetEntry, OffsetEntry]:
-    """Return where to begin and to end: as the span says, but not behind what is settled."""
+    """Return the offsets at which to begin and to end. The begin is not before `entry`: earlier rows are settled."""
     directory = log_stream.directory(source)
     logs = directory.listing().logs
-    timed = [(file, first_time(directory, file)) for file in logs] if span != Span() else []
+    timed = [(file, first_row_time(directory, file)) for file in logs] if span != TimeSpan() else []
     first, last = logs_in_span(timed, span) if timed else (0, len(logs))
     start = entry
     if not entry.is_snapshot:
@@ -150,13 +158,14 @@ def _begin_and_end(
 def _process_in_batches(
     writer: BatchWriter,
     log_stream: LogStream,
-    wanted: tuple[str, OffsetEntry, OffsetEntry],
-    watch: Watch,
+    uuid: str,
+    start: OffsetEntry,
+    end: OffsetEntry,
+    report_progress: ReportProgress,
     limit_bytes: int,
 ) -> Iterator[int]:
-    """Process the logs of a replicaset from one entry to another in batches, and yield the rows of each batch."""
-    uuid, start, end = wanted
-    whole = sum(s.end - s.begin for s in segments_between(log_stream, {uuid: start}, {uuid: end}))
+    """Process the logs of a replicaset from `start` to `end` in batches, and yield the number of rows of each."""
+    total_bytes = sum(s.end - s.begin for s in segments_between(log_stream, {uuid: start}, {uuid: end}))
     done, number = 0, 0
     while start != end:
         step = log_stream.latest({uuid: start}, limit_bytes)[uuid]
@@ -168,7 +177,7 @@ def _process_in_batches(
             name = BatchName(f"backfill {writer.state.epoch + 1}", number, texts)
             rows, _ = writer.process(segments, name)
         done += sum(segment.end - segment.begin for segment in segments)
-        watch(done, max(whole, done), rows)
+        report_progress(done, max(total_bytes, done), rows)
         yield rows
         if step == start:
             return

@@ -25,16 +25,16 @@ from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
-from pipeline.write.lookup import BaseFiles, FileCache, find_versions
-from pipeline.write.prepare import Prepared, commit_write, prepare_table, rewrite_masked
+from pipeline.write.lookup import BaseFiles, KeyRangeCache, find_versions
+from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened
 
-EXAMPLES = 10
-"""The maximum number of examples of changed keys."""
+MAX_EXAMPLES = 10
+"""The maximum number of changed keys that a rebuild lists."""
 KEYS_AT_ONCE = 200_000
 """The number of keys that are resolved at a time; their versions are in memory."""
 
@@ -44,7 +44,7 @@ Example = tuple[bytes, bytes | None, bytes | None]
 
 @dataclass
 class Rebuild:
-    """The changes of a table by another policy.
+    """The changes of a space's table if another policy decides.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Rebuild:
     changed_keys : int
         The number of keys whose row changes.
     examples : list of Example
-        Some of these keys.
+        Up to `MAX_EXAMPLES` of these keys.
 
     """
 
@@ -65,7 +65,7 @@ class Rebuild:
 
 
 def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
-    """Return the changes of a space's table by a policy; writes no table.
+    """Return how a space's table changes if a policy decides between all versions; writes no table.
 
     Parameters
     ----------
@@ -106,10 +106,10 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
         (table,),
         frozenset({0} if encoding.quarantines_misfits else ()),
     )
-    rebuild, cache = Rebuild(encoding), FileCache()
+    rebuild, cache = Rebuild(encoding), KeyRangeCache()
     for keys in _contended_keys(tables, table):
         versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
-        again = resolve_again(versions.base_versions, plan, EXAMPLES - len(rebuild.examples))
+        again = resolve_again(versions.base_versions, plan, MAX_EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
         rebuild.changed_keys += again.changed_keys
@@ -118,7 +118,7 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
 
 
 def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
-    """Yield the keys with versions in `_versions`, `KEYS_AT_ONCE` at a time."""
+    """Yield the keys of a table that have versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
         with opened(tables.location, "_versions", file.path) as parquet:
@@ -131,16 +131,16 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
         yield ordered.slice(begin, KEYS_AT_ONCE)
 
 
-def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str) -> State:
-    """Write a rebuild, with one commit per table, commit an epoch, and return the state after it.
+def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: str) -> State:
+    """Write the changes with one commit per table, commit an epoch, and return the state after it.
 
     Parameters
     ----------
     tables : OpenTables
     state : State
     rebuild : Rebuild
-    name : str
-        The query id of the epoch in `_epochs`.
+    query_id : str
+        The `query_id` of the epoch in `_epochs`.
 
     """
     if not rebuild.changed_keys:
@@ -154,17 +154,17 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str)
     if any(one.unfit_tables for one in results):
         known = writers.get(encoding.name, TableWriters())
         writers[encoding.name] = replace(known, has_unfit=True)
-    return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
+    return commit_epoch(tables, replace(state, writers=writers), versions, (query_id, 0))
 
 
 def _write_tables(
     tables: OpenTables, encoding: TableEncoding, results: list[PartitionResult]
 ) -> dict[str, int]:
-    """Write the table, and the one that readers see of a masked space; return their versions.
+    """Write the exact table and, if the space is masked, the masked one; return their versions.
 
-    As in a batch, a table first gets the columns that the configuration asks for now.
+    As in a batch, the tables first get the columns that the current configuration requires.
     """
-    prepared = Prepared()
+    prepared = PreparedTables()
     prepare_table(tables, encoding, prepared)
     rows = [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]
     keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
@@ -175,11 +175,11 @@ def _write_tables(
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact_table],
     )
-    masked = write_masked(tables.location, changes, tables.files(encoding.name), FileCache())
+    masked = write_masked(tables.location, changes, tables.files(encoding.name), KeyRangeCache())
     for write in (write_exact(tables.location, changes, tables.files(encoding.exact_table)), masked):
         if write is not None:
-            commit_write(tables, write)
-    if encoding.name in prepared.masked:
+            commit_table_write(tables, write)
+    if encoding.name in prepared.masked_to_rewrite:
         rewrite_masked(tables, encoding)
     return {name: tables.version(name) for name in (encoding.exact_table, encoding.name)}
 

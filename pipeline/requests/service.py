@@ -28,7 +28,7 @@ from pipeline.requests.arguments import (
     SnapshotArguments,
     parse_arguments,
 )
-from pipeline.requests.read_again import Span, Watch, read_source_again
+from pipeline.requests.read_again import ReportProgress, TimeSpan, read_source_again
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from pipeline.requests.snapshots import heal, newly_included_spaces, read_spaces_again
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
@@ -42,16 +42,16 @@ from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 5.0
+MIN_CHECK_SECONDS = 5.0
 """The minimum time between two checks of `serve_if_due`."""
 
 
-def _ignore_progress(_done: int, _whole: int, _rows: int) -> None:
-    """Do nothing (the default for `watch`)."""
+def _ignore_progress(_read_bytes: int, _total_bytes: int, _rows: int) -> None:
+    """Do nothing: the default of `report_progress`."""
 
 
 class Service:
-    """Serves requests for one holder of the writer's lock.
+    """Serves the requests of `_requests`, for the holder of the writer's lock.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Service:
     config : Config
     writer : BatchWriter
         Processes the batches; its state advances.
-    watch : callable, optional
+    report_progress : callable, optional
         Called with the progress of a backfill.
     log_step : callable, optional
         Called with a text when a long step of maintenance begins.
@@ -73,32 +73,32 @@ class Service:
         warehouse: Warehouse,
         config: Config,
         writer: BatchWriter,
-        watch: Watch = _ignore_progress,
+        report_progress: ReportProgress = _ignore_progress,
         log_step: Callable[[str], None] = log.debug,
     ) -> None:
         self._warehouse, self._config = warehouse, config
-        self._writer, self._watch, self._log_step = writer, watch, log_step
+        self._writer, self._report_progress, self._log_step = writer, report_progress, log_step
         self._cores = spark.sparkContext.defaultParallelism
         self._seen_version, self._checked_at = -1, 0.0
         self._handlers: dict[str, Callable[[Request, Any], str]] = {
             RequestKind.BACKFILL: self._backfill,
             RequestKind.HEAL: self._heal,
-            RequestKind.SNAPSHOT: self._snapshot,
+            RequestKind.SNAPSHOT: self._read_spaces,
             RequestKind.REBUILD: self._rebuild,
-            RequestKind.CONFLICTS: self._conflicts,
-            RequestKind.MAINTENANCE: self._maintenance,
+            RequestKind.CONFLICTS: self._add_conflicts,
+            RequestKind.MAINTENANCE: self._maintain,
         }
 
     def serve_if_due(self) -> int:
-        """Call `serve` if the last such call was more than a few seconds ago."""
+        """Call `serve` if the last check was at least `MIN_CHECK_SECONDS` ago; return the number of requests."""
         now = time.monotonic()
-        if now - self._checked_at < CHECK_SECONDS:
+        if now - self._checked_at < MIN_CHECK_SECONDS:
             return 0
         self._checked_at = now
         return self.serve()
 
     def serve(self) -> int:
-        """Execute the open requests between two batches; return their number."""
+        """Execute the open requests, each while no batch runs; return their number."""
         version = self._warehouse.version(requests.TABLE)
         if version == self._seen_version:
             return 0
@@ -114,8 +114,8 @@ class Service:
     def _execute(self, request: Request) -> None:
         """Execute one request and answer it; roll its writes back if it fails."""
         try:
-            asked = parse_arguments(request.kind, request.arguments)
-            message = self._handlers[request.kind](request, asked)
+            arguments = parse_arguments(request.kind, request.arguments)
+            message = self._handlers[request.kind](request, arguments)
             requests.answer(self._warehouse, request, RequestState.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
         except Exception as error:
@@ -125,25 +125,25 @@ class Service:
             if not isinstance(error, AggregatorError):
                 raise
 
-    def _backfill(self, _request: Request, asked: BackfillArguments) -> str:
-        span = Span(asked.begin, asked.end)
-        names = [asked.source] if asked.source else [one.name for one in self._config.sources]
-        shared = (span, self._watch, self._cores)
+    def _backfill(self, _request: Request, arguments: BackfillArguments) -> str:
+        span = TimeSpan(arguments.begin, arguments.end)
+        names = [arguments.source] if arguments.source else [one.name for one in self._config.sources]
+        shared = (span, self._report_progress, self._cores)
         rows = sum(read_source_again(self._config, self._writer, name, *shared) for name in names)
         return f"{rows} rows read from {', '.join(names)}"
 
-    def _heal(self, request: Request, asked: HealArguments) -> str:
+    def _heal(self, request: Request, arguments: HealArguments) -> str:
         name = f"heal {request.id}"
-        return heal(self._config, self._warehouse, self._writer, asked.source, name, self._cores)
+        return heal(self._config, self._warehouse, self._writer, arguments.source, name, self._cores)
 
-    def _snapshot(self, request: Request, asked: SnapshotArguments) -> str:
-        name, spaces = f"snapshot {request.id}", list(asked.spaces)
+    def _read_spaces(self, request: Request, arguments: SnapshotArguments) -> str:
+        name, spaces = f"snapshot {request.id}", list(arguments.spaces)
         return read_spaces_again(
-            self._config, self._warehouse, self._writer, spaces, asked.source, name, self._cores
+            self._config, self._warehouse, self._writer, spaces, arguments.source, name, self._cores
         )
 
     def read_newly_included_spaces(self) -> None:
-        """Request a snapshot of each space that the configuration includes now and excluded before; call `serve`."""
+        """Request a snapshot of each space that the configuration has newly included, and execute the requests."""
         found = newly_included_spaces(self._config, self._writer.state)
         names = sorted({name for spaces in found.values() for name in spaces})
         if names:
@@ -152,16 +152,16 @@ class Service:
                 requests.ask(self._warehouse, "snapshot", {"spaces": [name], "source": None})
         self.serve()
 
-    def _rebuild(self, request: Request, asked: RebuildArguments) -> str:
-        space, policy = asked.space, asked.policy
+    def _rebuild(self, request: Request, arguments: RebuildArguments) -> str:
+        space, policy = arguments.space, arguments.policy
         tables, state = self._warehouse.open_tables, self._writer.state
         rebuild = plan_rebuild(tables, state, self._config, space, policy)
         self._writer.state = write_rebuild(tables, state, rebuild, f"rebuild {request.id}")
         self._writer.use_policy(space, policy)
         return f"{rebuild.changed_keys} keys of {space} changed under {policy.policy}"
 
-    def _conflicts(self, request: Request, asked: ConflictsArguments) -> str:
-        rows = [_conflict_from_json(row) for row in asked.rows]
+    def _add_conflicts(self, request: Request, arguments: ConflictsArguments) -> str:
+        rows = [_conflict_from_json(row) for row in arguments.rows]
         state = self._writer.state
         decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
         tables = self._warehouse.open_tables
@@ -170,8 +170,8 @@ class Service:
         self._writer.state = commit_epoch(tables, state, {"_conflicts": version}, name)
         return f"{len(rows)} conflicts were added"
 
-    def _maintenance(self, request: Request, asked: MaintenanceArguments) -> str:
-        state, days = self._writer.state, asked.keep_days
+    def _maintain(self, request: Request, arguments: MaintenanceArguments) -> str:
+        state, days = self._writer.state, arguments.keep_days
         # Others append to these tables without the lock, or they are too small to need maintenance.
         found = [table for table in state.versions if table not in NEVER_ROLLED_BACK]
         self._log_step(f"setting for how long Delta keeps the files of {len(found)} tables")
@@ -181,8 +181,8 @@ class Service:
         self._log_step("joining small files")
         joined = {table: compact(tables, table) for table in found}
         self._log_step("looking for rows that are older than their retention")
-        cleaning = self._cleaning(asked)
-        counts = cleaning.counts()
+        cleaning = self._plan_cleaning(arguments)
+        counts = cleaning.count_texts()
         if counts:
             self._log_step(f"removing {', '.join(counts)}")
         versions = clean(tables, cleaning, state.epoch + 1)
@@ -190,7 +190,7 @@ class Service:
         if versions:
             name = (f"maintenance {request.id}", 0)
             self._writer.state = commit_epoch(tables, state, versions, name)
-        if cleaning.epochs.files:
+        if cleaning.epochs_removal.files:
             maintenance.set_retention(self._warehouse, EPOCHS, days)
             tables.forget(EPOCHS)
             clean_epochs(tables, cleaning)
@@ -203,25 +203,27 @@ class Service:
         report += [f"{count} were removed" for count in counts]
         return "; ".join([*report, *cleaning.stay_reasons])
 
-    def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
+    def _plan_cleaning(self, arguments: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceProgress()
-        if asked.retention.depends_on_sources:
-            sources = source_progress(writer.log_stream, writer.state, asked.sources)
+        if arguments.retention.depends_on_sources:
+            sources = source_progress(writer.log_stream, writer.state, arguments.sources)
         tables = self._warehouse.open_tables
-        return plan_cleaning(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
+        return plan_cleaning(
+            tables, writer.state, writer.config, arguments.retention, sources, arguments.keep_days
+        )
 
 
-_BINARY = ("key", "winner_tuple", "loser_tuple")
-_TIMES = ("winner_timestamp", "loser_timestamp")
+_BINARY_COLUMNS = ("key", "winner_tuple", "loser_tuple")
+_TIME_COLUMNS = ("winner_timestamp", "loser_timestamp")
 
 
 def conflict_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of `_conflicts` with only JSON's types: binary values in base64, times in ISO format."""
     found = dict(row)
-    for name in _BINARY:
+    for name in _BINARY_COLUMNS:
         if found.get(name) is not None:
             found[name] = base64.b64encode(found[name]).decode("ascii")
-    for name in _TIMES:
+    for name in _TIME_COLUMNS:
         if found.get(name) is not None:
             found[name] = found[name].isoformat()
     return found
@@ -229,10 +231,10 @@ def conflict_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _conflict_from_json(row: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(row)
-    for name in _BINARY:
+    for name in _BINARY_COLUMNS:
         if found.get(name) is not None:
             found[name] = base64.b64decode(found[name])
-    for name in _TIMES:
+    for name in _TIME_COLUMNS:
         if found.get(name) is not None:
             found[name] = datetime.fromisoformat(found[name])
     return found

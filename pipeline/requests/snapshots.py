@@ -45,14 +45,14 @@ from udfs.keys.row_hash import row_hashes
 from warehouse.gaps import gap_of
 from warehouse.warehouse import Warehouse
 
-READ_WITH_SPACES = frozenset(
+ALWAYS_READ_SPACES = frozenset(
     int(space) for space in (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)
 )
-"""System spaces that are read with single spaces."""
+"""System spaces that are read from a snapshot in addition to single spaces."""
 
 
 def heal(
-    config: Config, warehouse: Warehouse, writer: BatchWriter, source: str, name: str, cores: int = 1
+    config: Config, warehouse: Warehouse, writer: BatchWriter, source: str, query_id: str, cores: int = 1
 ) -> str:
     """Make the tables equal to a source's newest snapshot and the rows since, and return a report.
 
@@ -62,8 +62,8 @@ def heal(
         The caller has acquired its lock `batch_lock`.
     source : str
         The source's name in the configuration.
-    name : str
-        The query id of the batch in `_epochs`.
+    query_id : str
+        The `query_id` of the batch in `_epochs`.
     cores : int
         The number of tasks that read at a time.
 
@@ -87,10 +87,10 @@ def heal(
         raise SourceError(reason, source=source, advice="it cannot heal anything")
     healing = plan_healing(
         *(warehouse.open_tables, known, source, without_local(snapshot.vclock)),
-        lambda: hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
+        lambda: row_hashes_after(directory, listing, snapshot, known.id_translations.get(source, {})),
     )
-    rows = read_snapshot(writer, log_stream, source, snapshot, healing, name)
-    reapplied = sum(healing.counts.values())
+    rows = read_snapshot(writer, log_stream, source, snapshot, healing, query_id)
+    reapplied = sum(healing.reapplied_counts.values())
     report = gap_texts(healing.healed) or "no known divergence"
     left = gap_texts([*healing.left_open, *healing.newly_open])
     if left:
@@ -104,28 +104,33 @@ def known_replicaset(writer: BatchWriter, directory: Directory, listing: Listing
 
 
 def read_snapshot(
-    writer: BatchWriter, log_stream: LogStream, source: str, snapshot: LogFile, healing: Healing, name: str
+    writer: BatchWriter,
+    log_stream: LogStream,
+    source: str,
+    snapshot: LogFile,
+    healing: Healing,
+    query_id: str,
 ) -> int:
-    """Process a snapshot as a healing batch, and return the number of rows read."""
+    """Process a snapshot as a batch that heals, and return the number of rows read."""
     begin = entry_at(source, snapshot)
     end = entry_at(source, snapshot, log_stream.directory(source).ends.end_of(snapshot, closed=True).position)
-    segments = segments_between(log_stream, {healing.uuid: begin}, {healing.uuid: end})
-    rows, _ = writer.process(segments, BatchName(name, 0), healing, log_stream)
+    segments = segments_between(log_stream, {healing.replicaset_uuid: begin}, {healing.replicaset_uuid: end})
+    rows, _ = writer.process(segments, BatchName(query_id, 0), healing, log_stream)
     return rows
 
 
-def hashes_after(
-    directory: Directory, listing: Listing, snapshot: LogFile, ids: Mapping[int, int]
+def row_hashes_after(
+    directory: Directory, listing: Listing, snapshot: LogFile, id_translation: Mapping[int, int]
 ) -> pa.Table:
-    """Return `LSN_HASHES` of the rows in a source's logs after a snapshot.
+    """Return the replica ids, lsns and hashes (`LSN_HASHES`) of the rows in a source's logs after a snapshot.
 
     Parameters
     ----------
     directory, listing
         The source's directory and its files.
     snapshot : LogFile
-    ids : mapping of int to int
-        The replicaset's id of each of the source's replica ids that differs from it.
+    id_translation : mapping of int to int
+        From the source's replica ids to those of the replicaset; only ids that differ.
 
     """
     first = newest_index_at_most(listing.logs, snapshot.vclock, with_local=True)
@@ -142,7 +147,7 @@ def hashes_after(
             limits=directory.limits,
         )
         for batch in rows:
-            own = [ids.get(i, i) for i in batch.column("replica_id").to_pylist()]
+            own = [id_translation.get(i, i) for i in batch.column("replica_id").to_pylist()]
             columns = [pa.array(own, pa.int32()), batch.column("lsn"), row_hashes(batch)]
             found = pa.Table.from_arrays(columns, names=LSN_HASHES.names)
             parts.append(found.filter(pa.array([i is not None for i in own])).cast(LSN_HASHES))
@@ -150,7 +155,7 @@ def hashes_after(
 
 
 def gap_texts(gaps: Iterable[Mapping[str, Any]]) -> str:
-    """Describe rows of `_gaps`, for messages."""
+    """Return a text for messages that describes rows of `_gaps`."""
     return "; ".join(str(gap_of(row)) for row in gaps)
 
 
@@ -160,10 +165,10 @@ def read_spaces_again(
     writer: BatchWriter,
     spaces: Sequence[str],
     source: str | None,
-    name: str,
+    query_id: str,
     cores: int = 1,
 ) -> str:
-    """Read some spaces from a snapshot, and return what was done: which sources had them, and which had not.
+    """Read some spaces again from snapshots, and return a report: which sources had the spaces, and which had not.
 
     If one of the spaces is in no snapshot, the function raises SourceError and reads nothing.
 
@@ -175,8 +180,8 @@ def read_spaces_again(
         Names of spaces in Tarantool.
     source : str or None
         The source's name in the configuration; by default one source of each replicaset with such a space.
-    name : str
-        The query id of the batches in `_epochs`, without the replicaset's number.
+    query_id : str
+        The `query_id` of the batches in `_epochs`, without the replicaset id, which is appended.
     cores : int
         The number of tasks that read at a time.
 
@@ -192,12 +197,12 @@ def read_spaces_again(
     """
     sources = [source] if source is not None else _sources_leaders_first(config, writer.state)
     found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
-    missing = [space for space in spaces if not any(space in one.ids.values() for one in found)]
+    missing = [space for space in spaces if not any(space in one.space_names.values() for one in found)]
     if missing:
         raise _missing_spaces_error(missing, found, reasons)
-    texts = [_read_spaces(warehouse, writer, one, f"{name} {one.known.id}") for one in found]
+    texts = [_read_spaces(warehouse, writer, one, f"{query_id} {one.replicaset.id}") for one in found]
     for one in found:
-        lacking = [space for space in spaces if space not in one.ids.values()]
+        lacking = [space for space in spaces if space not in one.space_names.values()]
         if lacking:
             texts.append(f"{one.source}: {one.snapshot.name} has no space {', '.join(lacking)}")
     return "; ".join([*texts, *(_not_read_text(reason) for reason in reasons)])
@@ -213,23 +218,23 @@ class SpacesInSnapshot:
     log_stream : LogStream
         Of this source alone.
     listing : Listing
-    known : ReplicasetState
+    replicaset : ReplicasetState
     snapshot : LogFile
-    ids : mapping of int to str
-        The ids and names of those spaces that the snapshot has; never empty.
+    space_names : mapping of int to str
+        By space id, the names of those spaces that the snapshot has; never empty.
 
     """
 
     source: str
     log_stream: LogStream
     listing: Listing
-    known: ReplicasetState
+    replicaset: ReplicasetState
     snapshot: LogFile
-    ids: Mapping[int, str]
+    space_names: Mapping[int, str]
 
 
 def _sources_leaders_first(config: Config, state: State) -> list[str]:
-    """Return the names of the sources; those that the stream reads now come first."""
+    """Return the names of all sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
@@ -237,7 +242,7 @@ def _sources_leaders_first(config: Config, state: State) -> list[str]:
 def _find_snapshots(
     config: Config, writer: BatchWriter, spaces: Sequence[str], sources: Sequence[str], cores: int
 ) -> tuple[list[SpacesInSnapshot], list[SourceError]]:
-    """Return for each replicaset the source whose snapshot has most of the spaces, and why others are not read."""
+    """Return for each replicaset the source whose snapshot has most of the spaces, and why others are not used."""
     found: dict[str, SpacesInSnapshot] = {}
     reasons: list[SourceError] = []
     for source in sources:
@@ -250,7 +255,7 @@ def _find_snapshots(
                 raise SourceError(
                     "its replicaset has no tables yet", source=source, advice="start the stream"
                 )
-            best = len(found[known.uuid].ids) if known.uuid in found else 0
+            best = len(found[known.uuid].space_names) if known.uuid in found else 0
             if best == len(set(spaces)):
                 continue
             snapshot = newest_usable_snapshot(directory, listing, known, source)
@@ -277,10 +282,12 @@ def _no_spaces_error(spaces: Sequence[str], source: str, snapshot: LogFile) -> S
 def _missing_spaces_error(
     missing: Sequence[str], found: Sequence[SpacesInSnapshot], reasons: Sequence[SourceError]
 ) -> SourceError:
-    """Return the error that no snapshot has the missing spaces."""
+    """Return an error which says that no snapshot has the missing spaces, and what was found instead."""
     if not found and len(reasons) == 1:
         return reasons[0]
-    looked = [f"{one.source}: {one.snapshot.name} has only {', '.join(one.ids.values())}" for one in found]
+    looked = [
+        f"{one.source}: {one.snapshot.name} has only {', '.join(one.space_names.values())}" for one in found
+    ]
     return SourceError(
         f"no snapshot has the space {', '.join(missing)}; nothing was read: "
         + "; ".join([*looked, *(_not_read_text(reason) for reason in reasons)]),
@@ -293,19 +300,19 @@ def _not_read_text(reason: SourceError) -> str:
     return f"{reason.fields.get('source')}: not read: {reason.reason}" + (f" ({file})" if file else "")
 
 
-def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, name: str) -> str:
-    """Read the spaces of one source, and return what was done."""
-    source, log_stream, snapshot, ids = found.source, found.log_stream, found.snapshot, found.ids
-    directory, known = log_stream.directory(source), writer.state.replicasets[found.known.uuid]
-    log_stream.options = replace(log_stream.options, space_ids=READ_WITH_SPACES | ids.keys())
+def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, query_id: str) -> str:
+    """Read the spaces from one source's snapshot, and return a report."""
+    source, log_stream, snapshot, ids = found.source, found.log_stream, found.snapshot, found.space_names
+    directory, known = log_stream.directory(source), writer.state.replicasets[found.replicaset.uuid]
+    log_stream.options = replace(log_stream.options, space_ids=ALWAYS_READ_SPACES | ids.keys())
     healing = plan_healing(
         *(warehouse.open_tables, known, source, without_local(snapshot.vclock)),
-        lambda: hashes_after(directory, found.listing, snapshot, known.id_translations.get(source, {})),
+        lambda: row_hashes_after(directory, found.listing, snapshot, known.id_translations.get(source, {})),
         frozenset(ids),
     )
-    rows = read_snapshot(writer, log_stream, source, snapshot, healing, name)
+    rows = read_snapshot(writer, log_stream, source, snapshot, healing, query_id)
     message = f"{source}: {', '.join(sorted(ids.values()))} read from {snapshot.name}: {rows} rows, "
-    message += f"and {sum(healing.counts.values())} later rows applied again"
+    message += f"and {sum(healing.reapplied_counts.values())} later rows applied again"
     now = writer.state.replicasets[known.uuid].refused
     for space_id in ids.keys() & now.keys():
         message += f"; {ids[space_id]} is refused: {now[space_id]}"
@@ -315,9 +322,9 @@ def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnaps
 
 
 def newest_usable_snapshot(
-    directory: Directory, listing: Listing, known: ReplicasetState, source: str
+    directory: Directory, listing: Listing, replicaset: ReplicasetState, source: str
 ) -> LogFile:
-    """Return the newest complete snapshot that the tables have reached.
+    """Return the newest complete snapshot whose vclock the tables have reached.
 
     Raises
     ------
@@ -325,20 +332,20 @@ def newest_usable_snapshot(
         There is no such snapshot.
 
     """
-    ids = known.id_translations.get(source, {})
+    ids = replicaset.id_translations.get(source, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in without_local(file.vclock).items()}
-        if is_at_most(vclock, known.settled):
+        if is_at_most(vclock, replicaset.settled):
             return file
     raise SourceError(
-        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have reached",
+        f"there is no complete snapshot that the tables, at {dict(replicaset.settled)}, have reached",
         source=source,
         advice="wait until the stream has reached the newest one, or take one: box.snapshot(); then ask again",
     )
 
 
 def space_names_by_id(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
-    """Return the names of those of the given spaces that a snapshot has, by space id."""
+    """Return by space id the names of the given spaces, only of those that a snapshot has."""
     found = {}
     wanted = Selection(space_ids=frozenset({int(SystemSpace.SPACE)}))
     for batch in reader.read_rows(
@@ -355,7 +362,7 @@ def space_names_by_id(directory: Directory, snapshot: LogFile, spaces: Sequence[
 
 
 def newly_included_spaces(config: Config, state: State) -> dict[str, list[str]]:
-    """Return the spaces that the configuration includes now and excluded before, by replicaset uuid."""
+    """Return the names of spaces that the configuration now includes and before excluded, by replicaset uuid."""
     route = build_router(config.spaces, check_space)
     found: dict[str, list[str]] = {}
     for uuid, one in state.replicasets.items():

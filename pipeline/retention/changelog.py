@@ -31,7 +31,7 @@ from schemas.iproto import GROUP_LOCAL
 from warehouse.commits import OpenTables
 from warehouse.maintenance import CHANGELOG, read_last_removed_lsns
 
-_COLUMNS = (
+_READ_COLUMNS = (
     "epoch",
     "replicaset_id",
     "source",
@@ -42,14 +42,14 @@ _COLUMNS = (
     "lsn",
     "file",
 )
-_INSTANCE = ("replicaset_id", "global_id", "local_id")
+_INSTANCE_COLUMNS = ("replicaset_id", "global_id", "local_id")
 """Columns that identify an instance in its replicaset; `local_id` is its replica id."""
 
 
 def changelog_removal(
     tables: OpenTables, state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[Removal, list[str]]:
-    """Return the rows to remove, and why older rows stay.
+    """Return the rows of `_changelog` to remove, and texts: why other old rows stay.
 
     Parameters
     ----------
@@ -67,56 +67,65 @@ def changelog_removal(
     if sources.unreadable:
         names = ", ".join(sorted(sources.unreadable))
         return Removal(CHANGELOG), [f"_changelog stays: {names} cannot be read"]
-    own = {one.id: one for one in state.replicasets.values() if one.id not in progress.diverged}
-    snapshots = {one.id: sources.snapshots.get(one.uuid) for one in own.values()}
+    replicasets = {one.id: one for one in state.replicasets.values() if one.id not in progress.diverged}
+    snapshot_vclocks = {one.id: sources.snapshot_vclocks.get(one.uuid) for one in replicasets.values()}
     files = []
     parts: list[pa.Table] = []
     for file in tables.files_between(CHANGELOG, "epoch", 0, until):
-        rows = read_columns(tables, CHANGELOG, file, _COLUMNS)
-        gone = without_nulls(pc.and_(pc.less_equal(rows["epoch"], until), _not_needed(rows, own, snapshots)))
+        rows = read_columns(tables, CHANGELOG, file, _READ_COLUMNS)
+        gone = without_nulls(
+            pc.and_(pc.less_equal(rows["epoch"], until), _is_not_needed(rows, replicasets, snapshot_vclocks))
+        )
         if gone.true_count:
             files.append((file, gone))
-            parts.append(_last_lsns(rows.filter(gone), own))
+            parts.append(_last_lsns(rows.filter(gone), replicasets))
     stay_reasons = [
         f"_changelog of replicaset {n} stays: a divergence is open" for n in sorted(progress.diverged)
     ]
     return Removal(CHANGELOG, files, _join_last_lsns(parts)), stay_reasons
 
 
-def _not_needed(
-    rows: pa.Table, own: Mapping[int, ReplicasetState], snapshots: Mapping[int, Mapping[int, int] | None]
+def _is_not_needed(
+    rows: pa.Table,
+    replicasets: Mapping[int, ReplicasetState],
+    snapshot_vclocks: Mapping[int, Mapping[int, int] | None],
 ) -> pa.ChunkedArray:
-    """Return for each row whether nothing can apply it again."""
+    """Return for each row whether it can be removed, since no request can apply it again or needs it.
+
+    Both mappings are by replicaset id.
+    """
     control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
     found = pc.and_(
-        pc.is_in(rows["replicaset_id"], pa.array(sorted(own), pa.int32())),
+        pc.is_in(rows["replicaset_id"], pa.array(sorted(replicasets), pa.int32())),
         pc.invert(pc.is_in(rows["space_id"], control)),
     )
-    for number, one in own.items():
+    for number, one in replicasets.items():
         is_own = pc.equal(rows["replicaset_id"], number)
         spaces = pa.array(sorted(one.refused.keys() | one.unknown_spaces), pa.int32())
         found = pc.and_(found, pc.invert(pc.and_(is_own, pc.is_in(rows["space_id"], spaces))))
-        snapshot = snapshots[number]
+        snapshot = snapshot_vclocks[number]
         if snapshot is not None:
             is_later = pa.array(_is_later(rows, one, snapshot))
             found = pc.and_(found, pc.invert(pc.and_(is_own, is_later)))
     return found
 
 
-def _is_later(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
-    """Return for each row whether its lsn is above the snapshot's lsn of its replica id.
+def _is_later(
+    rows: pa.Table, replicaset: ReplicasetState, snapshot_vclock: Mapping[int, int]
+) -> NDArray[np.bool_]:
+    """Return for each row whether it comes after a snapshot: its lsn is above the snapshot's lsn of its replica id.
 
-    This holds for all instances that had the id, since each continues the lsns of the one before.
+    One comparison is enough for all instances that had the id, since each continues the lsns of the one before.
     """
-    ids = replica_ids_in_replicaset(rows, one)
+    ids = replica_ids_in_replicaset(rows, replicaset)
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
     is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()
-    later: NDArray[np.bool_] = is_log & (ids != NO_REPLICA_ID) & (lsns > lsns_of_ids(ids, vclock))
+    later: NDArray[np.bool_] = is_log & (ids != NO_REPLICA_ID) & (lsns > lsns_of_ids(ids, snapshot_vclock))
     return later
 
 
 def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa.Table:
-    """Return the last lsn of log rows and the number of all rows, by replicaset, instance and replica id."""
+    """Return the number of rows, and the last lsn without local changes, by replicaset, instance and replica id."""
     is_shared = pc.fill_null(pc.not_equal(rows["group_id"], GROUP_LOCAL), True)
     counted = pc.and_(pc.ends_with(rows["file"], ".xlog"), is_shared)
     lsns = pc.if_else(counted, rows["lsn"], pa.scalar(None, pa.int64()))
@@ -128,43 +137,49 @@ def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa
     found = found.append_column("local_id", pa.array(ids, pa.int32(), mask=ids == NO_REPLICA_ID))
     found = found.append_column("lsn", lsns)
     found = found.append_column("rows", pa.array(np.ones(rows.num_rows, np.int64)))
-    return _by_instance(found)
+    return _aggregated_by_instance(found)
 
 
-def _by_instance(rows: pa.Table) -> pa.Table:
-    """Return the highest lsn and the sum of `rows` by `_INSTANCE`."""
-    whole = rows.group_by(_INSTANCE).aggregate([("lsn", "max"), ("rows", "sum")])
-    return whole.select([*_INSTANCE, "lsn_max", "rows_sum"]).rename_columns([*_INSTANCE, "lsn", "rows"])
+def _aggregated_by_instance(rows: pa.Table) -> pa.Table:
+    """Return the highest `lsn` and the sum of `rows` for each value of `_INSTANCE_COLUMNS`."""
+    whole = rows.group_by(_INSTANCE_COLUMNS).aggregate([("lsn", "max"), ("rows", "sum")])
+    return whole.select([*_INSTANCE_COLUMNS, "lsn_max", "rows_sum"]).rename_columns(
+        [*_INSTANCE_COLUMNS, "lsn", "rows"]
+    )
 
 
 def _join_last_lsns(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _by_instance(pa.concat_tables(parts)).to_pylist() if parts else []
+    found: list[dict[str, Any]] = (
+        _aggregated_by_instance(pa.concat_tables(parts)).to_pylist() if parts else []
+    )
     return found
 
 
 def check_rows_kept(
-    tables: OpenTables, one: ReplicasetState, covered: Mapping[int, int], source: str
+    tables: OpenTables, replicaset: ReplicasetState, snapshot_vclock: Mapping[int, int], source: str
 ) -> None:
     """Raise UnsupportedError if some of the rows after a snapshot were removed from `_changelog`.
 
     Parameters
     ----------
     tables : OpenTables
-    one : ReplicasetState
-    covered : mapping of int to int
-        The snapshot's vclock, in the replicaset's ids.
+    replicaset : ReplicasetState
+    snapshot_vclock : mapping of int to int
+        In the replicaset's replica ids.
     source : str
         The source of the snapshot.
 
     """
-    last_ids = {entry.global_id: entry.local_id for entry in one.applier_map}
+    last_ids = {entry.global_id: entry.local_id for entry in replicaset.applier_map}
     for (number, global_id, replica_id), lsn in read_last_removed_lsns(tables.location).items():
-        known = covered.get(last_ids.get(global_id, NO_REPLICA_ID) if replica_id is None else replica_id, 0)
-        if number == one.id and lsn > known:
+        known = snapshot_vclock.get(
+            last_ids.get(global_id, NO_REPLICA_ID) if replica_id is None else replica_id, 0
+        )
+        if number == replicaset.id and lsn > known:
             raise UnsupportedError(
                 f"rows since the snapshot are not in _changelog any more: it is kept from lsn {lsn + 1} of "
                 f"instance {global_id} on",
                 source=source,
-                replicaset=one.uuid,
+                replicaset=replicaset.uuid,
                 advice="take a new one: box.snapshot(); or keep rows longer: retention.changelog",
             )

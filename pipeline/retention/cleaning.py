@@ -42,7 +42,7 @@ from pipeline.retention.removal import (
     without_nulls,
 )
 from pipeline.state import State
-from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
+from pipeline.write.lookup import VERSIONS, BaseFiles, KeyRangeCache, find_versions
 from schemas.errors import UnsupportedError
 from schemas.names import replicaset_label, table_of_exact_tuples
 from schemas.policies import LAST_WRITE_WINS
@@ -58,12 +58,12 @@ from warehouse.newest_epoch import EPOCHS
 KEYS_AT_ONCE = 200_000
 """The number of keys that are looked up at a time."""
 
-_COLUMNS = ("space", "key", "state", "timestamp", "epoch")
+_READ_COLUMNS = ("space", "key", "state", "timestamp", "epoch")
 
 
 @dataclass(frozen=True)
 class TombstoneLimits:
-    """Limits of removable deletions: read in `epoch` or before, and made before `time`, by the rows' timestamps."""
+    """A deletion is old enough if `epoch` or an earlier one has read it, and if its timestamp is before `time`."""
 
     epoch: int
     time: datetime
@@ -72,7 +72,7 @@ class TombstoneLimits:
 def tombstone_removal(
     tables: OpenTables, state: State, config: Config, limits: TombstoneLimits
 ) -> tuple[Removal, list[str]]:
-    """Return the rows of `_versions` to remove, and why older deletions stay.
+    """Return the rows of `_versions` to remove, and texts: why other old deletions stay.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ def tombstone_removal(
     """
     files = tables.files(VERSIONS)
     gone = [
-        np.zeros(file.rows if file.rows is not None else _count(tables, file), np.bool_) for file in files
+        np.zeros(file.rows if file.rows is not None else _row_count(tables, file), np.bool_) for file in files
     ]
-    stay_reasons, cache = [], FileCache()
+    stay_reasons, cache = [], KeyRangeCache()
     for space in _spaces_with_deletions(tables, files):
         rows = _rows_of_space(tables, files, space)
         removable = _is_removable(tables, state, files, space, rows, limits, cache)
@@ -104,13 +104,13 @@ def tombstone_removal(
     ), stay_reasons
 
 
-def _count(tables: OpenTables, file: TableFile) -> int:
+def _row_count(tables: OpenTables, file: TableFile) -> int:
     with opened(tables.location, VERSIONS, file.path) as parquet:
         return int(parquet.metadata.num_rows)
 
 
 def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
-    """Return the spaces with deletions in `_versions`."""
+    """Return the names of the spaces' tables that have deletions in `_versions`."""
     found: set[str] = set()
     for file in files:
         rows = read_columns(tables, VERSIONS, file, ["space", "state"])
@@ -120,22 +120,22 @@ def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> li
 
 
 def _rows_of_space(tables: OpenTables, files: Sequence[TableFile], space: str) -> pa.Table:
-    """Return the rows of a space in `_versions`, each with the number of its file (`file`) and its index (`index`)."""
+    """Return a space's rows of `_versions`, with the columns `file` (an index in `files`) and `index` (in the file)."""
     parts = [part for number, file in enumerate(files) for part in _rows_in_file(tables, file, number, space)]
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _rows_in_file(tables: OpenTables, file: TableFile, number: int, space: str) -> Iterator[pa.Table]:
+def _rows_in_file(tables: OpenTables, file: TableFile, file_number: int, space: str) -> Iterator[pa.Table]:
     with opened(tables.location, VERSIONS, file.path) as parquet:
         column, start = parquet.metadata.schema.names.index("space"), 0
         for index in range(parquet.num_row_groups):
             about = parquet.metadata.row_group(index)
             known = about.column(column).statistics
             if known is None or not known.has_min_max or known.min <= space <= known.max:
-                rows = read_groups(parquet, [index], _COLUMNS)
+                rows = read_groups(parquet, [index], _READ_COLUMNS)
                 own = pc.indices_nonzero(pc.equal(rows["space"], space)).cast(pa.int64())
                 found = rows.take(own).drop_columns(["space"])
-                found = found.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(own)))
+                found = found.append_column("file", pa.repeat(pa.scalar(file_number, pa.int32()), len(own)))
                 yield found.append_column("index", pc.add(own, start))
             start += about.num_rows
 
@@ -147,9 +147,9 @@ def _is_removable(
     space: str,
     rows: pa.Table,
     limits: TombstoneLimits,
-    cache: FileCache,
+    cache: KeyRangeCache,
 ) -> NDArray[np.bool_]:
-    """Return for each row whether its key was deleted in all replicasets, long enough ago."""
+    """Return for each row whether its key is deleted in all replicasets, and each deletion is old enough."""
     keys = as_array(rows["key"])
     groups = group(np.zeros(len(keys), np.int32), keys)
     codes = as_array(rows["state"]).dictionary_encode()
@@ -178,7 +178,7 @@ def _is_removable(
 
 
 def _lets_later_rows_win(state: State, config: Config, table: str) -> bool:
-    """Return whether the policy of a table's space never prefers a deletion to a later row."""
+    """Return whether the space's policy lets a later row win against any deletion."""
     try:
         plan = current_table_plan(state, config, table)
     except UnsupportedError:
@@ -206,22 +206,21 @@ class Cleaning:
     Parameters
     ----------
     removals : sequence of Removal
-        Removals from tables whose versions an epoch names.
-    epochs : Removal
-        The removal from `_epochs`.
+        Removals from all tables but `_epochs`.
+    epochs_removal : Removal
     stay_reasons : sequence of str
-        Texts: which old rows stay, and why.
+        Texts for the report: which old rows stay, and why.
 
     """
 
     removals: Sequence[Removal]
-    epochs: Removal
+    epochs_removal: Removal
     stay_reasons: Sequence[str]
 
-    def counts(self) -> list[str]:
-        """Return texts with the number of rows to remove from each table."""
-        found = [one for one in (*self.removals, self.epochs) if one.rows]
-        return [f"{one.rows} rows of {one.table}" for one in found]
+    def count_texts(self) -> list[str]:
+        """Return, for each table with rows to remove, a text with their number."""
+        found = [one for one in (*self.removals, self.epochs_removal) if one.row_count]
+        return [f"{one.row_count} rows of {one.table}" for one in found]
 
 
 def plan_cleaning(
@@ -273,27 +272,27 @@ def plan_cleaning(
 def _tombstone_limits(
     state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[TombstoneLimits | None, list[str]]:
-    """Return which deletions are old enough (None if none is), and why others stay."""
+    """Return which deletions are old enough (None if no deletion is), and texts: why others stay."""
     epoch = progress.old_epoch(days)
     if epoch is None:
         return None, []
     labels = {one.id: replicaset_label(uuid, one.last_source) for uuid, one in state.replicasets.items()}
-    reasons = [f"source {name}: {why}" for name, why in sources.unread.items()]
+    reasons = [f"source {name}: {why}" for name, why in sources.unread_reasons.items()]
     reasons += [
         f"replicaset {labels[n]}: a divergence is open" for n in sorted(progress.diverged & labels.keys())
     ]
-    missing = sorted(progress.counted - progress.times.keys())
+    missing = sorted(progress.active - progress.read_times.keys())
     reasons += [f"replicaset {labels[number]}: no row of its log was read" for number in missing]
     low = progress.read_until()
     if reasons or low is None:
         return None, [f"deleted keys stay: {reason}" for reason in reasons]
     limit = low - timedelta(days=days)
-    slow = [n for n in sorted(progress.counted) if progress.times[n] < progress.now - timedelta(days=1)]
+    slow = [n for n in sorted(progress.active) if progress.read_times[n] < progress.now - timedelta(days=1)]
     stay_reasons = [
         f"deleted keys from {limit:%Y-%m-%d %H:%M} UTC on stay: replicaset {labels[n]} was read up to "
-        f"{progress.times[n]:%Y-%m-%d %H:%M} UTC"
+        f"{progress.read_times[n]:%Y-%m-%d %H:%M} UTC"
         for n in slow
-        if progress.times[n] == low
+        if progress.read_times[n] == low
     ]
     return TombstoneLimits(epoch, limit), stay_reasons
 
@@ -301,7 +300,7 @@ def _tombstone_limits(
 def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
     """Return the rows of `_conflicts` to remove.
 
-    Conflicts of secondary indexes stay, since validation reports a pair that still exists only once.
+    Conflicts of secondary indexes stay: validation reports a pair of rows only once, even if it still exists.
     """
     until = progress.old_epoch(days)
     files = []
@@ -333,7 +332,7 @@ def _epochs_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Re
 
 
 def _long_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
-    """Return texts about rows that have waited since before a time; they stay."""
+    """Return texts about rows of `_pending` with timestamps before a time; these rows stay."""
     parts = []
     for file in tables.files("_pending"):
         rows = read_columns(tables, "_pending", file, ["replicaset_id", "reason", "timestamp"])
@@ -354,14 +353,14 @@ def _long_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
 
 
 def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
-    """Remove rows from all tables but `_epochs`, record it in `_retention`, and return the tables' versions.
+    """Remove rows from all tables but `_epochs`, record this in `_retention`, and return the tables' new versions.
 
     Parameters
     ----------
     tables : OpenTables
     cleaning : Cleaning
     epoch : int
-        The epoch that will commit this.
+        The epoch that will commit these changes.
 
     """
     versions = {one.table: remove_rows(tables, one) for one in cleaning.removals}
@@ -369,7 +368,7 @@ def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
     rows = [
         {**now, "table": one.table, **instance}
         for one in cleaning.removals
-        for instance in (one.by_instance or [{"rows": one.rows}])
+        for instance in (one.last_lsns_by_instance or [{"rows": one.row_count}])
     ]
     if rows:
         versions[RETENTION] = append_rows(tables, RETENTION, rows)
@@ -378,5 +377,5 @@ def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
 
 def clean_epochs(tables: OpenTables, cleaning: Cleaning) -> None:
     """Remove old epochs from `_epochs`, in one commit."""
-    if cleaning.epochs.files:
-        remove_rows(tables, cleaning.epochs)
+    if cleaning.epochs_removal.files:
+        remove_rows(tables, cleaning.epochs_removal)

@@ -1,7 +1,7 @@
 """Determines how far replicasets and configured sources were read, and the ages of epochs.
 
-The time of a replicaset is that of the last row read from its log, or of its first waiting row. A replicaset without
-new rows does not advance, since its log may have older rows that were not read yet.
+The time up to which a replicaset was read is that of the last row read from its log, or of its first waiting row. It
+does not advance while no new rows are read, since the log may have older rows that were not read yet.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from warehouse.read import newest_of_each, rows_of
 
 @dataclass(frozen=True)
 class SourceProgress:
-    """The progress of reading the configured sources.
+    """What was read so far of the configured sources.
 
     Parameters
     ----------
-    replicasets : frozenset of str
-        Uuids of the sources' replicasets.
-    unread : mapping of str to str
-        For each source without a row of its replicaset in the tables, the reason.
+    replicaset_uuids : frozenset of str
+        The replicasets of the sources.
+    unread_reasons : mapping of str to str
+        By source: why the tables have no row of its replicaset. Only sources for which this is so.
     unreadable : frozenset of str
-        The sources in `unread` whose files cannot be read.
-    snapshots : mapping of str to mapping of int to int
-        By replicaset uuid: the vclock, in the replicaset's ids, of the newest complete snapshot that the tables
+        Those sources in `unread_reasons` whose files cannot be read.
+    snapshot_vclocks : mapping of str to mapping of int to int
+        By replicaset uuid: the vclock, in the replicaset's replica ids, of the newest complete snapshot that the tables
         have reached.
 
     """
 
-    replicasets: frozenset[str] = frozenset()
-    unread: Mapping[str, str] = field(default_factory=dict)
+    replicaset_uuids: frozenset[str] = frozenset()
+    unread_reasons: Mapping[str, str] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
-    snapshots: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    snapshot_vclocks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
 def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = ()) -> SourceProgress:
-    """Return the progress of the configured sources.
+    """Return what was read so far of the configured sources.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = 
 
     """
     known = {source.name for source in log_stream.options.sources}
-    unread = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
+    unread_reasons = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
     unreadable: set[str] = set()
     replicasets: set[str] = set()
     snapshots: dict[str, Mapping[int, int]] = {}
@@ -74,19 +74,19 @@ def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = 
         try:
             uuid, vclock = _newest_usable_snapshot(log_stream.directory(name), state)
         except (AggregatorError, OSError, pa.ArrowException) as error:
-            unread[name] = f"it cannot be read: {error}"
+            unread_reasons[name] = f"it cannot be read: {error}"
             unreadable.add(name)
             continue
         replicasets.add(uuid)
         if uuid not in state.replicasets:
-            unread[name] = "no row of its replicaset was read yet"
+            unread_reasons[name] = "no row of its replicaset was read yet"
         if vclock is not None and sum(vclock.values()) >= sum(snapshots.get(uuid, {}).values()):
             snapshots[uuid] = vclock
-    return SourceProgress(frozenset(replicasets), unread, frozenset(unreadable), snapshots)
+    return SourceProgress(frozenset(replicasets), unread_reasons, frozenset(unreadable), snapshots)
 
 
 def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
-    """Return the replicaset of a source, and the vclock of its newest snapshot that the tables have reached."""
+    """Return the uuid of a source's replicaset, and the vclock of its newest snapshot that the tables have reached."""
     listing = directory.listing()
     uuid = replicaset_uuid_of(directory, listing)
     one = state.replicasets.get(uuid)
@@ -100,7 +100,7 @@ def _newest_usable_snapshot(directory: Directory, state: State) -> tuple[str, di
     return uuid, None
 
 
-_POSITION = ("epoch", "segment", "position", "row")
+_POSITION_COLUMNS = ("epoch", "segment", "position", "row")
 
 
 @dataclass(frozen=True)
@@ -112,21 +112,21 @@ class ReadProgress:
     now : datetime
     epochs : sequence of dict
         Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
-    times : mapping of int to datetime
-        By replicaset id: the time up to which its log was read. A replicaset whose log has no rows is missing; the
-        mapping is empty if tombstones are never removed.
+    read_times : mapping of int to datetime
+        By replicaset id: the time up to which its log was read. A replicaset whose log has no rows is missing. The
+        mapping is empty if tombstones are never removed, since nothing else needs it.
     diverged : frozenset of int
         Ids of replicasets with an open divergence.
-    counted : frozenset of int
-        Ids of replicasets that can still bring rows.
+    active : frozenset of int
+        Ids of replicasets whose logs may still get rows: all that are not `retired`, or have a configured source.
 
     """
 
     now: datetime
     epochs: Sequence[Mapping[str, Any]]
-    times: Mapping[int, datetime]
+    read_times: Mapping[int, datetime]
     diverged: frozenset[int]
-    counted: frozenset[int]
+    active: frozenset[int]
 
     def old_epoch(self, days: int) -> int | None:
         """Return the newest epoch that is at least `days` days old; None if there is none."""
@@ -134,10 +134,10 @@ class ReadProgress:
         return max((row["epoch"] for row in self.epochs if row["committed_at"] <= until), default=None)
 
     def read_until(self) -> datetime | None:
-        """Return the time up to which all replicasets were read; None if one has no time."""
-        if not self.counted or not self.counted <= self.times.keys():
+        """Return the time up to which all active replicasets were read; None if it is not known for one of them."""
+        if not self.active or not self.active <= self.read_times.keys():
             return None
-        return min(self.now, *(self.times[number] for number in self.counted))
+        return min(self.now, *(self.read_times[number] for number in self.active))
 
 
 def read_progress(
@@ -150,7 +150,7 @@ def read_progress(
     tables : OpenTables
     state : State
     retention : Retention
-        Lists the replicasets whose logs have ended (`retired`); one with a configured source still counts.
+        `retired` lists replicasets whose logs have ended; one with a configured source is active nevertheless.
     sources : SourceProgress
     now : datetime
 
@@ -169,25 +169,25 @@ def read_progress(
     diverged = {
         r["replicaset_id"] for r in gaps if r["kind"] == GapKind.DIVERGENCE and r["state"] == GapState.OPEN
     }
-    ended = set(retention.retired) - sources.replicasets
-    counted = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
+    ended = set(retention.retired) - sources.replicaset_uuids
+    active = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
     is_asked = retention.tombstones is not None
-    times = _earlier(_last_row_times(tables, counted), _waiting_times(tables)) if is_asked else {}
-    return ReadProgress(now, epochs, times, frozenset(diverged), counted)
+    times = _with_earlier_times(_last_row_times(tables, active), _waiting_times(tables)) if is_asked else {}
+    return ReadProgress(now, epochs, times, frozenset(diverged), active)
 
 
-def _last_row_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime]:
-    """Return the time of the last row that was read from each replicaset's log.
+def _last_row_times(tables: OpenTables, replicaset_ids: Iterable[int]) -> dict[int, datetime]:
+    """Return the time of the last row that was read from the log of each replicaset, by replicaset id.
 
     Files are read from the newest epochs back, until each replicaset's last row is found.
     """
     files = tables.column_bounds("_changelog", "epoch")
-    files.sort(key=_last_epoch, reverse=True)
-    left = set(wanted)
+    files.sort(key=_highest_epoch, reverse=True)
+    left = set(replicaset_ids)
     found: dict[int, tuple[tuple[int, ...], datetime]] = {}
     for file, low, high in files:
         # This file and the following ones have no later rows of these replicasets.
-        last = _last_epoch((file, low, high))
+        last = _highest_epoch((file, low, high))
         left -= {number for number, (position, _) in found.items() if position[0] > last}
         if not left:
             break
@@ -197,26 +197,28 @@ def _last_row_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, date
     return {number: time for number, (_, time) in found.items()}
 
 
-def _last_epoch(one: tuple[TableFile, int | None, int | None]) -> int:
-    return 1 << 62 if one[2] is None else int(one[2])
+def _highest_epoch(bounds: tuple[TableFile, int | None, int | None]) -> int:
+    return 1 << 62 if bounds[2] is None else int(bounds[2])
 
 
 def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple[tuple[int, ...], datetime]]]:
-    """Yield (replicaset id, (`_POSITION`, time)) of each replicaset's last log row in a file of `_changelog`."""
-    rows = read_columns(tables, "_changelog", file, ["replicaset_id", *_POSITION, "timestamp", "file"])
+    """Yield (replicaset id, (position, time)) of the last log row of each replicaset in a file of `_changelog`."""
+    rows = read_columns(
+        tables, "_changelog", file, ["replicaset_id", *_POSITION_COLUMNS, "timestamp", "file"]
+    )
     is_log = pc.and_(pc.ends_with(rows["file"], ".xlog"), pc.is_valid(rows["timestamp"]))
     rows = rows.filter(is_log).combine_chunks()
-    keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _POSITION)]
+    keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _POSITION_COLUMNS)]
     order = pc.sort_indices(rows, sort_keys=keys)
     numbered = pa.table({"replicaset_id": rows["replicaset_id"].take(order), "index": order})
     lasts = numbered.group_by("replicaset_id", use_threads=False).aggregate([("index", "last")])
     for row in rows.take(lasts["index_last"]).to_pylist():
-        position = tuple(int(row[name]) for name in _POSITION)
+        position = tuple(int(row[name]) for name in _POSITION_COLUMNS)
         yield int(row["replicaset_id"]), (position, row["timestamp"].astimezone(UTC))
 
 
 def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
-    """Return the time of the first waiting row, by replicaset id."""
+    """Return the earliest timestamp of the waiting rows, by replicaset id."""
     found: dict[int, datetime] = {}
     for file in tables.files("_pending"):
         rows = read_columns(tables, "_pending", file, ["replicaset_id", "timestamp"])
@@ -226,10 +228,10 @@ def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
             for row in firsts.to_pylist()
             if row["timestamp_min"] is not None
         }
-        found = {**found, **times, **_earlier(found, times)}
+        found = {**found, **times, **_with_earlier_times(found, times)}
     return found
 
 
-def _earlier(one: Mapping[int, datetime], other: Mapping[int, datetime]) -> dict[int, datetime]:
-    """Return the times of the first mapping, with an earlier time of the other in its place."""
-    return {number: min(time, other.get(number, time)) for number, time in one.items()}
+def _with_earlier_times(times: Mapping[int, datetime], others: Mapping[int, datetime]) -> dict[int, datetime]:
+    """Return `times`, with each replaced by the time in `others` under the same key if that is earlier."""
+    return {number: min(time, others.get(number, time)) for number, time in times.items()}

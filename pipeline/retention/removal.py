@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.commit.compact import JOIN_AT_ONCE
-from pipeline.commit.epoch import LOW_CARDINALITY, in_order
+from pipeline.commit.compact import MAX_JOINED_BYTES
+from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from udfs.buffers import as_array
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, opened, write_file
@@ -24,25 +24,25 @@ class Removal:
     ----------
     table : str
     files : sequence of (TableFile, pyarrow.BooleanArray)
-        Each file with rows to remove, and a mask of these rows.
-    by_instance : sequence of dict
-        For `_changelog`: `replicaset_id`, `global_id`, `local_id`, `lsn`, `rows` of each instance whose rows are
-        removed, by its replica ids.
+        Each file that has rows to remove, with a mask that is true for them.
+    last_lsns_by_instance : sequence of dict
+        Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
+        (the last one that is removed), `rows` (the number of rows).
 
     """
 
     table: str
     files: Sequence[tuple[TableFile, pa.BooleanArray]] = ()
-    by_instance: Sequence[dict[str, Any]] = field(default=())
+    last_lsns_by_instance: Sequence[dict[str, Any]] = field(default=())
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """The number of rows to remove."""
         return sum(gone.true_count for _, gone in self.files)
 
 
 def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.BooleanArray]]) -> Removal:
-    """Return a removal of the rows that each file's mask marks; files without marked rows are left out."""
+    """Return the removal of the rows for which the files' masks are true; files without such rows are left out."""
     return Removal(table, [(file, gone) for file, gone in files if gone.true_count])
 
 
@@ -53,21 +53,21 @@ def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Seque
 
 
 def without_nulls(column: pa.ChunkedArray) -> pa.BooleanArray:
-    """Return a mask as one array, with False for nulls."""
+    """Return a boolean column as one array, with False instead of nulls."""
     return as_array(pc.fill_null(column, False))
 
 
 def remove_rows(tables: OpenTables, removal: Removal) -> int:
     """Remove rows from a table in one commit, and return its version.
 
-    If the process ends before the commit, files that no commit names are left.
+    If the process ends before the commit, new files remain that no commit names.
     """
     added = list(_write_remaining(tables, removal))
     return tables.commit(removal.table, added, [(file, True) for file, _ in removal.files])
 
 
 def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]:
-    """Write the remaining rows of the files, and join those of small files."""
+    """Write the remaining rows of the files that have rows to remove; rows of small files are joined."""
     parts: list[pa.Table] = []
     size = 0
     for file, gone in removal.files:
@@ -76,7 +76,7 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
         with opened(tables.location, removal.table, file.path) as parquet:
             parts.append(parquet.read().filter(pc.invert(gone)))
         size += parts[-1].nbytes
-        if size > JOIN_AT_ONCE:
+        if size > MAX_JOINED_BYTES:
             yield _write_joined(tables, removal.table, parts)
             parts, size = [], 0
     if parts:
@@ -84,6 +84,6 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
 
 
 def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
-    rows = in_order(table, pa.concat_tables(parts, promote_options="default"))
+    rows = sorted_for_lookups(table, pa.concat_tables(parts, promote_options="default"))
     dictionary = LOW_CARDINALITY.get(table, ())
     return write_file(tables.location, table, rows, dictionary=dictionary, is_new_data=False)

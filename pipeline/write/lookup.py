@@ -28,8 +28,8 @@ from warehouse.data_files import FileKeys, keys_of, opened, read_groups
 from warehouse.location import WarehouseLocation
 
 VERSIONS = "_versions"
-SORTED_KEYS = 200_000
-"""Up to this many keys are sorted to find the row groups that may contain one; of more, only the range is compared."""
+MAX_SORTED_KEYS = 200_000
+"""Up to this many keys are sorted to find the row groups that may contain one. Of more keys, only the range is used."""
 
 _TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
 _TUPLE_COLUMNS = ("_tuple", "_global_id", "_lsn")
@@ -41,48 +41,48 @@ _VERSION_COLUMNS = (
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file, and the name of its table (of a masked space: the exact or the masked one)."""
+    """A file of a space's table, with the table's name: of a masked space, its exact or its masked table."""
 
     table: str
     file: TableFile
 
 
 @dataclass
-class FileCache:
-    """A process's cache of the key ranges of row groups, by table and path; data files never change."""
+class KeyRangeCache:
+    """Caches the key ranges of files' row groups in a process, by table and path. Data files never change."""
 
-    keys: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
+    ranges_by_file: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
 
-    def of(self, file: pq.ParquetFile, table: str, path: str, column: str) -> FileKeys:
+    def key_ranges(self, file: pq.ParquetFile, table: str, path: str, column: str) -> FileKeys:
         """Return the key ranges of an open file's row groups."""
         name = (table, path)
-        if name not in self.keys:
-            self.keys[name] = keys_of(file, column)
-        return self.keys[name]
+        if name not in self.ranges_by_file:
+            self.ranges_by_file[name] = keys_of(file, column)
+        return self.ranges_by_file[name]
 
 
 @dataclass(frozen=True)
 class BaseFiles:
-    """The files with the versions before a batch.
+    """The files in which the base versions are found: the versions before a batch.
 
     Parameters
     ----------
     location : WarehouseLocation
-    tables : mapping of int to (str, sequence of TableFile)
-        By table number: the name and the files of the exact table.
-    versions : sequence of TableFile
+    exact_tables : mapping of int to (str, sequence of TableFile)
+        The name and the files of each exact table, by table number.
+    versions_files : sequence of TableFile
         The files of `_versions`.
-    names : sequence of str
+    table_names : sequence of str
         By table number, the name of the table, as in `_versions.space`.
     tables_without_misfits : frozenset of int
-        Numbers of tables that leave out rows with a misfit.
+        Numbers of tables that do not store tuples with a misfit.
 
     """
 
     location: WarehouseLocation
-    tables: Mapping[int, tuple[str, Sequence[TableFile]]]
-    versions: Sequence[TableFile]
-    names: Sequence[str]
+    exact_tables: Mapping[int, tuple[str, Sequence[TableFile]]]
+    versions_files: Sequence[TableFile]
+    table_names: Sequence[str]
     tables_without_misfits: frozenset[int] = frozenset()
 
 
@@ -95,7 +95,7 @@ class FoundVersions:
     base_versions : pyarrow.Table
         `pipeline.reduce.versions.BASE_VERSIONS`.
     files : list of FileRef
-        `BASE_VERSIONS.file` is an index in it.
+        The files of the found rows; the column `file` of `base_versions` is an index in it.
 
     """
 
@@ -111,26 +111,28 @@ class TaskKeys(Protocol):
 
 
 def find_versions(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: TaskKeys | None = None
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache, task_keys: TaskKeys | None = None
 ) -> FoundVersions:
-    """Return the requested versions.
+    """Find the requested versions, in the tables of spaces and in `_versions`.
 
     Parameters
     ----------
     requests : sequence of BaseRequest
         At most one per table.
     files : BaseFiles
-    cache : FileCache
-    share : TaskKeys, optional
-        If given, a request for all versions of a replicaset finds only those of the task's keys.
+    cache : KeyRangeCache
+    task_keys : TaskKeys, optional
+        If given, a request for all keys of a replicaset finds only those of the task.
 
     """
-    requests = [_with_all_keys(one, files, share) if one.key_filters else one for one in requests]
+    requests = [
+        _with_keys_of_replicasets(one, files, task_keys) if one.key_filters else one for one in requests
+    ]
     refs: list[FileRef] = []
     parts: list[pa.Table] = []
     for request in requests:
-        name, own = files.tables.get(request.table, ("", ()))
-        wanted = WantedKeys.of(request.keys)
+        name, own = files.exact_tables.get(request.table, ("", ()))
+        wanted = LookupKeys.of(request.keys)
         for file in own:
             found = _versions_in_table_file(request, wanted, files.location, name, file, len(refs), cache)
             if found is not None:
@@ -138,24 +140,29 @@ def find_versions(
                 parts.append(found)
     rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
     asked = [request for request in requests if request.reads_versions_table]
-    return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
+    return FoundVersions(_with_stored_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
-def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | None) -> BaseRequest:
-    """Return a request for every key that the request's replicasets have in files; with `share`, for its keys alone."""
+def _with_keys_of_replicasets(
+    request: BaseRequest, files: BaseFiles, task_keys: TaskKeys | None
+) -> BaseRequest:
+    """Return a request for its own keys, and for all keys in files of the request's replicasets.
+
+    With `task_keys`, only those of the task are added.
+    """
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
         for number, key_filter in request.key_filters.items():
             for one in rows[key].filter(pc.equal(rows[replicaset], number)).chunks:
-                found = one if share is None else one.filter(pa.array(share.owns(request.table, one)))
+                found = one if task_keys is None else one.filter(pa.array(task_keys.owns(request.table, one)))
                 yield found if key_filter is None else found.filter(pa.array(key_filter(found)))
 
-    name, own = files.tables.get(request.table, ("", ()))
+    name, own = files.exact_tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
         with opened(files.location, name, file.path) as parquet:
             keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
-    own_versions = _keys_in_versions(files, files.names[request.table], request.key_filters)
+    own_versions = _keys_in_versions(files, files.table_names[request.table], request.key_filters)
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
@@ -163,14 +170,14 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: TaskKeys | Non
 
 
 def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
-    """Return `key` and `replicaset_id` of the versions of some replicasets in `_versions`.
+    """Return `key` and `replicaset_id` of the newest versions of some replicasets in `_versions`.
 
     Deleted versions of a replicaset with a filter are left out: their keys may be of an earlier primary key, which the
     filter cannot compare.
     """
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
-    for file in files.versions:
+    for file in files.versions_files:
         with opened(files.location, VERSIONS, file.path) as parquet:
             rows = parquet.read(columns=columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
@@ -190,25 +197,25 @@ def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Ke
 
 
 @dataclass(frozen=True)
-class WantedKeys:
-    """The keys of a lookup; `bounds` are all keys in order if `is_sorted`, otherwise the least and the greatest."""
+class LookupKeys:
+    """The keys of a lookup. `bounds` has all keys in order if `is_sorted`, else only the least and the greatest key."""
 
     groups: Groups
     bounds: Sequence[bytes]
     is_sorted: bool
 
     @classmethod
-    def of(cls, keys: pa.Array) -> WantedKeys:
+    def of(cls, keys: pa.Array) -> LookupKeys:
         """Prepare keys for a lookup."""
         groups = group(np.zeros(len(keys), np.int32), keys)
         distinct = keys.take(pa.array(groups.first_rows))
-        if len(distinct) <= SORTED_KEYS:
+        if len(distinct) <= MAX_SORTED_KEYS:
             return cls(groups, sorted(distinct.to_pylist()), True)
         ends = pc.min_max(distinct)
         return cls(groups, [ends["min"].as_py(), ends["max"].as_py()], False)
 
-    def may_be_in(self, least: bytes | None, greatest: bytes | None) -> bool:
-        """Return whether one of the keys may be between two bounds; None is an unknown bound."""
+    def may_be_between(self, least: bytes | None, greatest: bytes | None) -> bool:
+        """Return whether any of the keys may be from `least` to `greatest`; None is an unknown bound."""
         if least is None or greatest is None:
             return True
         if not self.bounds:
@@ -218,19 +225,19 @@ class WantedKeys:
         index = bisect_left(self.bounds, least)
         return index < len(self.bounds) and self.bounds[index] <= greatest
 
-    def find(self, keys: pa.Array) -> NDArray[np.int32]:
-        """Return the number of each key among the wanted ones, -1 for another key."""
+    def find_numbers(self, keys: pa.Array) -> NDArray[np.int32]:
+        """Return for each key its number among the keys of the lookup, -1 if it is not one of them."""
         return self.groups.find(np.zeros(len(keys), np.int32), keys)
 
 
-def _row_groups_with(
-    wanted: WantedKeys, file: pq.ParquetFile, keys: FileKeys, column: str
+def _row_groups_with_keys(
+    wanted: LookupKeys, file: pq.ParquetFile, keys: FileKeys, column: str
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield (number, first row in the file, indices of the rows in the group) of each row group with wanted keys."""
+    """Yield (number, index of its first row in the file, indices in it of the rows with the keys) of each row group."""
     start = 0
     for number, rows in enumerate(keys.rows):
-        if wanted.may_be_in(keys.least[number], keys.greatest[number]):
-            found = wanted.find(as_array(read_groups(file, [number], [column])[column]))
+        if wanted.may_be_between(keys.least[number], keys.greatest[number]):
+            found = wanted.find_numbers(as_array(read_groups(file, [number], [column])[column]))
             matches = np.flatnonzero(found >= 0)
             if len(matches):
                 yield number, start, matches
@@ -239,25 +246,27 @@ def _row_groups_with(
 
 def _versions_in_table_file(
     request: BaseRequest,
-    wanted: WantedKeys,
+    wanted: LookupKeys,
     location: WarehouseLocation,
     table: str,
     file: TableFile,
-    number: int,
-    cache: FileCache,
+    file_number: int,
+    cache: KeyRangeCache,
 ) -> pa.Table | None:
-    """Return the rows of a file with wanted keys, as `BASE_VERSIONS`; None if there are none."""
+    """Return the rows of a file that have keys of the lookup, as `BASE_VERSIONS`; None if it has none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
     parts = []
     with opened(location, table, file.path) as parquet:
-        keys = cache.of(parquet, table, file.path, "_key")
-        for group_number, start, matches in _row_groups_with(wanted, parquet, keys, "_key"):
+        keys = cache.key_ranges(parquet, table, file.path, "_key")
+        for group_number, start, matches in _row_groups_with_keys(wanted, parquet, keys, "_key"):
             rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
-            parts.append(_base_versions_of_rows(rows, request.table, number, start + matches))
+            parts.append(_base_versions_of_rows(rows, request.table, file_number, start + matches))
     return pa.concat_tables(parts) if parts else None
 
 
-def _base_versions_of_rows(rows: pa.Table, table: int, file: int, indices: NDArray[np.intp]) -> pa.Table:
+def _base_versions_of_rows(
+    rows: pa.Table, table: int, file_number: int, indices: NDArray[np.intp]
+) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
     states = np.where(replicasets < 0, MERGED, PRESENT).astype(np.int8)
@@ -270,7 +279,7 @@ def _base_versions_of_rows(rows: pa.Table, table: int, file: int, indices: NDArr
         "state": pa.array(states),
         "is_row": pa.repeat(pa.scalar(True), count),
         "in_versions": pa.repeat(pa.scalar(False), count),
-        "file": pa.array(np.full(count, file, np.int32)),
+        "file": pa.array(np.full(count, file_number, np.int32)),
         "row": pa.array(indices.astype(np.int64)),
     }
     arrays = [
@@ -280,10 +289,10 @@ def _base_versions_of_rows(rows: pa.Table, table: int, file: int, indices: NDArr
     return pa.Table.from_arrays(arrays, schema=BASE_VERSIONS)
 
 
-def _with_versions(
-    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache
+def _with_stored_versions(
+    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache
 ) -> pa.Table:
-    """Add the versions in `_versions` to rows, and return the current version of each (table, key, replicaset)."""
+    """Return the current version of each (table, key, replicaset), from rows of tables and from `_versions`."""
     listed = _versions_in_versions_table(requests, files, cache)
     if not listed.num_rows:
         return rows
@@ -306,25 +315,25 @@ def _with_versions(
 
 
 def _versions_in_versions_table(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache
 ) -> pa.Table:
     """Return all rows of `_versions` with requested keys, as `BASE_VERSIONS` with the column `epoch`."""
-    numbers = {files.names[request.table]: request.table for request in requests}
+    numbers = {files.table_names[request.table]: request.table for request in requests}
     keys = pa.concat_arrays([request.keys for request in requests])
     tables = np.concatenate([np.full(len(r.keys), r.table, np.int32) for r in requests])
-    groups, wanted = group(tables, keys), WantedKeys.of(keys)
+    groups, wanted = group(tables, keys), LookupKeys.of(keys)
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
-    for file in files.versions:
+    for file in files.versions_files:
         with opened(files.location, VERSIONS, file.path) as parquet:
-            known = cache.of(parquet, VERSIONS, file.path, "key")
-            for number, _, matches in _row_groups_with(wanted, parquet, known, "key"):
+            known = cache.key_ranges(parquet, VERSIONS, file.path, "key")
+            for number, _, matches in _row_groups_with_keys(wanted, parquet, known, "key"):
                 rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
                 own = _table_numbers(rows["space"], numbers)
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):
                     versions = _base_versions_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
-                    parts.append(_restore_misfits(versions, files.tables_without_misfits))
+                    parts.append(_with_restored_misfits(versions, files.tables_without_misfits))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
@@ -353,10 +362,11 @@ def _base_versions_of_version_rows(rows: pa.Table, tables: NDArray[np.int32], sc
     return pa.Table.from_arrays([whole[one.name].cast(one.type) for one in schema], schema=schema)
 
 
-def _restore_misfits(versions: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
-    """Change unfit versions with a known tuple to present, unless their table leaves out rows with misfits.
+def _with_restored_misfits(versions: pa.Table, tables_without_misfits: frozenset[int]) -> pa.Table:
+    """Return versions in which an unfit version with a known tuple has the state present.
 
-    If a table no longer leaves such rows out, they return to it when their keys are next looked up.
+    This is not done for tables that do not store tuples with misfits. If a table stores them again, a tuple returns to
+    it when its key is next looked up.
     """
     states, tables = versions["state"].to_numpy(), versions["table"].to_numpy()
     known = as_array(versions["tuple"]).is_valid().to_numpy(zero_copy_only=False)
@@ -366,8 +376,8 @@ def _restore_misfits(versions: pa.Table, tables_without_misfits: frozenset[int])
     return versions.set_column(index, versions.schema.field(index), pa.array(states))
 
 
-def join_found(parts: Iterable[FoundVersions]) -> FoundVersions:
-    """Join the results of lookups of different keys."""
+def join_found_versions(parts: Iterable[FoundVersions]) -> FoundVersions:
+    """Join the results of several lookups, which had different keys."""
     tables: list[pa.Table] = []
     files: list[FileRef] = []
     for part in parts:

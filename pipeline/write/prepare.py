@@ -34,64 +34,64 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The result of preparing tables, and what the batch still has to do.
+class PreparedTables:
+    """What was done to prepare tables, and what the batch still has to do.
 
     Parameters
     ----------
     changes : dict of str to TableChange
-        By exact table: `NOTHING`, or `REWRITE` for the batch to do.
-    masked : set of str
+        By exact table: `NOTHING`, or `REWRITE`, which the batch still has to do.
+    masked_to_rewrite : set of str
         Masked tables that the batch rewrites after their exact ones.
-    changed : set of str
-        Tables that existed before and got a commit.
+    committed : set of str
+        Tables that existed before and got a commit by the preparation.
 
     """
 
     changes: dict[str, TableChange] = field(default_factory=dict)
-    masked: set[str] = field(default_factory=set)
-    changed: set[str] = field(default_factory=set)
+    masked_to_rewrite: set[str] = field(default_factory=set)
+    committed: set[str] = field(default_factory=set)
 
 
-def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> Prepared:
-    """Create missing tables, add columns, and return the tables that must be rewritten."""
-    found = Prepared()
+def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> PreparedTables:
+    """Create missing tables, add columns, and return what the batch still has to do."""
+    prepared = PreparedTables()
     for encoding in encodings:
-        prepare_table(tables, encoding, found)
-    return found
+        prepare_table(tables, encoding, prepared)
+    return prepared
 
 
-def prepare_table(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
-    """Prepare the tables of one space, and add them to `found`."""
-    _prepare_exact(tables, encoding, found)
+def prepare_table(tables: OpenTables, encoding: TableEncoding, prepared: PreparedTables) -> None:
+    """Prepare the tables of one space, and add them to `prepared`."""
+    _prepare_exact(tables, encoding, prepared)
     if encoding.mask is not None:
-        _prepare_masked(tables, encoding, found)
+        _prepare_masked(tables, encoding, prepared)
 
 
-def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
+def _prepare_exact(tables: OpenTables, encoding: TableEncoding, prepared: PreparedTables) -> None:
     table, wanted = encoding.exact_table, table_schema(encoding)
-    if encoding.mask is not None and _has_tuples(tables, encoding.name):
+    if encoding.mask is not None and _has_tuple_column(tables, encoding.name):
         _copy_to_exact(tables, encoding)
-        found.changed.add(table)
+        prepared.committed.add(table)
     change = exact_change_needed(tables, encoding)
     if change is TableChange.CREATE:
         create_empty_table(tables, table, wanted, f"space {encoding.layout.space}")
         change = TableChange.NOTHING
     elif change is TableChange.ADD:
         tables.add_columns(table, wanted)
-        found.changed.add(table)
+        prepared.committed.add(table)
         change = TableChange.NOTHING
     elif change is TableChange.REWRITE:
         log.warning("%s is rewritten: its space has a new format", table)
-    found.changes[table] = change
+    prepared.changes[table] = change
 
 
-def _has_tuples(tables: OpenTables, table: str) -> bool:
+def _has_tuple_column(tables: OpenTables, table: str) -> bool:
     return tables.location.has(table) and TUPLE_COLUMN in tables.columns(table).names
 
 
 def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
-    """Copy the rows of a space's table, which was not masked before, to its exact table."""
+    """Copy the rows of a space's table, which was not masked so far, to a new exact table."""
     table = encoding.exact_table
     if not tables.location.has(table):
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
@@ -103,12 +103,12 @@ def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
     tables.commit(table, added, [(file, True) for file in tables.files(table)])
 
 
-def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
+def _prepare_masked(tables: OpenTables, encoding: TableEncoding, prepared: PreparedTables) -> None:
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return
     wanted, text = mask.schema(encoding.layout), mask.property_value()
-    change = _masked_change(tables, encoding, found.changes.get(encoding.exact_table))
+    change = _masked_change(tables, encoding, prepared.changes.get(encoding.exact_table))
     if change is TableChange.CREATE:
         create_empty_table(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {MASKS_PROPERTY: text})
@@ -116,9 +116,9 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
         log.warning(
             "%s is rewritten: other fields of it are masked, or they are masked in another way", table
         )
-        found.masked.add(table)
+        prepared.masked_to_rewrite.add(table)
     elif tables.add_columns(table, wanted):
-        found.changed.add(table)
+        prepared.committed.add(table)
 
 
 def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChange | None) -> TableChange:
@@ -130,7 +130,7 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
 
 
 def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
-    """Return what the exact table of a space needs before a batch can write it."""
+    """Return the change that the exact table of a space needs before a batch can write it."""
     table, wanted = encoding.exact_table, table_schema(encoding)
     if not tables.location.has(table):
         return TableChange.CREATE
@@ -146,28 +146,28 @@ def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableCha
     of_fields = new - {MISFITS_COLUMN}
     fills_columns = bool(of_fields) or encoding.has_added_fields
     if present != lasting or (
-        fills_columns and any(_has_extra(tables, table, file) for file in tables.files(table))
+        fills_columns and any(_has_extra_values(tables, table, file) for file in tables.files(table))
     ):
         return TableChange.REWRITE
     return TableChange.ADD if new else TableChange.NOTHING
 
 
-def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
-    """Return whether a file may have a value in `_extra`, by its footer."""
+def _has_extra_values(tables: OpenTables, table: str, file: TableFile) -> bool:
+    """Return whether a file may have a value in `_extra`, according to the statistics in its footer."""
     with opened(tables.location, table, file.path) as parquet:
         metadata = parquet.metadata
         for number in range(metadata.num_columns):
             if not metadata.schema.column(number).path.startswith(f"{EXTRA_COLUMN}."):
                 continue
             for group in range(metadata.num_row_groups):
-                found = metadata.row_group(group).column(number).statistics
-                if found is None or found.null_count < metadata.row_group(group).num_rows:
+                statistics = metadata.row_group(group).column(number).statistics
+                if statistics is None or statistics.null_count < metadata.row_group(group).num_rows:
                     return True
     return False
 
 
 def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, TableChange]:
-    """Return what `prepare_table` would do to each table of a space; writes nothing."""
+    """Return the change that each table of a space needs, by table; writes nothing."""
     exact = exact_change_needed(tables, encoding)
     if encoding.mask is None:
         return {encoding.exact_table: exact}
@@ -177,7 +177,7 @@ def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, Tab
 def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
     """Return whether a masked table has other columns than its mask requires, or was written with another mask.
 
-    A missing `_misfits` does not count: a table of an earlier release lacks it, and all of its rows fit.
+    A missing column `_misfits` does not count: a table of an earlier release lacks it, and all of its rows fit.
     """
     mask, table = encoding.mask, encoding.name
     if mask is None:
@@ -193,18 +193,20 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
 def rewrite_exact(tables: OpenTables, encoding: TableEncoding) -> int:
     """Rewrite the exact table with the columns of the current encoding, and return its version."""
     changes = TableChanges(encoding, None, {}, None, TableChange.REWRITE)
-    return commit_write(tables, write_exact(tables.location, changes, tables.files(encoding.exact_table)))
+    return commit_table_write(
+        tables, write_exact(tables.location, changes, tables.files(encoding.exact_table))
+    )
 
 
-def commit_write(tables: OpenTables, write: TableWrite) -> int:
-    """Commit the files of a table, and return its version."""
+def commit_table_write(tables: OpenTables, write: TableWrite) -> int:
+    """Commit the added and removed files of a table, and return the table's new version."""
     if write.schema is not None:
         return tables.replace(write.table, write.added, write.schema)
     return tables.commit(write.table, write.added, [(file, True) for file in write.removed])
 
 
 def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
-    """Write the table that readers see of a masked space again, and return its version."""
+    """Rewrite the masked table of a space from its exact table, and return its version."""
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return tables.version(table)
@@ -219,7 +221,7 @@ def create_empty_table(tables: OpenTables, table: str, schema: StructType, comme
     Raises
     ------
     WarehouseError
-        A writer without the lock has created it at the same moment, with other columns.
+        The table already exists with other columns: a writer without the lock has created it meanwhile.
 
     """
     write.create(tables.location, table, schema, comment)

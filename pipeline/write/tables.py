@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode, variants_for_file
 from pipeline.resolve.resolve import PUTS
-from pipeline.write.lookup import FileCache, WantedKeys
+from pipeline.write.lookup import KeyRangeCache, LookupKeys
 from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
 from warehouse.commits import TableFile
@@ -35,7 +35,7 @@ FILE_BYTES = 128 * 1024 * 1024
 def remaining_rows(
     location: WarehouseLocation, table: str, file: TableFile, removed: NDArray[np.int64]
 ) -> pa.Table:
-    """Return the rows of a file without the removed ones.
+    """Return the rows of a file that remain when some are removed.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def remaining_rows(
     table : str
     file : TableFile
     removed : int64[n]
-        Indices of the removed rows in the file.
+        The indices in the file of the rows to leave out.
 
     """
     with opened(location, table, file.path) as parquet:
@@ -54,19 +54,19 @@ def remaining_rows(
 
 
 def rows_with_keys(
-    location: WarehouseLocation, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
+    location: WarehouseLocation, table: str, files: Iterable[TableFile], keys: pa.Array, cache: KeyRangeCache
 ) -> Mapping[TableFile, NDArray[np.int64]]:
-    """Return the indices of the rows with these keys, for each file that has any."""
-    wanted = WantedKeys.of(keys)
+    """Return the indices of the rows that have one of the keys, by file; only for files with such rows."""
+    wanted = LookupKeys.of(keys)
     found: dict[TableFile, NDArray[np.int64]] = {}
     for file in files:
         with opened(location, table, file.path) as parquet:
-            known = cache.of(parquet, table, file.path, "_key")
+            known = cache.key_ranges(parquet, table, file.path, "_key")
             ranges = zip(known.least, known.greatest, strict=True)
-            if not any(wanted.may_be_in(least, greatest) for least, greatest in ranges):
+            if not any(wanted.may_be_between(least, greatest) for least, greatest in ranges):
                 continue
             column = parquet.read(columns=["_key"])["_key"].combine_chunks()
-        rows = np.flatnonzero(wanted.find(as_array(column)) >= 0)
+        rows = np.flatnonzero(wanted.find_numbers(as_array(column)) >= 0)
         if len(rows):
             found[file] = rows.astype(np.int64)
     return found
@@ -78,7 +78,7 @@ def write_rows(
     """Write rows of a space's table in key order, as one or more files."""
     if not rows.num_rows:
         return []
-    whole = _with_whole_variants(rows).combine_chunks()
+    whole = _with_empty_variant_parts(rows).combine_chunks()
     ordered = whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
     count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
     size = -(-rows.num_rows // count)
@@ -88,10 +88,10 @@ def write_rows(
     ]
 
 
-def _with_whole_variants(rows: pa.Table) -> pa.Table:
-    """Return rows in which the parts of null variants are empty, not null.
+def _with_empty_variant_parts(rows: pa.Table) -> pa.Table:
+    """Return rows in which a null variant has empty parts (`metadata`, `value`) instead of null ones.
 
-    Joining rows of a file without a variant column with rows that have it makes such nulls.
+    Null parts come from joining rows of files with and without a variant column.
     """
     for number, column in enumerate(rows.schema):
         if pa.types.is_struct(column.type) and rows[number].null_count:
@@ -99,10 +99,10 @@ def _with_whole_variants(rows: pa.Table) -> pa.Table:
     return rows
 
 
-SMALL_FILE = 8 * 1024 * 1024
+SMALL_FILE_BYTES = 8 * 1024 * 1024
 """The remaining rows of a file below this size, in bytes, are joined with the new rows."""
 
-JOINED_BYTES = 64 * 1024 * 1024
+MAX_JOINED_FILE_BYTES = 64 * 1024 * 1024
 """Joined files have at most this size together, and their rows at most `FILE_BYTES` in memory."""
 
 _NO_ROWS = np.zeros(0, np.int64)
@@ -118,23 +118,23 @@ class TableChange(Enum):
 
 
 def table_schema(encoding: TableEncoding) -> StructType:
-    """Return the columns of the exact table: its typed columns, then the columns that all tables of spaces have."""
+    """Return the columns of a space's exact table: the typed columns, then those that all tables of spaces have."""
     shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS]
     return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
 @dataclass(frozen=True)
 class TableWrite:
-    """The files of one table that the batch commits.
+    """The files that a commit adds to a table and removes from it.
 
     Parameters
     ----------
     table : str
     added : list of DataFile
     removed : list of TableFile
-        Files whose remaining rows are in added ones.
+        Files whose remaining rows are in the added files.
     schema : StructType or None
-        The new columns of a table that is rewritten; then `removed` are all of its files.
+        The new columns if the whole table is rewritten; then `removed` has all of its files.
 
     """
 
@@ -151,7 +151,7 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """The changes of a space's tables.
+    """The changes of a space's exact table, which its masked table follows.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class TableChanges:
 
 
 def write_exact(location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
-    """Write the changes of an exact table.
+    """Write the files of the changes of an exact table.
 
     Parameters
     ----------
@@ -194,12 +194,12 @@ def write_exact(location: WarehouseLocation, changes: TableChanges, files: Seque
 
 
 def write_masked(
-    location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
+    location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile], cache: KeyRangeCache
 ) -> TableWrite | None:
-    """Write the changes of the masked table of a space; return None if there is nothing to write yet.
+    """Write the files of the changes of a space's masked table.
 
-    That is so in two cases: the space is not masked, or the exact table is rewritten. In the second case the whole
-    masked table is rewritten after the exact table, since its existing rows may lack the new columns.
+    Returns None if the space is not masked, or if the exact table is rewritten. In the second case the masked table is
+    rewritten after it (`write_all_masked`), since its existing rows may lack the new columns.
     """
     mask, table = changes.encoding.mask, changes.encoding.name
     if mask is None or changes.change is TableChange.REWRITE:
@@ -214,7 +214,7 @@ def write_masked(
 def write_all_masked(
     location: WarehouseLocation, encoding: TableEncoding, files: Iterable[TableFile]
 ) -> list[DataFile]:
-    """Write all rows of a masked table, from the files of the exact one."""
+    """Write the files of a whole masked table, from the rows in the files of the exact table."""
     if encoding.mask is None:
         return []
     added: list[DataFile] = []
@@ -231,14 +231,18 @@ def _write_changes(
     removed: Mapping[TableFile, NDArray[np.int64]],
     encoding: TableEncoding | None = None,
 ) -> TableWrite:
-    """Write new rows, and the remaining rows of files; with an encoding, the remaining rows are encoded again."""
+    """Write new rows, and the remaining rows of changed files, encoded again if an encoding is given."""
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
     for file, indices in removed.items():
         rest = remaining_rows(location, table, file, indices)
         rest = rest if encoding is None else reencode_rows(rest, encoding)
         size += file.size
-        if file.size < SMALL_FILE and size < JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:
+        if (
+            file.size < SMALL_FILE_BYTES
+            and size < MAX_JOINED_FILE_BYTES
+            and in_memory + rest.nbytes < FILE_BYTES
+        ):
             joined.append(rest)
             in_memory += rest.nbytes
         else:

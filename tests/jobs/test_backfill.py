@@ -14,7 +14,7 @@ from config.policies import Policy
 from jobs.aggregate import open_batch_writer
 from jobs.backfill import backfill, rebuild_policy, requested_work
 from jobs.commands.fix import Moment
-from pipeline.requests.read_again import Span, _begin_and_end, first_time, logs_in_span
+from pipeline.requests.read_again import TimeSpan, _offset_range, first_row_time, logs_in_span
 from pipeline.requests.service import Service, conflict_to_json
 from schemas.errors import ConfigurationError
 from schemas.states import RequestState
@@ -44,17 +44,17 @@ MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("span", "expected"),
     [
-        (Span(), (0, 4)),
-        (Span(MONDAY), (0, 4)),
-        (Span(MONDAY + DAY / 2), (0, 4)),
-        (Span(MONDAY + DAY), (1, 4)),
-        (Span(None, MONDAY + DAY), (0, 1)),
-        (Span(MONDAY + DAY, MONDAY + 2 * DAY), (1, 3)),
-        (Span(MONDAY + 9 * DAY), (3, 4)),
-        (Span(None, MONDAY), (0, 0)),
+        (TimeSpan(), (0, 4)),
+        (TimeSpan(MONDAY), (0, 4)),
+        (TimeSpan(MONDAY + DAY / 2), (0, 4)),
+        (TimeSpan(MONDAY + DAY), (1, 4)),
+        (TimeSpan(None, MONDAY + DAY), (0, 1)),
+        (TimeSpan(MONDAY + DAY, MONDAY + 2 * DAY), (1, 3)),
+        (TimeSpan(MONDAY + 9 * DAY), (3, 4)),
+        (TimeSpan(None, MONDAY), (0, 0)),
     ],
 )
-def test_the_files_of_a_time_range(span: Span, expected: tuple[int, int]) -> None:
+def test_the_files_of_a_time_range(span: TimeSpan, expected: tuple[int, int]) -> None:
     times = [MONDAY, MONDAY + DAY, None, MONDAY + 2 * DAY]
     files = [(log_file(i), time) for i, time in enumerate(times)]
     assert logs_in_span(files, span) == expected
@@ -62,7 +62,7 @@ def test_the_files_of_a_time_range(span: Span, expected: tuple[int, int]) -> Non
 
 def test_a_time_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        Span(MONDAY, MONDAY)
+        TimeSpan(MONDAY, MONDAY)
 
 
 def test_bounds_are_files_of_the_log() -> None:
@@ -71,14 +71,14 @@ def test_bounds_are_files_of_the_log() -> None:
     ((uuid, begin),) = log_stream.latest({}).items()
     directory = log_stream.directory(source)
     logs = directory.listing().logs
-    times = [first_time(directory, file) for file in logs]
+    times = [first_row_time(directory, file) for file in logs]
     end = log_stream.latest({uuid: begin})[uuid]
-    assert _begin_and_end(log_stream, source, uuid, begin, Span()) == (begin, end)
-    start, stop = _begin_and_end(log_stream, source, uuid, begin, Span(times[1], times[3]))
+    assert _offset_range(log_stream, source, uuid, begin, TimeSpan()) == (begin, end)
+    start, stop = _offset_range(log_stream, source, uuid, begin, TimeSpan(times[1], times[3]))
     assert [(one.file, one.position) for one in (start, stop)] == [(logs[1].name, 0), (logs[3].name, 0)]
     later = entry_at(source, logs[2])
-    assert _begin_and_end(log_stream, source, uuid, later, Span(times[1]))[0] == later
-    assert _begin_and_end(log_stream, source, uuid, later, Span(None, times[1])) == (later, later)
+    assert _offset_range(log_stream, source, uuid, later, TimeSpan(times[1]))[0] == later
+    assert _offset_range(log_stream, source, uuid, later, TimeSpan(None, times[1])) == (later, later)
 
 
 def test_moments_without_an_offset_are_utc() -> None:

@@ -132,7 +132,7 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
     assert case.expected <= {change.name for change in changes}
     start_and_run(one, budget)
     new_tables, after = columns_by_table(config), state_of(config)
-    new = subjects(changes, "table_made") | set(preview.own_tables)
+    new = subjects(changes, "table_made") | set(preview.missing_system_tables)
     possible = set() if budget is None else subjects(changes, "table_possible")
     assert new <= new_tables.keys() - old_tables.keys() <= new | possible
     assert old_tables.keys() - new_tables.keys() == subjects(changes, "table_removed")
@@ -161,7 +161,7 @@ def subjects(changes: list[NextRunChange], name: str) -> set[str]:
 
 def ids_of_servers(state: State) -> dict[str, int]:
     """Return the global ids of servers, without the aggregator's, whose uuid is random."""
-    return {uuid: number for uuid, number in state.global_ids.items() if number != state.own_id}
+    return {uuid: number for uuid, number in state.global_ids.items() if number != state.aggregator_id}
 
 
 def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_differences_are_named_by_their_path() -> None:
 
 def test_own_tables_are_those_of_the_schema(tmp_path: Path) -> None:
     config = Deployment(tmp_path, {"a1": A}).config()
-    assert set(preview_next_run(config).own_tables) == set(SYSTEM_TABLES)
+    assert set(preview_next_run(config).missing_system_tables) == set(SYSTEM_TABLES)
 
 
 def test_names_that_no_space_matches_are_shown_with_the_closest_one(tmp_path: Path) -> None:

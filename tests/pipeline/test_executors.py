@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pipeline.executors.cells import report_cell
 from pipeline.executors.distributed import (
     JOB_ATTEMPTS,
-    LOST_EXCHANGE,
+    LOST_EXCHANGE_TEXT,
     DistributedExecutor,
     _collect_reports,
 )
@@ -85,9 +85,7 @@ class Job:
         return pa.Table.from_batches([report_cell(0, "a report")])
 
 
-LOST = (
-    f"Job aborted due to stage failure: A {LOST_EXCHANGE}. However, Spark cannot rollback the ResultStage 3"
-)
+LOST = f"Job aborted due to stage failure: A {LOST_EXCHANGE_TEXT}. However, Spark cannot rollback the ResultStage 3"
 
 
 def test_a_job_that_loses_exchanged_rows_starts_again() -> None:

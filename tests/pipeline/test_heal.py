@@ -48,5 +48,5 @@ def test_what_is_done_again_counts_and_closes() -> None:
     assert (found[A].row_count, found[A].row_counts) == (5, expected)
     (closed,) = healing.gap_rows(7)
     assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
-    (segment,) = healing.with_healing_set([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
+    (segment,) = healing.as_healing_segments([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
     assert segment.is_healing

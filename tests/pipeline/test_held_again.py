@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from pipeline.requests.read_again import Span, read_source_again
+from pipeline.requests.read_again import TimeSpan, read_source_again
 from pipeline.requests.snapshots import heal
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -49,6 +49,6 @@ def test_a_row_that_was_read_before_does_not_hide_a_new_one(
         assert keys(deployment) == [1, 2]
     deployment.sources = {"a1": whole.path}
     with deployment.writer() as (_, writer):
-        read_source_again(deployment.config(), writer, "a1", Span(), lambda *_: None)
+        read_source_again(deployment.config(), writer, "a1", TimeSpan(), lambda *_: None)
         assert "lsn 8)" in writer.state.replicasets[known].refused[S]
     assert keys(deployment) == [1, 2, 3]

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.requests.read_again import Span, read_source_again
+from pipeline.requests.read_again import TimeSpan, read_source_again
 from pipeline.requests.snapshots import heal
 from schemas.errors import UnsupportedError
 from schemas.iproto import RequestType, SystemSpace
@@ -96,7 +96,7 @@ def test_a_late_row_of_the_old_id_is_not_lost_with_the_rows_of_the_new_one(tmp_p
     deployment.run()
     deployment.sources["a1"] = right.path
     with deployment.writer() as (_, writer):
-        read_source_again(deployment.config(), writer, "a1", Span(), lambda *_: None)
+        read_source_again(deployment.config(), writer, "a1", TimeSpan(), lambda *_: None)
     (gap,) = deployment.rows("_gaps")
     assert (gap["local_id"], gap["first_lsn"], gap["last_lsn"]) == (3, 5, 6)
     healed(deployment, right, snapshot)

@@ -119,8 +119,8 @@ def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
         (known(applier_map=()), 1, True),
         (known(last_source="a2"), 1, True),
         (known(), 2, True),
-        (known(views={"a1": {}}), 2, False),
-        (known(last_source="a2", views={"a1": {}}), 1, False),
+        (known(cluster_by_source={"a1": {}}), 2, False),
+        (known(last_source="a2", cluster_by_source={"a1": {}}), 1, False),
     ],
     ids=[
         "new",

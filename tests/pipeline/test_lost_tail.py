@@ -7,7 +7,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from pipeline.requests.read_again import Span, read_source_again
+from pipeline.requests.read_again import TimeSpan, read_source_again
 from pipeline.requests.snapshots import heal
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -56,7 +56,7 @@ class Case:
         """Read the member's log, as a backfill does."""
         self.deployment.sources["a1"] = self.node.path
         with self.deployment.writer() as (_, writer):
-            read_source_again(self.deployment.config(), writer, "a1", Span(), lambda *_: None)
+            read_source_again(self.deployment.config(), writer, "a1", TimeSpan(), lambda *_: None)
 
     def heal(self) -> str:
         with self.deployment.writer() as (warehouse, writer):

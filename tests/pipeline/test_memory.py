@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.changelog.keyed_rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
 from pipeline.commit import compact
-from pipeline.executors.read_task import OVERWRITTEN, without_overwritten
+from pipeline.executors.read_task import OVERWRITTEN_TUPLE, without_overwritten_tuples
 from pipeline.executors.summary_task import SAMPLE_CELL_BYTES, leading_fields, summarize_range
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
@@ -60,7 +60,7 @@ def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> Non
         for task in tasks_of(log_stream, segments)
         for piece in task
     ]
-    assert sum(one.size for one in found) > 400 * len(TEXT)
+    assert sum(one.decoded_bytes for one in found) > 400 * len(TEXT)
     assert len(pickle.dumps(found)) < MIB
     rows = [row for one in found for sample in one.samples for row in sample.rows.to_pylist()]
     keys = [msgpack.unpackb(row["tuple"])[0] for row in rows if row["space_id"] == 512]
@@ -109,10 +109,10 @@ def test_tuples_that_are_overwritten_are_not_handed_on() -> None:
             (0, REPLACE, "d", True),
         ]
     )
-    found = without_overwritten(rows)
+    found = without_overwritten_tuples(rows)
     gone = [i for i, (a, b) in enumerate(zip(found["tuple"], rows["tuple"], strict=True)) if a != b]
     assert gone == [0, 2]
-    assert {found["tuple"][i].as_py() for i in gone} == {OVERWRITTEN}
+    assert {found["tuple"][i].as_py() for i in gone} == {OVERWRITTEN_TUPLE}
     assert found.drop_columns("tuple").equals(rows.drop_columns("tuple"))
 
 
@@ -126,7 +126,7 @@ def test_files_that_are_large_in_memory_are_not_joined(
         tables = warehouse.open_tables
         files = tables.files("orders")
         assert len(files) > 3
-        monkeypatch.setattr(compact, "JOIN_IN_MEMORY", 12 * len(TEXT))
+        monkeypatch.setattr(compact, "MAX_JOINED_MEMORY_BYTES", 12 * len(TEXT))
         found = [len(one) for one in compact._groups_to_join(tables, "orders", files)]
         assert 2 <= min(found) <= max(found) <= 6, "a row is in a file twice: as _tuple, and typed"
         monkeypatch.undo()

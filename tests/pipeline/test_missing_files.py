@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
-from pipeline.requests.read_again import Span, read_source_again
+from pipeline.requests.read_again import TimeSpan, read_source_again
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import REPLICASET_KEY, Meta
@@ -251,7 +251,7 @@ def test_a_row_of_another_master_waits_for_a_missing_file_of_a_spool(tmp_path: P
     assert open_gaps(deployment) == [(1, 6, 6)]
     log.write(tmp_path / "a1", "a1", 5, 6)
     with deployment.writer() as (_, writer):
-        read_source_again(deployment.config(), writer, "a1", Span(), lambda *_: None)
+        read_source_again(deployment.config(), writer, "a1", TimeSpan(), lambda *_: None)
     log.header = {}
     assert outcome(deployment) == whole(tmp_path / "whole", log)
 

@@ -50,7 +50,7 @@ def test_2_gib_of_updates_of_one_key_take_the_memory_of_a_batch(tmp_path: Path, 
 def test_more_of_one_key_than_a_batch_holds_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition, "COLUMN_BYTES", 400_000)
+    monkeypatch.setattr(partition, "MAX_COLUMN_BYTES", 400_000)
     member = chain_of(tmp_path / "logs", 200, "set")
     deployment = Deployment(tmp_path, {"a1": member.path}, {"a1": member.replicaset})
     with pytest.raises(UnsupportedError, match="one key's UPDATEs and UPSERTs in a batch"):

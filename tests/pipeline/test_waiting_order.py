@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.waiting_order import InstanceLsns, LogPart, order_waiting
+from pipeline.waiting_order import InstanceLsnRange, LogPart, order_waiting
 
 
-def lsns(first: int, last: int, replica_id: int = 1) -> InstanceLsns:
-    return InstanceLsns(replica_id, first, last)
+def lsns(first: int, last: int, replica_id: int = 1) -> InstanceLsnRange:
+    return InstanceLsnRange(replica_id, first, last)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def lsns(first: int, last: int, replica_id: int = 1) -> InstanceLsns:
     ],
 )
 def test_waiting_rows_come_where_their_lsns_follow(
-    waiting: Sequence[Sequence[InstanceLsns]],
-    logs: Sequence[Sequence[InstanceLsns]],
+    waiting: Sequence[Sequence[InstanceLsnRange]],
+    logs: Sequence[Sequence[InstanceLsnRange]],
     order: list[tuple[int, int]],
 ) -> None:
     assert order_waiting({1: 10}, parts(waiting), parts(logs)) == order
 
 
-def parts(ranges: Sequence[Sequence[InstanceLsns]]) -> list[LogPart]:
+def parts(ranges: Sequence[Sequence[InstanceLsnRange]]) -> list[LogPart]:
     return [LogPart({}, one) for one in ranges]
 
 
@@ -81,4 +81,4 @@ def test_waiting_rows_come_after_all_rows_before_their_file(
 
 def test_waiting_rows_come_after_a_generation() -> None:
     waiting, logs = [[lsns(11, 20)], [lsns(31, 40)]], [[], [lsns(21, 30)], [lsns(41, 50)]]
-    assert order_waiting({1: 20}, parts(waiting), parts(logs), passed=1) == [(1, 0), (2, 1)]
+    assert order_waiting({1: 20}, parts(waiting), parts(logs), leading_logs=1) == [(1, 0), (2, 1)]

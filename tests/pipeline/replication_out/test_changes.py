@@ -34,7 +34,7 @@ def file(location: WarehouseLocation, rows: dict[int, str]) -> str:
 def test_tuples_that_a_policy_made(location: WarehouseLocation) -> None:
     path = file(location, {1: "own", MADE: "made"})
     rows = changes_between(location, "s", frozenset(), frozenset({path}))
-    assert {row.after: row.is_made for row in rows} == {b"own": False, b"made": True}
+    assert {row.after: row.is_policy_made for row in rows} == {b"own": False, b"made": True}
 
 
 def found(

@@ -10,7 +10,7 @@ import pytest
 from pipeline.replication_out.definitions import (
     ReplicasetSpace,
     ServedSpace,
-    assign_ids,
+    assign_space_ids,
     merge_definitions,
     space_from_rows,
 )
@@ -162,7 +162,7 @@ def test_keys_that_differ_are_refused() -> None:
 def test_ids() -> None:
     space = merge_definitions("s", [definition([UNSIGNED])]).space
     spaces = dict.fromkeys(("a", "b", "c", "d"), space)
-    assert assign_ids(spaces, {"b": 600}, {"a": 512, "c": 600, "d": 512}) == {
+    assert assign_space_ids(spaces, {"b": 600}, {"a": 512, "c": 600, "d": 512}) == {
         "a": 512,
         "b": 600,
         "c": 601,

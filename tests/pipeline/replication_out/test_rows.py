@@ -34,7 +34,7 @@ def test_a_transaction(tmp_path: Path, first: int) -> None:
         rows.delete_row(70_000, pack([7])),
         OutgoingRow(RequestType.NOP),
     ]
-    found = read(tmp_path, rows.transaction(changes, 3, first, 1.5))
+    found = read(tmp_path, rows.encode_transaction(changes, 3, first, 1.5))
     assert [row["type"] for row in found] == ["REPLACE", "DELETE", "NOP"]
     assert [row["lsn"] for row in found] == [first, first + 1, first + 2]
     assert {row["tsn"] for row in found} == {first}
@@ -56,7 +56,7 @@ def test_nops(tmp_path: Path) -> None:
 
 
 def test_one_row_is_a_transaction(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, rows.transaction([rows.replace_row(512, pack([1]))], 1, 9, 1.0))
+    (row,) = read(tmp_path, rows.encode_transaction([rows.replace_row(512, pack([1]))], 1, 9, 1.0))
     assert (row["lsn"], row["tsn"], row["is_commit"]) == (9, 9, True)
     (nop,) = read(tmp_path, rows.nop_rows(2, 5, 5, 1.0).tobytes())
     assert (nop["lsn"], nop["tsn"], nop["is_commit"]) == (5, 5, True)

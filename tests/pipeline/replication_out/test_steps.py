@@ -209,7 +209,7 @@ def test_a_log_after_a_snapshot_that_was_not_adopted(
         writer = ReplicationWriter(two.warehouse, stream, READERS)
         with monkeypatch.context() as patch:
             patch.setattr(stream.spool, "continue_from", lambda _: None)
-            writer._snapshot_again()
+            writer._write_newer_snapshot()
         stream.spool.abandon()
     two.eval("a", "box.space.stays:replace{1, 'late'} box.schema.space.create('late'):create_index('pk')")
     two.settle()

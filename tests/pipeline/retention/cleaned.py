@@ -43,4 +43,6 @@ def _cleaning(
 
 def gone(cleaning: Cleaning) -> dict[str, int]:
     """Return how many rows go of each table."""
-    return {one.table: one.rows for one in (*cleaning.removals, cleaning.epochs) if one.rows}
+    return {
+        one.table: one.row_count for one in (*cleaning.removals, cleaning.epochs_removal) if one.row_count
+    }
