@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from observe.log_rows.catalog import LogCatalog
-from observe.log_rows.read import RowFilter, read_rows
+from observe.log_rows.read import PrintedRowFilter, read_rows
 from observe.log_rows.row_format import row_json, row_text
 
 
 def cat(
     path: Path,
-    row_filter: RowFilter,
+    row_filter: PrintedRowFilter,
     *,
     as_json: bool = False,
     follow: bool = False,
@@ -28,7 +28,7 @@ def cat(
     ----------
     path : Path
         A .xlog or .snap file, or a directory, whose logs are read.
-    row_filter : RowFilter
+    row_filter : PrintedRowFilter
     as_json : bool
         Print one JSON object per line instead of text.
     follow : bool

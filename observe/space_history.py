@@ -139,9 +139,8 @@ def _is_unsupported_row() -> Column:
 
 def _control_row(row: Any) -> ControlRow:
     """Return a row of `_changelog` as a `ControlRow`, the input of `apply_control_rows`."""
-    key, tuple_, operations, body = (
-        None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
-    )
+    packed = (row.key, row.tuple, row.operations, row.body)
+    key, tuple_, operations, body = (None if data is None else bytes(data) for data in packed)
     return ControlRow(
         position=LogPosition(row.segment, row.position, row.row),
         type=row.type,
@@ -310,10 +309,9 @@ def _microseconds(moment: datetime | None) -> int | None:
 
 
 def update_rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
-    """Return, by replicaset id, the rules for those UPDATEs and UPSERTs that have no server version.
+    """Return, by replicaset id, the rules for UPDATEs and UPSERTs without a server version: of the newest such file.
 
-    They are the rules of the server that wrote the newest file with such a row. If that file does not exist any more,
-    the replicaset is left out, and a warning is logged.
+    If that file does not exist any more, the replicaset is left out, and a warning is logged.
     """
     newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION_COLUMNS)).alias("newest")
     unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
@@ -331,8 +329,7 @@ def update_rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rule
 
 def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
     """Register the history as a temporary view of the session, and return the view's name."""
-    name = f"{table}_history"
-    space_history(warehouse, config, table).createOrReplaceTempView(name)
+    space_history(warehouse, config, table).createOrReplaceTempView(name := f"{table}_history")
     return name
 
 

@@ -204,14 +204,14 @@ def cat(path: Path, **options: Any) -> None:
     `1/2050` is replica id 1, lsn 2050; `+` says that the transaction continues. Needs no Spark and no configuration.
     """
     from jobs.cat import cat as work
-    from observe.log_rows.read import RowFilter
+    from observe.log_rows.read import PrintedRowFilter
 
     first, last = options["lsns"]
     since, until = (
         None if (moment := options[name]) is None else round(moment.timestamp() * 1e6)
         for name in ("since", "until")
     )
-    wanted = RowFilter(
+    wanted = PrintedRowFilter(
         spaces=options["spaces"],
         key=options["key"],
         types=[one.upper() for one in options["types"]],

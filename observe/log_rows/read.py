@@ -2,7 +2,7 @@
 
 A directory's logs are read in the order of their names. To know the definitions before the first row, two things are
 read first: the newest earlier snapshot up to the first user space (the whole snapshot, if tuples are requested), and,
-of the logs between it and the first row, the blocks that may define spaces. `RowFilter` selects rows by space, key,
+of the logs between it and the first row, the blocks that may define spaces. `PrintedRowFilter` selects rows by space, key,
 type, origin, lsn and time.
 """
 
@@ -185,7 +185,7 @@ def _update_catalog(file: Path, catalog: LogCatalog) -> None:
 
 
 @dataclass(frozen=True)
-class RowFilter:
+class PrintedRowFilter:
     """Conditions on rows; a row must fulfil all of them. Conditions that are not set are always fulfilled.
 
     Parameters

@@ -489,13 +489,9 @@ def _label(replicaset: ReplicasetState) -> str:
 def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, ReplicasetState]) -> None:
     """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
-        kinds = {
-            kind
-            for _, space_id, kind in summary.row_counts
-            if space_id <= SYSTEM_SPACE_ID_MAX and is_unknown_type(kind)
-        }
-        if kinds:
-            names = ", ".join(sorted(kinds))
+        kinds = {kind for _, space_id, kind in summary.row_counts if space_id <= SYSTEM_SPACE_ID_MAX}
+        names = ", ".join(sorted(filter(is_unknown_type, kinds)))
+        if names:
             log.warning(
                 "replicaset %s: rows of unknown types go to _changelog only: %s", _label(after[uuid]), names
             )
