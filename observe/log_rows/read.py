@@ -2,8 +2,8 @@
 
 A directory's logs are read in the order of their names. To know the definitions before the first row, two things are
 read first: the newest earlier snapshot up to the first user space (the whole snapshot, if tuples are requested), and,
-of the logs between it and the first row, the blocks that may define spaces. `PrintedRowFilter` selects rows by space, key,
-type, origin, lsn and time.
+of the logs between it and the first row, the blocks that may define spaces. `PrintedRowFilter` selects rows by space,
+key, type, origin, lsn and time.
 """
 
 from __future__ import annotations
