@@ -30,7 +30,7 @@ class PlanOfThree:
     slot_lineages = np.arange(SLOTS, dtype=np.int32)
 
     @property
-    def versions(self) -> list[Any]:
+    def schema_versions(self) -> list[Any]:
         parts = [(KeyPart(0, "unsigned", is_descending=one),) for one in (False, False, False, True)]
         return [type("V", (), {"space": Space(1, 1, "s", "memtx", (), own)}) for own in parts]
 
