@@ -50,9 +50,11 @@ def run(replicasets: list[ReplicasetSubscription], test: Callable[[], Coroutine[
             await test()
             assert not any(task.done() for task in tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # Python 3.11 loses the cancellation of a task group one of whose tasks fails at the same moment.
+            while not all(task.done() for task in tasks):
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks, timeout=1)
 
     asyncio.run(both())
 
