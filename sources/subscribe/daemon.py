@@ -49,9 +49,13 @@ async def _follow_with_restarts(replicaset: ReplicasetSubscription) -> None:
     while True:
         started_at = loop.time()
         try:
-            await replicaset.run()
+            # In a task of its own: a task group that fails while it is cancelled raises the error, and its own task
+            # may keep a count of cancellations after an error (Python 3.11). The count of this task is exact.
+            await asyncio.create_task(replicaset.run())
         except Exception as error:
             _record_error(replicaset, _root_error(error))
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from error
         if loop.time() - started_at > 2 * timing.max_retry_seconds:
             backoff.reset()
         seconds = backoff.next_wait_seconds()

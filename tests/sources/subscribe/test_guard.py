@@ -50,11 +50,9 @@ def run(replicasets: list[ReplicasetSubscription], test: Callable[[], Coroutine[
             await test()
             assert not any(task.done() for task in tasks)
         finally:
-            # Python 3.11 loses the cancellation of a task group one of whose tasks fails at the same moment.
-            while not all(task.done() for task in tasks):
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks, timeout=1)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(both())
 
@@ -151,6 +149,32 @@ def test_a_bug_stops_only_one_replicaset(tmp_path: Path, monkeypatch: pytest.Mon
         assert good.restarts == 0
 
     run([bad, good], test)
+
+
+def test_a_replicaset_that_fails_while_it_is_cancelled_does_not_start_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, starts = replicaset(tmp_path / "spool", f"unix/:{tmp_path}/nobody.sock"), []
+
+    async def fail_at_cancellation() -> None:
+        starts.append(True)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if len(starts) == 1:
+                raise TypeError("a bug") from None
+            raise
+
+    async def cancel() -> None:
+        following, *_ = (asyncio.create_task(each) for each in daemon_tasks([failing], SpoolRetention()))
+        await until(lambda: bool(starts))
+        following.cancel()
+        await asyncio.wait([following], timeout=5)
+        assert following.cancelled()
+
+    monkeypatch.setattr(failing, "run", fail_at_cancellation)
+    asyncio.run(cancel())
+    assert starts == [True]
 
 
 @pytest.mark.live
