@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import VariantVal
 
 from jobs.runtime.command_line import print_result
-from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, table_changes
+from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
 from schemas.names import is_space_table, table_name
 from warehouse.location import WarehouseLocation
@@ -66,7 +66,7 @@ def show(
         if newest < 0 and not follow:
             raise no_batch_error(location.root)
         if newest >= 0 and newest != last:
-            for one in table_changes(location, table, last, newest):
+            for one in changes(location, table, last, newest):
                 for text in change_lines(one):
                     print(text)
                     count += 1

@@ -49,61 +49,61 @@ class EpochChanges:
 
 
 def versions_by_feed_epoch(
-    location: WarehouseLocation, table: str, after_epoch: int | None, upto_epoch: int | None
+    location: WarehouseLocation, table: str, after: int | None, upto: int | None
 ) -> list[tuple[int, int | None]]:
     """Return (epoch, the table's Delta version in this epoch) for each epoch of a feed, in order.
 
-    The first pair is that of `after_epoch`, with which the feed's first epoch is compared, or (-1, None) if
-    `after_epoch` is None. The version is None if the table does not exist in the epoch.
+    The first pair is that of `after`, with which the feed's first epoch is compared, or (-1, None) if
+    `after` is None. The version is None if the table does not exist in the epoch.
 
     Parameters
     ----------
     location : WarehouseLocation
     table : str
-    after_epoch : int or None
+    after : int or None
         The feed begins with the epoch after this one; None: with the first epoch, which is compared with an empty
         table.
-    upto_epoch : int or None
+    upto : int or None
         The last epoch of the feed; None: the newest epoch.
 
     Raises
     ------
     ConfigurationError
-        The epoch `after_epoch` is no longer available, or there is no epoch.
+        The epoch `after` is no longer available, or there is no epoch.
 
     """
     epochs = location.open(EPOCHS)
     if epochs is None:
         raise ConfigurationError("no batch is done yet", warehouse=location.root)
     _, first = retention_horizon(location)
-    if after_epoch is None and first > 0:
+    if after is None and first > 0:
         raise ConfigurationError(
             f"epochs before {first} are no longer available: a feed from the beginning would lack their rows",
             advice=f"read the table as of epoch {first} (aggregator views --epoch {first}), then --after {first}",
         )
-    if after_epoch is not None and after_epoch < first:
+    if after is not None and after < first:
         raise ConfigurationError(
-            f"epoch {after_epoch} is no longer available", advice=f"begin with the table as of epoch {first}"
+            f"epoch {after} is no longer available", advice=f"begin with the table as of epoch {first}"
         )
     known = {
         int(row["epoch"]): dict(row["versions"]).get(table) for row in rows_of(epochs, ["epoch", "versions"])
     }
-    if after_epoch is not None and after_epoch not in known:
+    if after is not None and after not in known:
         raise ConfigurationError(
-            f"there is no epoch {after_epoch}", advice="`aggregator status` shows the newest one"
+            f"there is no epoch {after}", advice="`aggregator status` shows the newest one"
         )
-    last = max(known) if upto_epoch is None else upto_epoch
-    start = -1 if after_epoch is None else after_epoch
+    last = max(known) if upto is None else upto
+    start = -1 if after is None else after
     versions: list[tuple[int, int | None]] = [(start, known.get(start))]
     versions += [(epoch, known[epoch]) for epoch in sorted(known) if start < epoch <= last]
     return versions
 
 
-def table_changes(
+def changes(
     location: WarehouseLocation,
     table: str,
-    after_epoch: int | None = None,
-    upto_epoch: int | None = None,
+    after: int | None = None,
+    upto: int | None = None,
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[EpochChanges]:
     """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
@@ -113,7 +113,7 @@ def table_changes(
     location : WarehouseLocation
     table : str
         The table of a space.
-    after_epoch, upto_epoch : int or None
+    after, upto : int or None
         The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch (None: the
         newest epoch).
     range_rows : int
@@ -122,12 +122,12 @@ def table_changes(
     Raises
     ------
     ConfigurationError
-        The epoch `after_epoch` is no longer available, or there is no epoch.
+        The epoch `after` is no longer available, or there is no epoch.
     WarehouseError
         The table has never existed, or a version of it cannot be read.
 
     """
-    versions = versions_by_feed_epoch(location, table, after_epoch, upto_epoch)
+    versions = versions_by_feed_epoch(location, table, after, upto)
     if not location.has(table):
         raise WarehouseError("there is no such table", table=table, warehouse=location.root)
     previous = versions[0][1]

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.changes import show
 from jobs.explain import show as explain_batch
-from observe.change_feed import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, table_changes
+from observe.change_feed import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, changes
 from schemas.errors import ConfigurationError, WarehouseError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -72,7 +72,7 @@ def test_applying_the_feed_gives_the_table_at_each_epoch(
     versions = {row["epoch"]: dict(row["versions"]).get(table) for row in rows_of(epochs)}
     assert len(versions) > 5
     rows: dict[bytes, tuple[Any, ...]] = {}
-    parts = list(table_changes(recorded, table, range_rows=range_rows))
+    parts = list(changes(recorded, table, range_rows=range_rows))
     for epoch, version in sorted(versions.items()):
         for part in parts:
             if part.epoch == epoch:
@@ -81,14 +81,10 @@ def test_applying_the_feed_gives_the_table_at_each_epoch(
 
 
 def test_a_consumer_continues_where_it_stopped(recorded: WarehouseLocation) -> None:
-    complete = [(part.epoch, part.rows.num_rows) for part in table_changes(recorded, "accounts")]
+    complete = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts")]
     middle = complete[len(complete) // 2][0]
-    first = [
-        (part.epoch, part.rows.num_rows) for part in table_changes(recorded, "accounts", upto_epoch=middle)
-    ]
-    second = [
-        (part.epoch, part.rows.num_rows) for part in table_changes(recorded, "accounts", after_epoch=middle)
-    ]
+    first = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", upto=middle)]
+    second = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", after=middle)]
     assert first
     assert second
     assert first + second == complete
@@ -103,7 +99,7 @@ def test_an_unchanged_row_in_a_changed_file_is_left_out(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 5, "other", 5, 2).delete(USERS, 6).put(USERS, 200, "new", 1, 1).close()
     deployment.run()
-    (part,) = table_changes(location_at(deployment), "users", after_epoch=0)
+    (part,) = changes(location_at(deployment), "users", after=0)
     kinds = part.rows.select(["id", "_change_type"]).to_pylist()
     assert [(int(row["id"]), row["_change_type"]) for row in kinds] == [
         (5, UPDATE_BEFORE),
@@ -121,7 +117,7 @@ def test_a_masked_table_has_a_feed_without_tuples(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 1, "other", 2, 2).close()
     deployment.run()
-    (part,) = table_changes(location_at(deployment), "users", after_epoch=0)
+    (part,) = changes(location_at(deployment), "users", after=0)
     assert not {"_tuple", "name"} & set(part.rows.column_names)
     assert part.rows["_change_type"].to_pylist() == [UPDATE_BEFORE, UPDATE_AFTER]
 
@@ -140,7 +136,7 @@ def test_a_masked_table_has_the_changes_of_made_rows(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 1, "secret", 50, 1, at=3).close()
     deployment.run()
-    (part,) = table_changes(location_at(deployment), "users", after_epoch=0)
+    (part,) = changes(location_at(deployment), "users", after=0)
     shown = part.rows.select(["id", "value", "_change_type"]).to_pylist()
     assert [(row["value"], row["_change_type"]) for row in shown] == [(12, UPDATE_BEFORE), (57, UPDATE_AFTER)]
 
@@ -190,6 +186,6 @@ def test_before_the_first_batch_there_is_no_feed(tmp_path: Path) -> None:
 
 def test_an_unknown_epoch_or_table_is_refused(recorded: WarehouseLocation) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 4711"):
-        list(table_changes(recorded, "accounts", after_epoch=4711))
+        list(changes(recorded, "accounts", after=4711))
     with pytest.raises(WarehouseError, match="there is no such table"):
-        list(table_changes(recorded, "nothing"))
+        list(changes(recorded, "nothing"))
