@@ -65,7 +65,7 @@ class ServedSpool(ConfigSection):
     listen: ServerAddress
 
 
-class SubscriberUser(ConfigSection):
+class SubscriberUserConfig(ConfigSection):
     """A user that `relay --aggregated` creates on the Tarantool servers that follow it; these servers are read-only.
 
     Parameters
@@ -85,7 +85,7 @@ class SubscriberUser(ConfigSection):
     executes: bool = False
 
     @model_validator(mode="after")
-    def _check_password(self) -> SubscriberUser:
+    def _check_password(self) -> SubscriberUserConfig:
         named = (self.password_env is not None) + (self.password_file is not None)
         if named != (self.name != "guest"):
             raise mistake("allowed: one of password_env, password_file; for guest none")
@@ -115,7 +115,7 @@ class AggregatedRelay(ConfigSection):
         Time between two polls of `_epochs`.
     forget : str
         How long files are kept for a subscriber that no longer acknowledges.
-    readers : tuple of SubscriberUser
+    readers : tuple of SubscriberUserConfig
         Users that the relay creates on the Tarantool servers that follow it.
 
     """
@@ -126,7 +126,7 @@ class AggregatedRelay(ConfigSection):
     listen: ServerAddress
     poll: Interval = "1 second"
     forget: Interval = "1 day"
-    readers: tuple[SubscriberUser, ...] = ()
+    readers: tuple[SubscriberUserConfig, ...] = ()
 
 
 class RelayLimits(ConfigSection):

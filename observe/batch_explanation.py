@@ -9,13 +9,14 @@ prints the result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from observe.json_objects import json_object
 from schemas.errors import ConfigurationError
 from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
@@ -171,11 +172,7 @@ def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
 
 def explanation_as_json(explanation: BatchExplanation) -> dict[str, Any]:
     """Return an explanation as a JSON object; its names are those of `aggregator explain-batch --json`."""
-
-    def renamed(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {_JSON_NAMES.get(name, name): value for name, value in fields}
-
-    return {**asdict(explanation, dict_factory=renamed), "copies": explanation.copied_rows}
+    return {**json_object(explanation, _JSON_NAMES), "copies": explanation.copied_rows}
 
 
 def _query(
@@ -302,10 +299,21 @@ SELECT space, reason, misfits IS NOT NULL AS is_in_table, count(*) AS rows FROM 
 GROUP BY space, reason, misfits IS NOT NULL ORDER BY space, reason"""
 
 _JSON_NAMES = {
-    **{"read_ranges": "read", "replicaset_uuid": "replicaset", "start": "first", "end": "last"},
-    **{"instant_label": "instant", "change_counts": "changes", "pending_counts": "waiting"},
-    **{"conflict_counts": "decisions", "quarantine_counts": "set_aside", "written_files": "written"},
-    **{"has_epoch_before": "has_before", "version_before": "before", "version_after": "version"},
-    **{"added_files": "added", "removed_files": "removed", "added_rows": "rows"},
+    "read_ranges": "read",
+    "replicaset_uuid": "replicaset",
+    "start": "first",
+    "end": "last",
+    "instant_label": "instant",
+    "change_counts": "changes",
+    "pending_counts": "waiting",
+    "conflict_counts": "decisions",
+    "quarantine_counts": "set_aside",
+    "written_files": "written",
+    "has_epoch_before": "has_before",
+    "version_before": "before",
+    "version_after": "version",
+    "added_files": "added",
+    "removed_files": "removed",
+    "added_rows": "rows",
 }
 """By field of these classes: its name in the JSON object, if it has another one there."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from config.deployment import Config
+from observe.json_objects import json_object
 from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, refusal_reason
 from sources.spool.state import StoppedSpool
@@ -219,21 +220,23 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
 
 
 _JSON_NAMES = {
-    **{
-        "space_table_count": "spaces",
-        "open_gaps": "gaps",
-        "open_requests": "requests",
-        "pending_rows": "waiting",
-    },
-    **{"set_aside_rows": "set_aside", "misfit_rows": "misfits", "conflict_rows": "conflicts"},
-    **{"stopped_spools": "stopped", "standbys": "peers", "refused_spaces": "refused"},
+    "space_table_count": "spaces",
+    "open_gaps": "gaps",
+    "open_requests": "requests",
+    "pending_rows": "waiting",
+    "set_aside_rows": "set_aside",
+    "misfit_rows": "misfits",
+    "conflict_rows": "conflicts",
+    "stopped_spools": "stopped",
+    "standbys": "peers",
+    "refused_spaces": "refused",
 }
 """By field of `Overview`: its name in the JSON object, if it has another one there."""
 
 
 def overview_as_json(overview: Overview) -> dict[str, Any]:
     """Return an overview as a JSON object; its names are those of `aggregator status --json`."""
-    return {_JSON_NAMES.get(name, name): value for name, value in asdict(overview).items()}
+    return json_object(overview, _JSON_NAMES)
 
 
 def _refused_spaces(location: WarehouseLocation, leaders: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -230,11 +231,8 @@ def _lineages_of_table(history: History, table: str) -> dict[int, Lineage]:
 
 def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], version_number: int) -> bool:
     """Return whether a schema version, given by its number in `history`, belongs to one of some lineages."""
-    return any(
-        meaning.version == version_number and meaning.lineage in lineages
-        for meanings in history.meanings.values()
-        for meaning in meanings
-    )
+    meanings = chain.from_iterable(history.meanings.values())
+    return any(meaning.version == version_number and meaning.lineage in lineages for meaning in meanings)
 
 
 @dataclass(frozen=True)
@@ -329,7 +327,8 @@ def update_rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rule
 
 def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
     """Register the history as a temporary view of the session, and return the view's name."""
-    space_history(warehouse, config, table).createOrReplaceTempView(name := f"{table}_history")
+    name = f"{table}_history"
+    space_history(warehouse, config, table).createOrReplaceTempView(name)
     return name
 
 

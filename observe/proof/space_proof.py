@@ -21,11 +21,12 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from observe.json_objects import json_object
 from observe.log_rows.row_format import tuple_text
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.sorted_versions import (
@@ -51,6 +52,15 @@ MAX_DIFFERENCES = 1000
 
 MAX_SHOWN_DIFFERENCES = 5
 """Maximum number of differing keys that a result shows; it counts all of them."""
+
+_JSON_NAMES = {
+    "replicaset_uuid": "replicaset",
+    "read_tuples": "rows",
+    "recompared_keys": "looked_again",
+    "undecided_keys": "moving",
+    "duration_seconds": "seconds",
+}
+"""By field of `SpaceProof`: its name in the JSON object, if it has another one there."""
 
 VCLOCK_POLL_SECONDS = 0.3
 """Seconds between two requests for a vclock that is waited for."""
@@ -202,10 +212,6 @@ class SpaceProof:
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as a JSON object; its names are those of `aggregator prove --json`."""
-        names = {
-            **{"replicaset_uuid": "replicaset", "read_tuples": "rows", "recompared_keys": "looked_again"},
-            **{"undecided_keys": "moving", "duration_seconds": "seconds"},
-        }
         differences = [
             {
                 "key": key_or_tuple_text(one.key),
@@ -214,8 +220,7 @@ class SpaceProof:
             }
             for one in self.differences
         ]
-        fields = {names.get(name, name): value for name, value in asdict(self).items()}
-        return {**fields, "differences": differences, "holds": self.holds}
+        return {**json_object(self, _JSON_NAMES), "differences": differences, "holds": self.holds}
 
 
 def key_or_tuple_text(data: bytes | None) -> str:
