@@ -43,10 +43,11 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
         print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
 
 
-def show_checksum(config: Config, replicaset_or_source: str, *, as_json: bool = False) -> None:
-    """Print the checksum of a replicaset's (replica id, instance uuid) pairs, to compare with another member's.
+def print_instance_checksum(config: Config, replicaset_or_source: str, *, as_json: bool = False) -> None:
+    """Print a checksum of a replicaset's pairs of replica id and instance uuid.
 
-    For a replicaset's uuid, the replica ids are the aggregator's; for a source's name, those in its logs.
+    Two lists of instances with the same checksum are equal. For a replicaset's uuid, the pairs are the aggregator's;
+    for a source's name, they are those in its logs.
     """
     tables = instance_id_reader(config)
     is_uuid = replicaset_or_source in tables.cluster.replicaset_ids

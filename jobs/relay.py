@@ -3,9 +3,9 @@
     aggregator relay --config FILE
     aggregator relay --config FILE --aggregated
 
-With `--aggregated` the decided tables are served instead of spools, as one replicaset. Reads the configuration's
-section `relay`, serves the status page, runs until SIGTERM. The work is in `sources.relay` and
-`pipeline.replication_out`.
+With `--aggregated` it serves the rows of the warehouse's tables as one replicaset, instead of the rows of spools.
+Reads the configuration's section `relay`, serves the status page, runs until SIGTERM. The work is in
+`sources.relay` and `pipeline.replication_out`.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _deletes_with_buckets(
     lineages = plan.slot_lineages[keyed.slots[rows]]
     tables = plan.base_tables[lineages].tolist()
     keys_with_versions = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)
-    before = _buckets_of_base_versions(base_versions, shards, dict(keys_with_versions))
+    before = _bucket_ids_before_batch(base_versions, shards, dict(keys_with_versions))
     bucket: bytes | None = None
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
@@ -133,10 +133,12 @@ def _deletes_with_buckets(
             bucket = None  # the next DELETE of the key has no tuple to delete
 
 
-def _buckets_of_base_versions(
+def _bucket_ids_before_batch(
     base_versions: pa.Table, shards: ShardPlan, schema_versions: dict[tuple[int, bytes], int]
 ) -> dict[tuple[int, int, bytes], bytes]:
-    """Return the bucket id (MessagePack) of each base version that has one, by (table number, replicaset id, key).
+    """Return the bucket id (MessagePack) in each replicaset's tuple of a key, as it was before the batch.
+
+    The result is by (table number, replicaset id, key), and has only present tuples with a bucket id.
 
     Parameters
     ----------

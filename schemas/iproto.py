@@ -117,7 +117,7 @@ class MessageKey(IntEnum):
     VERSION = 0x54
     FEATURES = 0x55
     REPLICASET_NAME = 0x5C  # 3.0
-    RELAY_VERSION = 0x70
+    RELAY_EXTENSIONS_VERSION = 0x70
     CLUSTER_CRC32 = 0x71
     CLUSTER_LENGTH = 0x72
     ORIGINS = 0x73
@@ -184,8 +184,8 @@ LSN_MAX = 2**63 - 1
 GROUP_LOCAL = 1
 """The value of the header key `GROUP_ID` in rows of local spaces (`GROUP_LOCAL`)."""
 
-GROUP_CLUSTER = 2
-"""The value of `GROUP_ID` in the aggregator's own changes of `_cluster`; no server of Tarantool writes it."""
+GROUP_OF_CLUSTER_ROWS = 2
+"""The aggregator's own value of the header key `GROUP_ID`, in its rows of `_cluster`; Tarantool never writes it."""
 
 
 _UNKNOWN_PREFIX = "TYPE_"

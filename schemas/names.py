@@ -22,9 +22,9 @@ In Tarantool any printable name is legal, and `SQLT` is not `sqlt`. So:
 names have the same result, even if case is ignored, and `unescape` returns the name. Results need no quotes in SQL,
 unless the name is one of its keywords.
 
-The exact tuples of a space whose table is masked (readers do not see some of its fields) are in a second table,
-`_exact_<table>`. No space's own table has this name: if `<table>` ends in `__q`, as the escaped name of a space
-`_exact_...` may, `__h` and 32 hex digits are appended.
+A space whose table is masked (it hides some fields from its readers) has a second table with the exact tuples:
+`_exact_<table>`. No space's own table may have that name, but the escaped name of a space `_exact_...` can end in
+`__q`. So, if `<table>` ends in `__q`, the second table's name also ends in `__h` and 32 hex digits.
 
 The table of a space that is local to one instance ends in `__l<global id>`; a table with the rows of only one
 replicaset ends in `__r<replicaset id>`. A result longer than the 255 bytes that file systems allow is truncated and

@@ -171,7 +171,7 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
 
     """
     try:
-        with _stopping_on_sigterm(), _showing_steps():
+        with _stopping_on_sigterm(), _printing_steps_to_stderr():
             return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
     except click.ClickException as error:
         error.show()
@@ -213,8 +213,11 @@ def _unknown_error_text(error: Exception) -> str:
 
 
 @contextmanager
-def _showing_steps() -> Iterator[None]:
-    """Inside, print long steps (`log_step`) to stderr, except under spark-submit, which writes them to stdout."""
+def _printing_steps_to_stderr() -> Iterator[None]:
+    """Print the log lines of long steps (`log_step`) to stderr while the context is open.
+
+    Under spark-submit it does nothing: there Spark's own logging prints them.
+    """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return

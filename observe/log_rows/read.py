@@ -34,8 +34,8 @@ _ENCODED_DEFINING_IDS = [
 
 
 @dataclass(frozen=True)
-class LoggedRow:
-    """A row of a log, with what the catalog knows about it.
+class RowWithContext:
+    """A row of a log, with its file and what the catalog knows about it: its space and the instance that wrote it.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def log_files_of(path: Path) -> list[Path]:
     return files
 
 
-def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[LoggedRow]]:
+def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[RowWithContext]]:
     """Yield the rows of a file or a directory's logs, one block at a time.
 
     Parameters
@@ -113,7 +113,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
 
 def _rows_by_block(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
-) -> Iterator[tuple[int, list[LoggedRow]]]:
+) -> Iterator[tuple[int, list[RowWithContext]]]:
     """Yield (byte offset of the block's end, its rows) for each complete block after the byte offset `position`.
 
     The offset 0 is that of the file's header, which is read first.
@@ -131,7 +131,10 @@ def _rows_by_block(
     for begin, data, end in read_blocks(stream, position, file.name):
         yield (
             end,
-            [LoggedRow(file.name, row, catalog.process(row)) for row in decode_rows(data, begin, file.name)],
+            [
+                RowWithContext(file.name, row, catalog.process(row))
+                for row in decode_rows(data, begin, file.name)
+            ],
         )
 
 
@@ -214,7 +217,7 @@ class PrintedRowFilter:
     since_microseconds: int | None = None
     until_microseconds: int | None = None
 
-    def matches(self, logged_row: LoggedRow, catalog: LogCatalog) -> bool:
+    def matches(self, logged_row: RowWithContext, catalog: LogCatalog) -> bool:
         """Return whether a row fulfils all conditions; the catalog has the names as of this row."""
         row = logged_row.row
         return (
@@ -239,12 +242,12 @@ class PrintedRowFilter:
         id_ = 0 if replica_id is None else replica_id
         return str(id_) in self.origins or catalog.uuid_by_replica_id.get(id_, "").lower() in self.origins
 
-    def _has_key(self, logged_row: LoggedRow) -> bool:
+    def _has_key(self, logged_row: RowWithContext) -> bool:
         values, key = key_values(logged_row), self.key or ()
         return values is not None and len(values) == len(key) and all(map(is_same_value, values, key))
 
 
-def key_values(logged_row: LoggedRow) -> list[Any] | None:
+def key_values(logged_row: RowWithContext) -> list[Any] | None:
     """Return the values of a row's key; None for an INSERT, REPLACE or UPSERT of an unknown space."""
     if logged_row.definition is not None:
         return logged_row.definition.key_values_of_row(logged_row.row.key, logged_row.row.tuple)

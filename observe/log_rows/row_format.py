@@ -20,7 +20,7 @@ from uuid import UUID
 import msgpack
 
 from observe.log_rows.catalog import LoggedSpace
-from observe.log_rows.read import LoggedRow
+from observe.log_rows.read import RowWithContext
 from udfs.before_replace.row import decode
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,12 +92,12 @@ def time_text(microseconds: int | None) -> str | None:
         return str(microseconds)
 
 
-def row_json(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
+def row_json(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
     """Return a row as one line of JSON.
 
     Parameters
     ----------
-    logged_row : LoggedRow
+    logged_row : RowWithContext
     origin_uuid : str or None
         Uuid of the instance that made the row; None if it is unknown.
     with_tuple_after : bool
@@ -132,12 +132,12 @@ def _json_value_of(data: bytes | None) -> Any:
     return None if data is None else to_json_value(decode(data))
 
 
-def row_text(logged_row: LoggedRow, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
+def row_text(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
     """Return a row as one line of text.
 
     Parameters
     ----------
-    logged_row : LoggedRow
+    logged_row : RowWithContext
     origin_uuid : str or None
         Uuid of the instance that made the row; None: the line names no instance.
     with_tuple_after : bool

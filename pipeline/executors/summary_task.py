@@ -24,8 +24,8 @@ from sources.xlog.stream.segment import ByteRange
 SAMPLE_ROWS = 128
 """The number of sampled rows of each record batch, which has up to 65,536 rows."""
 
-SAMPLE_CELL_BYTES = 2 << 10
-"""In a sample, a tuple or key above this size is cut to its leading fields, another binary value above it is null."""
+MAX_SAMPLED_VALUE_BYTES = 2 << 10
+"""A sampled tuple or key above this size is cut to its leading fields; another binary value above it becomes null."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ def _sample(batch: pa.RecordBatch, segment: int, generator: np.random.Generator)
 def _shortened_values(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
     """Return chosen values of a binary column; a long array is cut to its first fields, other long values are null."""
     lengths = pc.binary_length(column).take(pa.array(chosen))
-    if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:
+    if (pc.max(lengths).as_py() or 0) <= MAX_SAMPLED_VALUE_BYTES:
         return column.take(pa.array(chosen))
     cells = [column[int(index)].as_buffer() for index in chosen]
     return pa.array(
         [
             cell.to_pybytes()
-            if cell is not None and cell.size <= SAMPLE_CELL_BYTES
-            else leading_fields(cell[:SAMPLE_CELL_BYTES].to_pybytes())
+            if cell is not None and cell.size <= MAX_SAMPLED_VALUE_BYTES
+            else leading_fields(cell[:MAX_SAMPLED_VALUE_BYTES].to_pybytes())
             if cell is not None and is_array
             else None
             for cell in cells

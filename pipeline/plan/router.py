@@ -55,7 +55,7 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
         if not can_have_table(space):
             return None
         if unread:
-            return Refusal(replicaset_id, space.id, space.name, _unread_reason(space))
+            return Refusal(replicaset_id, space.id, space.name, _reason_for_missing_rows(space))
         try:
             check(space)
             if spaces.masks:
@@ -67,8 +67,8 @@ def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
     return route
 
 
-def _unread_reason(space: Space) -> str:
-    """Return the reason to refuse a space if a snapshot defines it but may not contain its rows."""
+def _reason_for_missing_rows(space: Space) -> str:
+    """Return why a space is refused that is in a snapshot whose files may not have all of the space's rows."""
     if space.engine == "vinyl":
         return (
             "its rows from before the snapshot are in .run files, and the snapshot's directory has no .vylog that "

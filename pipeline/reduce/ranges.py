@@ -69,12 +69,15 @@ class RangeSet:
     tree_nodes: Int64s
     tree_items: Int64s
 
-    def intervals_of(self, slots: Int32s, keys: pa.Array) -> Int64s:
-        """Return the interval of each key, -1 for a key without a slot, or whose slot has no ranges."""
-        which = np.where(slots >= 0, self.slot_definitions[slots], np.int32(NO_NUMBER))
-        return self._intervals_of_ordered(which, ordered_keys(keys, self.order, which))
+    def interval_numbers(self, slots: Int32s, keys: pa.Array) -> Int64s:
+        """Return the number of the interval between two bounds in which each key lies.
 
-    def _intervals_of_ordered(self, definitions: Int32s, keys: pa.Array) -> Int64s:
+        It is -1 for a key whose table has no DELETE_RANGE: its slot is -1, or the slot's definition has no bounds.
+        """
+        which = np.where(slots >= 0, self.slot_definitions[slots], np.int32(NO_NUMBER))
+        return self._interval_numbers_of_ordered(which, ordered_keys(keys, self.order, which))
+
+    def _interval_numbers_of_ordered(self, definitions: Int32s, keys: pa.Array) -> Int64s:
         flat, bounds = flatten(keys, OVERREAD_BYTES), flatten(self.bounds, OVERREAD_BYTES)
         found = np.empty(len(keys), np.int32)
         find_ranges(
@@ -95,7 +98,7 @@ class RangeSet:
         row_keys : int32[rows]
             The number of each row's key, -1 for a row without a key.
         intervals : int64[keys]
-            From `intervals_of`.
+            From `interval_numbers`.
         has_live_version : bool[keys]
             Whether a key has a present or unfit version before the first row.
 
@@ -144,7 +147,7 @@ class Ranges:
         slots = np.full(len(keys), slot, np.int32)
         nothing = np.zeros(0, np.int32)
         for one in self.sets:
-            _, hit = one.hit_pairs(nothing, one.intervals_of(slots, keys), np.ones(len(keys), np.bool_))
+            _, hit = one.hit_pairs(nothing, one.interval_numbers(slots, keys), np.ones(len(keys), np.bool_))
             found[hit] = True
         return found
 
@@ -166,7 +169,7 @@ class Ranges:
 
         """
         found = [
-            one.hit_pairs(row_keys, one.intervals_of(slots, keys), has_live_version) for one in self.sets
+            one.hit_pairs(row_keys, one.interval_numbers(slots, keys), has_live_version) for one in self.sets
         ]
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
 
@@ -261,7 +264,7 @@ def _range_set(
     count = int(starts[-1]) + len(directions_by_slot)
     size = 1 << max(0, (count - 1).bit_length())
     found = RangeSet(order, numbers, firsts, starts, bounds, size, _NO_ITEMS, _NO_ITEMS)
-    lows, highs = (found._intervals_of_ordered(which, one) for one in (begins, ends))
+    lows, highs = (found._interval_numbers_of_ordered(which, one) for one in (begins, ends))
     # A range covers the intervals from its begin to the one before its end; an end without parts is unbounded.
     last = firsts + np.diff(starts)
     highs = np.where(_is_unbounded(ends), last[which], highs - 1).astype(np.int64)

@@ -33,7 +33,9 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class KeyVersions:
-    """Versions of keys: at most one per (key, replicaset).
+    """Versions of keys, as arrays: each version is one replicaset's tuple of a key, or its deletion.
+
+    A key has at most one version per replicaset.
 
     Parameters
     ----------
@@ -43,12 +45,15 @@ class KeyVersions:
         Number of each version's table.
     replicaset_ids : int32[n]
     states : int8[n]
-        As in `pipeline.reduce.versions`; a `MERGED` row is not a version and takes no part.
+        As in `pipeline.reduce.versions`. `PRESENT`, `UNFIT` and, if the table's policy compares deletions, `DELETED`
+        versions can win. `MERGED` is the result of an earlier batch and not a version.
     tuples : pyarrow.BinaryArray
     global_ids, lsns : int64[n]
         -1 if unknown.
-    times, created : int64[n]
-        Microseconds since 1970, `NO_TIME` if unknown.
+    times : int64[n]
+        When the version was written: microseconds since 1970, `NO_TIME` if unknown.
+    created : int64[n]
+        When the tuple was inserted, in the same unit.
 
     """
 

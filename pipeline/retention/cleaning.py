@@ -265,7 +265,7 @@ def plan_cleaning(
         removals.append(_conflicts_removal(tables, progress, retention.conflicts))
     days = retention.epochs
     epochs = Removal(EPOCHS) if days is None else _epochs_removal(tables, progress, max(days, keep_days))
-    stay_reasons += _long_waiting_rows(tables, progress.now - timedelta(days=retention.pending))
+    stay_reasons += _texts_about_waiting_rows(tables, progress.now - timedelta(days=retention.pending))
     return Cleaning([one for one in removals if one.files], epochs, stay_reasons)
 
 
@@ -331,7 +331,7 @@ def _epochs_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Re
     return removal_of_marked_rows(EPOCHS, files)
 
 
-def _long_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
+def _texts_about_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
     """Return texts about rows of `_pending` with timestamps before a time; these rows stay."""
     parts = []
     for file in tables.files("_pending"):

@@ -117,7 +117,7 @@ class Connection:
             raise
         except IprotoError:  # before 2.10 the request is unknown
             return False
-        return MessageKey.RELAY_VERSION in answer.body
+        return MessageKey.RELAY_EXTENSIONS_VERSION in answer.body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
         """Send an acknowledgement of all rows up to a vclock; if the connection is closed, do nothing.

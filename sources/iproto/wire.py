@@ -1,7 +1,7 @@
 """Receives the bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
 
 Reads of a stream are batched: Tarantool 2.6 writes row by row, and waking the reader for each row costs more than the
-row itself. So a TCP socket wakes its reader when it has `LOW_WATER_BYTES`, or after some milliseconds (`SO_RCVLOWAT`,
+row itself. So a TCP socket wakes its reader when it has `MIN_READ_BYTES`, or after some milliseconds (`SO_RCVLOWAT`,
 which enlarges the kernel's buffer as well). A unix socket does not support this.
 
 `server_error` converts a server's error codes to exceptions that say what to do and whether to retry. The codes are in
@@ -83,11 +83,11 @@ def server_error(packet: Packet, peer: str) -> IprotoError:
 BUFFER_BYTES = 1 << 19
 """Initial size of the receive buffer, in bytes."""
 
-LOW_WATER_BYTES = 1 << 16
+MIN_READ_BYTES = 1 << 16
 """Number of received bytes at which a TCP socket wakes its reader."""
 
-LOW_WATER_SECONDS = 0.01
-"""Longest time that fewer than `LOW_WATER_BYTES` bytes wait in the kernel, in seconds."""
+MAX_READ_DELAY_SECONDS = 0.01
+"""Longest time that fewer than `MIN_READ_BYTES` bytes wait in the kernel, in seconds."""
 
 
 class WireProtocol(asyncio.BufferedProtocol):
@@ -185,8 +185,8 @@ class WireProtocol(asyncio.BufferedProtocol):
             self.abort(error)
             raise
         if self._batches_reads and self._sink is not None and self._read_timer is None:
-            self._set_low_water(LOW_WATER_BYTES)
-            self._read_timer = self._loop.call_later(LOW_WATER_SECONDS, self._stop_batching_reads)
+            self._set_min_read_bytes(MIN_READ_BYTES)
+            self._read_timer = self._loop.call_later(MAX_READ_DELAY_SECONDS, self._stop_batching_reads)
 
     def abort(self, error: Exception) -> None:
         """Close the connection at once, and set this error on all pending futures."""
@@ -196,9 +196,9 @@ class WireProtocol(asyncio.BufferedProtocol):
 
     def _stop_batching_reads(self) -> None:
         self._read_timer = None
-        self._set_low_water(1)
+        self._set_min_read_bytes(1)
 
-    def _set_low_water(self, size: int) -> None:
+    def _set_min_read_bytes(self, size: int) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)

@@ -9,7 +9,7 @@ from pathlib import Path
 from sources.iproto.address import Address, PasswordSource, TlsOptions
 from sources.xlog.format.block import BLOCK_LIMIT
 
-RELAY_VERSION = 1
+RELAY_EXTENSIONS_VERSION = 1
 """Version of the relay's extensions of the protocol, which docs/formats.md describes."""
 
 

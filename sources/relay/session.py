@@ -37,7 +37,7 @@ from sources.iproto.messages import parse_uuid, parse_vclock_map, printable
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
 from sources.relay.catalog import SpoolCatalog
-from sources.relay.options import RELAY_VERSION, RelayOptions
+from sources.relay.options import RELAY_EXTENSIONS_VERSION, RelayOptions
 from sources.relay.outflow import LogPackets, RowFramer, snapshot_packets
 from sources.spool.acks import acknowledged_subscribers
 from sources.spool.spool import ServerVersions
@@ -161,7 +161,7 @@ class RelaySession:
                 body: dict[int, Any] = {
                     MessageKey.VERSION: 0,
                     MessageKey.FEATURES: [],
-                    MessageKey.RELAY_VERSION: RELAY_VERSION,
+                    MessageKey.RELAY_EXTENSIONS_VERSION: RELAY_EXTENSIONS_VERSION,
                 }
                 await self._send(encode_packet(0, packet.sync, body))
             case Command.SELECT:

@@ -15,7 +15,7 @@ import pytest
 from pipeline.changelog.keyed_rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
 from pipeline.commit import compact
 from pipeline.executors.read_task import OVERWRITTEN_TUPLE, without_overwritten_tuples
-from pipeline.executors.summary_task import SAMPLE_CELL_BYTES, leading_fields, summarize_range
+from pipeline.executors.summary_task import MAX_SAMPLED_VALUE_BYTES, leading_fields, summarize_range
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -68,7 +68,7 @@ def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> Non
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 5, SAMPLE_CELL_BYTES])
+@pytest.mark.parametrize("cut", [0, 1, 5, MAX_SAMPLED_VALUE_BYTES])
 def test_leading_fields_are_an_array_of_whole_fields(cut: int) -> None:
     fields = [7, "name", {"a": [1, 2]}, "x" * 5000, 9]
     found = msgpack.unpackb(leading_fields(msgpack.packb(fields)[:cut]))

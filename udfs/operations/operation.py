@@ -119,8 +119,8 @@ class Operation:
         return TupleError(f"Field {self.field} UPDATE error: {reason}", code=ER_UPDATE_FIELD)
 
 
-def operation_groups(data: bytes) -> list[bytes]:
-    """Return for each request of a row its operations, as a MessagePack array.
+def operations_by_request(data: bytes) -> list[bytes]:
+    """Return the operations of each request that a row has; the operations of one request are a MessagePack array.
 
     Only an UPSERT of a vinyl run has several requests in one row. Its operations are an array of groups, and each group
     is the array of operations of one request (since 2.7, `src/box/vy_upsert.c`).

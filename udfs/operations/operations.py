@@ -43,7 +43,7 @@ from udfs.operations.msgpack_walk import (
     split_tuple,
     string_bounds,
 )
-from udfs.operations.operation import decode_operations, operation_groups
+from udfs.operations.operation import decode_operations, operations_by_request
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_path import apply_operation, element_at
 from udfs.operations.update_rules import Rules
@@ -104,7 +104,7 @@ def apply_upsert(
 
     An operation that does not fit the tuple is skipped (the server logs it); an operation that fits no tuple is an
     error, even if the tuple is inserted. If the result has another primary key, the tuple does not change. A row of
-    a vinyl run can have several requests (`operation_groups`).
+    a vinyl run can have several requests (`operations_by_request`).
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def apply_upsert(
         fields = split_tuple(old)
         upserted = upserted_fields(fields, operations, index_base, fmt)
         return old if upserted is fields else join_tuple(upserted)
-    first, *rest = operation_groups(operations)
+    first, *rest = operations_by_request(operations)
     decode_operations(first, index_base, fmt)
     if not rest:
         return new
@@ -136,13 +136,13 @@ def apply_upsert(
 
 def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
     """Return the encoded fields of a tuple after an UPSERT; the same list if nothing changes."""
-    return _upsert_groups(fields, operation_groups(operations), index_base, fmt)
+    return _upsert_groups(fields, operations_by_request(operations), index_base, fmt)
 
 
 def _upsert_groups(
     fields: list[bytes], groups: Iterable[bytes], index_base: int, fmt: TupleFormat
 ) -> list[bytes]:
-    """Return the fields after several UPSERTs; each group has the operations of one of them (`operation_groups`)."""
+    """Return the fields after several UPSERTs; a group has the operations of one (`operations_by_request`)."""
     for group in groups:
         fields = _upsert_group(fields, group, index_base, fmt)
     return fields

@@ -159,7 +159,7 @@ def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int 
     columns, errors, counters = _walk_batch(flat, formats, plan)
     statuses = columns.statuses
     if counters[UNDECIDED_ROWS]:
-        _round_undecided(columns, flat, errors[0] == 0)
+        _round_decimals(columns, flat, errors[0] == 0)
         counters[:] = rows
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
@@ -202,10 +202,16 @@ def _walk_batch(
     return columns, errors, counters
 
 
-def _round_undecided(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
-    """Write the nearest double of each decimal that the kernels left undecided; Python rounds correctly.
+def _round_decimals(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
+    """Set each `double` value whose decimal the kernels could not round (`UNDECIDED`), by Python's exact rounding.
 
-    `walked` says which tuples could be split into fields.
+    Parameters
+    ----------
+    columns : Columns
+        The decoded columns; their values and statuses are changed.
+    walked : bool[rows]
+        Whether each tuple could be split into fields.
+
     """
     statuses = columns.statuses
     undecided = (statuses == UNDECIDED) & walked

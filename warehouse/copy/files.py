@@ -120,8 +120,8 @@ def store_discarded_tables(location: WarehouseLocation, tables: Sequence[str]) -
     log_step_done("note")
 
 
-def discarded_tables(location: WarehouseLocation) -> set[str]:
-    """Return the names that `store_discarded_tables` has stored."""
+def stored_discarded_tables(location: WarehouseLocation) -> set[str]:
+    """Return the names of tables that only a discarded branch has, as `store_discarded_tables` stored them."""
     if location.fs.get_file_info(location.at(DISCARDED_FILE)).type != pafs.FileType.File:
         return set()
     with location.fs.open_input_stream(location.at(DISCARDED_FILE)) as stream:

@@ -430,7 +430,9 @@ def _copy_tables(
         for t in order
     ]
     options.on_planned(sum(plan.total_bytes for plan in plans))
-    discarded = sorted((named_tables(target) | files.discarded_tables(target)) - tables.versions.keys())
+    discarded = sorted(
+        (named_tables(target) | files.stored_discarded_tables(target)) - tables.versions.keys()
+    )
     if discarded:
         # Once `_epochs` is truncated, only this note names the tables that a discarded branch has created.
         files.store_discarded_tables(target, discarded)

@@ -90,7 +90,7 @@ class Instant:
     block_end: int = 0
 
     @property
-    def is_at_point(self) -> bool:
+    def is_stream_at_point(self) -> bool:
         """Whether the stream is at the point: it has not been read further."""
         return self.state in (InstantState.WAITING, InstantState.WHOLE)
 

@@ -191,7 +191,7 @@ class Decoder(Generic[Batch]):
             size = self._decompress(group, index, used, room)
             if size < 0:
                 yield from self._walk(group, self._scratch, moved, at, index)
-                yield from self._skip_bad_block(group, index, WalkStatus(size))
+                yield from self._skip_damaged_block(group, index, WalkStatus(size))
                 used, at = 0, index + 1
             else:
                 moved[BLOCK_BEGIN, index], moved[BLOCK_END, index] = used, used + size
@@ -238,16 +238,19 @@ class Decoder(Generic[Batch]):
             if status == FILLED:
                 return
             if status != FULL:
-                yield from self._skip_bad_row(group, buffer, blocks, WalkStatus(status))
+                yield from self._skip_damaged_row(group, buffer, blocks, WalkStatus(status))
             elif state[COUNT]:
                 yield from self.flush()
             else:
                 self._columns = self._empty_columns(int(state[ROOM]))
 
-    def _skip_bad_row(
+    def _skip_damaged_row(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: WalkStatus
     ) -> Iterator[Batch]:
-        """Skip the current row of the walk, and the rest of its block if the row's end is unknown."""
+        """Skip the row at which the walk stopped, or the rest of its block if the row's end is unknown.
+
+        Raises its error, or counts it and yields the rows before it, as the decoding mode says.
+        """
         state = self._state
         index, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
         end = int(blocks[BLOCK_END, index])
@@ -261,7 +264,7 @@ class Decoder(Generic[Batch]):
         size = (end if after < 0 else after) - at
         yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
-    def _skip_bad_block(self, group: BlockGroup, index: int, status: WalkStatus) -> Iterator[Batch]:
+    def _skip_damaged_block(self, group: BlockGroup, index: int, status: WalkStatus) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, index])
         size = int(group.blocks[BLOCK_END, index]) - start

@@ -69,7 +69,7 @@ def _is_same_position(first: OffsetEntry, last: OffsetEntry) -> bool:
 
 
 def _rows_passed(entry: OffsetEntry) -> int:
-    return entry.instant.rows_passed if entry.instant is not None and entry.instant.is_at_point else 0
+    return entry.instant.rows_passed if entry.instant is not None and entry.instant.is_stream_at_point else 0
 
 
 def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:

@@ -85,8 +85,8 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
     """
     snapshot_vclock = snapshot_vclock_after(files_read.start, files_read.files[0])
     at, until = files_read.start.instant, files_read.end.instant
-    skipped = at.rows_passed if at is not None and at.is_at_point else 0
-    is_cut = until is not None and until.is_at_point and until.rows_passed > 0
+    skipped = at.rows_passed if at is not None and at.is_stream_at_point else 0
+    is_cut = until is not None and until.is_stream_at_point and until.rows_passed > 0
     last = until.block_end if until is not None and is_cut else files_read.end.position
     ends = (*(end.position for end in files_read.ends), last)
     missing: LogGap | None = None
