@@ -66,7 +66,7 @@ class Policy(ConfigSection):
 
     @property
     def named_fields(self) -> tuple[str, ...]:
-        """The names of all fields of the space that keys of the policy name, each once."""
+        """Names of the space's fields that the settings of this policy refer to, without duplicates."""
         merged = [name for field, sequence in self.fields.items() for name in (field, *sequence)]
         column = () if self.column is None else (self.column,)
         return tuple(dict.fromkeys((*column, *self.columns, *merged, *self.sequence)))

@@ -43,7 +43,9 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
         print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
 
 
-def print_instance_checksum(config: Config, replicaset_or_source: str, *, as_json: bool = False) -> None:
+def print_checksum_of_instance_ids(
+    config: Config, replicaset_or_source: str, *, as_json: bool = False
+) -> None:
     """Print a checksum of a replicaset's pairs of replica id and instance uuid.
 
     Two lists of instances with the same checksum are equal. For a replicaset's uuid, the pairs are the aggregator's;

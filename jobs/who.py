@@ -48,7 +48,7 @@ def history_as_json(history: KeyHistory) -> dict[str, Any]:
             "timestamp": _iso_time(winner["_timestamp"]),
         },
         "incomplete": sorted(
-            history.replicaset_uuids.get(one, str(one)) for one in history.cleaned_replicaset_ids
+            history.replicaset_uuids.get(one, str(one)) for one in history.replicaset_ids_with_removed_rows
         ),
     }
 

@@ -408,24 +408,24 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     return keyed.where("_key IS NOT NULL").select(*INPUT_COLUMNS)
 
 
-def _without_unknown_tuples(rows: DataFrame, cleaned_replicaset_ids: Collection[int]) -> DataFrame:
+def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: Collection[int]) -> DataFrame:
     """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows.
 
     Parameters
     ----------
     rows : DataFrame
-    cleaned_replicaset_ids : collection of int
+    replicaset_ids_with_removed_rows : collection of int
         Ids of the replicasets of which maintenance has removed older rows.
 
     """
-    if not cleaned_replicaset_ids:
+    if not replicaset_ids_with_removed_rows:
         return rows
     knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION_COLUMNS))
     first = F.min(knows).over(Window.partitionBy(*KEY_COLUMNS))
     marked = rows.withColumn("_known", F.coalesce(F.struct(*POSITION_COLUMNS) >= first, F.lit(False)))
-    return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned_replicaset_ids))).drop(
-        "_known"
-    )
+    return marked.where(
+        F.col("_known") | ~F.col("replicaset_id").isin(sorted(replicaset_ids_with_removed_rows))
+    ).drop("_known")
 
 
 def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:

@@ -1,8 +1,8 @@
 """Reads waiting rows from `_pending`.
 
-Rows that wait only for the definition of their space are already in `_changelog`, so later rows need not wait for them.
-The batch that reads the definition applies them before its other rows, in the order of `_changelog`. `pipeline.plan`
-decides which rows wait.
+A row that waits only for the definition of its space is in `_changelog` too, but not in the space's table yet. Later
+rows of the replicaset do not wait for it. The batch that reads the definition applies such rows before its own rows of
+the space, in the order of `_changelog`. `pipeline.plan` decides which rows wait.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ EXACT_PREFIX = "_exact_"
 _UNCHANGED_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CAPITALS_EDIT = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
 _BYTES_EDIT = r"x(?P<at>\d+)_(?P<hex>(?:[0-9a-f]{2})+)"
-_EDIT = re.compile(f"{_CAPITALS_EDIT}|{_BYTES_EDIT}")
+_EDIT_PATTERN = re.compile(f"{_CAPITALS_EDIT}|{_BYTES_EDIT}")
 _EDITS_PATTERN = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS_EDIT}|{_BYTES_EDIT})+")
 _ESCAPED_NAME = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS_PATTERN})", re.DOTALL)
 _LOCAL_TABLE = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
@@ -196,7 +196,7 @@ def _original_name(escaped: str) -> str | None:
     if match is None:
         return escaped
     characters = list(match["readable"][match["edits"].startswith("d") :])
-    for edit in _EDIT.finditer(match["edits"]):
+    for edit in _EDIT_PATTERN.finditer(match["edits"]):
         if edit["hex"] is None:
             start, end = int(edit["start"]), int(edit["start"]) + int(edit["count"] or 1)
             text = "".join(characters[start:end]).upper()

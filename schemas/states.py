@@ -40,7 +40,7 @@ are only in `_changelog`.
 
 
 def is_held(reason: str) -> bool:
-    """Return whether the reason for which a space is refused says that it is held (`HELD_PREFIX`)."""
+    """Return whether a space, refused for this reason, is held: its reason begins with `HELD_PREFIX`."""
     return reason.startswith(HELD_PREFIX)
 
 
@@ -83,8 +83,9 @@ class RowMove(StrEnum):
 class VersionState(StrEnum):
     """`_versions.state`: whether a replicaset has a version of a key; `udfs.versions.kernels.lives` has the numbers.
 
-    Present: a tuple. Deleted: a deletion. Unfit: a tuple that is not known, because a row could not be applied.
-    Removed: there is no version any more.
+    Present: the replicaset has a tuple with the key. Deleted: its last change of the key is a DELETE. Unfit: it has a
+    tuple that is not known, because a row could not be applied. Removed: an earlier row of `_versions` is not valid any
+    more, since the table has no data of the replicaset's space for this key (after a truncation or a drop).
     """
 
     PRESENT = "present"

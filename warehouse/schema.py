@@ -142,7 +142,7 @@ def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
     opened = warehouse.opened(TABLE, version)
     newest = newest_of_each(opened, ("replicaset_id", "space_id"))
     is_known = all(row.get("followed") is not None for row in newest if _is_refused_with_table(row))
-    earlier = {} if is_known else _last_rows_while_present(opened)
+    earlier = {} if is_known else _newest_present_rows(opened)
     return [
         StoredSpace(
             *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
@@ -175,8 +175,8 @@ def _applied_definition(
     return _decoded(row) if is_held(refusal_reason(row["state"]) or "") else None
 
 
-def _last_rows_while_present(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return each space's last row with state `PRESENT`, by (replicaset id, space id), without dropped spaces."""
+def _newest_present_rows(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return the newest `PRESENT` row, by (replicaset id, space id), of each space that was not dropped after it."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for row in query_rows(opened, "SELECT * FROM opened ORDER BY epoch"):
         name = (row["replicaset_id"], row["space_id"])

@@ -81,7 +81,7 @@ class KeyHistory:
         The row of the space's table with the key; None if there is none.
     instance_uuids, replicaset_uuids : mapping of int to str
         Uuids by global id, and by replicaset id.
-    cleaned_replicaset_ids : set of int
+    replicaset_ids_with_removed_rows : set of int
         Ids of the replicasets of which maintenance has removed older rows from `_changelog`.
 
     """
@@ -93,7 +93,7 @@ class KeyHistory:
     winning_row: Row | None
     instance_uuids: Mapping[int, str]
     replicaset_uuids: Mapping[int, str]
-    cleaned_replicaset_ids: set[int]
+    replicaset_ids_with_removed_rows: set[int]
 
 
 class KeyChangesReader:
@@ -166,7 +166,7 @@ class KeyChangesReader:
             winning_row=self._winning_row(space, values),
             instance_uuids={row["global_id"]: row["uuid"] for row in members},
             replicaset_uuids={row["replicaset_id"]: row["replicaset_uuid"] for row in members},
-            cleaned_replicaset_ids=cleaned_replicasets(self._location),
+            replicaset_ids_with_removed_rows=cleaned_replicasets(self._location),
         )
 
     def _changelog_rows(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:

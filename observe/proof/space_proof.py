@@ -299,7 +299,7 @@ class SpaceComparison:
             elif (whole := await self._read_single_page()) is not None:
                 suspects = versions.differing_keys(0, len(versions), server_page(whole, self._keys))
             else:
-                suspects = await self._compare_known_keys(versions)
+                suspects = await self._compare_keys_of_tables(versions)
                 result = replace(result, skipped=SKIPPED_WITHOUT_ORDER)
             result = replace(result, recompared_keys=len(suspects))
             for begin in range(0, len(suspects), KEYS_PER_REQUEST):
@@ -343,7 +343,7 @@ class SpaceComparison:
             wider = next_page_limit(len(tuples), sum(map(len, tuples)))
         return None
 
-    async def _compare_known_keys(self, versions: SortedVersions) -> list[bytes]:
+    async def _compare_keys_of_tables(self, versions: SortedVersions) -> list[bytes]:
         """Compare each key of the tables with the server once, and return the canonical keys that differ."""
         suspects: list[bytes] = []
         for begin in range(0, len(versions), KEYS_PER_REQUEST):

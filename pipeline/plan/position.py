@@ -121,7 +121,11 @@ def row_index_at(begin: LogPosition, positions: Int64s, rows: Int64s) -> int:
 
 
 def first_row_index(begin: LogPosition, segment: int, positions: Int64s, rows: Int64s) -> int:
-    """Return the index of a segment's first row at or after a position, which may be in another segment."""
+    """Return the index of the first row of `segment` at or after the position `begin`, or the number of its rows.
+
+    `begin` may be in an earlier or a later segment. `positions` and `rows` have, for each row of the segment, the
+    position of its block and its number in the block.
+    """
     if begin.segment != segment:
         return 0 if begin.segment < segment else len(positions)
     return row_index_at(begin, positions, rows)

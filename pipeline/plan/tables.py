@@ -301,8 +301,8 @@ def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) 
     return lineage.changes_keys_without_rows or (lineage.replicaset_id, lineage.space_id) in row_types
 
 
-def active_lineages(history: History, row_types: Mapping[SpaceKey, frozenset[str]]) -> tuple[bool, ...]:
-    """Return for each lineage whether a batch, with these `change_types`, may change the versions of the lineage.
+def lineages_with_changes(history: History, row_types: Mapping[SpaceKey, frozenset[str]]) -> tuple[bool, ...]:
+    """Return a flag for each lineage: whether a batch with rows of these types may change versions of the lineage.
 
     Rows of a space that was refused before go to no table, so they change no versions.
     """
@@ -342,7 +342,7 @@ def plan_tables(
         By replicaset id.
 
     """
-    is_active = active_lineages(history, change_types(summaries))
+    is_active = lineages_with_changes(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base_table and lineage.base_table}

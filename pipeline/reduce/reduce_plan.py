@@ -13,7 +13,7 @@ from pipeline.changelog.segment_plan import Meanings, build_meanings
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
 from pipeline.plan.position import BEGINNING
-from pipeline.plan.tables import active_lineages, change_types
+from pipeline.plan.tables import change_types, lineages_with_changes
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of_release
 
@@ -144,7 +144,7 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
         is_active=tuple(
             is_active and one.table not in refused and one.base_table not in refused
             for one, is_active in zip(
-                plan.history.lineages, active_lineages(plan.history, types), strict=True
+                plan.history.lineages, lineages_with_changes(plan.history, types), strict=True
             )
         ),
         schema_versions=plan.history.versions,

@@ -189,7 +189,7 @@ class _ContendedVersions:
     is_changed : bool[n]
     is_row : bool[n]
         Whether the table's row was the replicaset's version of this key before the batch.
-    in_versions : bool[n]
+    is_in_versions_table : bool[n]
         Whether `_versions` has a row of this key and replicaset.
     base_versions : pyarrow.Table
         `pipeline.reduce.versions.BASE_VERSIONS`.
@@ -203,7 +203,7 @@ class _ContendedVersions:
     key_count: int
     is_changed: Flags
     is_row: Flags
-    in_versions: Flags
+    is_in_versions_table: Flags
     base_versions: pa.Table
     base_key_numbers: NDArray[np.int32]
 
@@ -215,7 +215,7 @@ def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: Resolve
     choices = choose(found.versions, found.key_count, plan)
     versions, keys, states = found.versions, found.keys, found.versions.states
     wins = choices.winners[versions.key_numbers] == np.arange(len(versions.key_numbers))
-    removed = (states == NONE) & found.is_changed & found.in_versions
+    removed = (states == NONE) & found.is_changed & found.is_in_versions_table
     lost = ~wins & (found.is_changed | found.is_row) & (states != MERGED) & (states != NONE)
     is_no_row = wins & (states != PRESENT) & found.is_changed
     return Resolved(
@@ -360,7 +360,7 @@ def _contended_versions(
         key_count=count,
         is_changed=is_changed,
         is_row=is_row,
-        in_versions=in_versions,
+        is_in_versions_table=in_versions,
         base_versions=base_versions,
         base_key_numbers=ids[new:],
     )

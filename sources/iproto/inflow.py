@@ -72,7 +72,7 @@ class SinkProgress(NamedTuple):
         Position in the buffer at which the unprocessed rest begins.
     needed_bytes : int
         Length that the rest must have before the next packet is complete, in bytes.
-    is_other_packet : bool
+    is_non_row_packet : bool
         Whether the rest begins with a complete packet that is not a row, such as an error. The sink leaves it to the
         caller.
 
@@ -80,7 +80,7 @@ class SinkProgress(NamedTuple):
 
     rest_begin: int
     needed_bytes: int
-    is_other_packet: bool
+    is_non_row_packet: bool
 
 
 class Sink(Protocol):

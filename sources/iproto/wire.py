@@ -211,8 +211,8 @@ class WireProtocol(asyncio.BufferedProtocol):
             self._begin = GREETING_SIZE
         while self._begin < self._end:
             if self._sink is not None:
-                self._begin, need, is_other_packet = self._sink.feed(self._buffer, self._begin, self._end)
-                if not is_other_packet:
+                self._begin, need, is_non_row_packet = self._sink.feed(self._buffer, self._begin, self._end)
+                if not is_non_row_packet:
                     self._make_room(need)
                     return
             if not self._process_packet():

@@ -19,9 +19,9 @@ class FeedMode(StrEnum):
 
 
 class OrphanPolicy(StrEnum):
-    """Which peer feeds a new orphan: the replica id of an instance that is not connected itself.
+    """How the daemon chooses the peer that sends the rows of an *orphan*: an instance to which it has no connection.
 
-    `LAST`: the peer with the highest replica id. `ROUND_ROBIN`: the peer that feeds the fewest ids.
+    `LAST`: the peer with the highest replica id. `ROUND_ROBIN`: the peer that sends the rows of the fewest instances.
     """
 
     LAST = "last"

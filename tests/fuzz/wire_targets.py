@@ -81,9 +81,9 @@ def _fed(data: bytes, cuts: list[int], is_snapshot: bool) -> tuple[bytes, str | 
         for begin, end in pairwise(edges):
             left += data[begin:end]
             buffer = np.frombuffer(left, np.uint8) if left else np.zeros(1, np.uint8)
-            at, _, is_other_packet = sink.feed(buffer, 0, len(left))
+            at, _, is_non_row_packet = sink.feed(buffer, 0, len(left))
             left = left[at:]
-            if is_other_packet:
+            if is_non_row_packet:
                 break
     except ProtocolError as error:
         return bytes(rows), error.reason

@@ -20,7 +20,7 @@ from schemas.compiled import inlined, inner
 MEMCPY_MIN_BYTES = 64
 """Above this many bytes, memcpy is faster than a loop over words."""
 
-OVERWRITE_BYTES = 64
+WRITE_SLACK_BYTES = 64
 """Number of bytes past the end that a kernel may overwrite."""
 
 CHUNK_BYTES = 32

@@ -77,8 +77,8 @@ class OperationArguments:
         The operation's code, and the field as errors name it.
     data : bytes
         The bytes of all operations.
-    pos : int
-        Where the arguments begin in `data`.
+    begin : int
+        Where the arguments begin in `data`, in bytes.
     index_base : int
         The number that means a string's first byte: 0 or 1.
     rules : Rules
@@ -89,7 +89,7 @@ class OperationArguments:
     code: str
     field: str
     data: bytes
-    pos: int
+    begin: int
     index_base: int
     rules: Rules
 

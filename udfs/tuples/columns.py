@@ -18,7 +18,7 @@ from schemas.field_types import ColumnStorage
 from schemas.layout import VARIANT_ARROW
 from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES_ADVICE
 from udfs.kernels.keyed_hash import hash_seeds
-from udfs.kernels.memory import OVERWRITE_BYTES
+from udfs.kernels.memory import WRITE_SLACK_BYTES
 from udfs.tuples.kernels import columns as words
 from udfs.tuples.kernels.variant import FRAME_STACK_WORDS, VARIANT_GROWTH
 from udfs.tuples.kernels.variant_keys import (
@@ -121,7 +121,7 @@ class Columns:
             else (words.START, words.END, words.LIMIT)
         )
         used = int(column_words[end] - column_words[start])
-        grown = _allocate(size + OVERWRITE_BYTES)
+        grown = _allocate(size + WRITE_SLACK_BYTES)
         if used:
             grown[:used] = self.contents[column, is_metadata][:used]
         self.contents[column, is_metadata] = grown

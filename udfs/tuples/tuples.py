@@ -23,7 +23,7 @@ from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_format
 from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, index_per_row, texts_of_rows
-from udfs.kernels.memory import OVERWRITE_BYTES
+from udfs.kernels.memory import WRITE_SLACK_BYTES
 from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD_BYTES
 from udfs.tuples.columns import Columns, empty_columns
 from udfs.tuples.kernels.columns import (
@@ -217,7 +217,7 @@ def _round_decimals(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bo
     undecided = (statuses == UNDECIDED) & walked
     for column in np.flatnonzero(undecided.any(axis=1)):
         rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
-        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE_BYTES, np.uint8)
+        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + WRITE_SLACK_BYTES, np.uint8)
         ends = np.zeros(len(rows) + 1, np.int32)
         write_decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
         for row, first, last in zip(rows, ends, ends[1:], strict=False):

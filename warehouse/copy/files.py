@@ -109,7 +109,7 @@ def remove_unfinished_files(location: WarehouseLocation) -> None:
     remove_folder(location, UNFINISHED_FOLDER)
 
 
-def store_discarded_tables(location: WarehouseLocation, tables: Sequence[str]) -> None:
+def record_discarded_table_names(location: WarehouseLocation, tables: Sequence[str]) -> None:
     """Store the names of tables that only a discarded branch has, so that a sync after a crash removes them."""
     location.fs.create_dir(location.at(UNFINISHED_FOLDER), recursive=True)
     unfinished = location.at(UNFINISHED_FOLDER, uuid4().hex)
@@ -120,8 +120,8 @@ def store_discarded_tables(location: WarehouseLocation, tables: Sequence[str]) -
     log_step_done("note")
 
 
-def stored_discarded_tables(location: WarehouseLocation) -> set[str]:
-    """Return the names of tables that only a discarded branch has, as `store_discarded_tables` stored them."""
+def recorded_discarded_table_names(location: WarehouseLocation) -> set[str]:
+    """Return the names of tables that only a discarded branch has, as `record_discarded_table_names` stored them."""
     if location.fs.get_file_info(location.at(DISCARDED_FILE)).type != pafs.FileType.File:
         return set()
     with location.fs.open_input_stream(location.at(DISCARDED_FILE)) as stream:

@@ -431,11 +431,11 @@ def _copy_tables(
     ]
     options.on_planned(sum(plan.total_bytes for plan in plans))
     discarded = sorted(
-        (named_tables(target) | files.stored_discarded_tables(target)) - tables.versions.keys()
+        (named_tables(target) | files.recorded_discarded_table_names(target)) - tables.versions.keys()
     )
     if discarded:
         # Once `_epochs` is truncated, only this note names the tables that a discarded branch has created.
-        files.store_discarded_tables(target, discarded)
+        files.record_discarded_table_names(target, discarded)
     _apply_plans(source, target, plans, discarded, options, check_lock)
     files.remove_unfinished_files(target)
     checked = [plan for plan in plans if plan.total_bytes or not trusts_target]

@@ -57,9 +57,10 @@ def _selection_of_part(segment: Segment, options: XlogOptions, span: OriginSpan 
 
 
 def parts_by_span(byte_range: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
-    """Yield (begin, end, span) for each part of a range in which all replica ids keep their instances.
+    """Split a range where a replica id begins to mean another instance; yield (begin, end, span) for each part.
 
-    The span is None if there is no whitelist.
+    The span has the instance of each replica id in the part. Only a whitelist of instances needs it: without one, the
+    range is one part and its span None.
     """
     spans = byte_range.segment.origin_spans
     if spans is None:

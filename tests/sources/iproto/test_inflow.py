@@ -43,8 +43,8 @@ class ReceivedRows:
         for begin, end in pairwise(edges):
             left += data[begin:end]
             buffer = np.frombuffer(left, np.uint8) if left else np.zeros(1, np.uint8)
-            at, _, is_other_packet = self.rows.feed(buffer, 0, len(left))
-            assert not is_other_packet
+            at, _, is_non_row_packet = self.rows.feed(buffer, 0, len(left))
+            assert not is_non_row_packet
             left = left[at:]
 
     @property
@@ -138,10 +138,10 @@ def test_a_packet_that_is_not_a_row_stops_the_stream() -> None:
     error = with_length(msgpack.packb({0: 0x8020, 1: 2, 5: 1}) + msgpack.packb({0x31: "Missing .xlog file"}))
     wire = stream([transaction(1, 1, 1)]) + error
     chunks: list[TransactionChunk] = []
-    at, _, is_other_packet = RowStream({}, chunks.append, "p").feed(
+    at, _, is_non_row_packet = RowStream({}, chunks.append, "p").feed(
         np.frombuffer(wire, np.uint8), 0, len(wire)
     )
-    assert is_other_packet
+    assert is_non_row_packet
     assert wire[at:] == error
     assert len(chunks) == 1
 
@@ -224,8 +224,8 @@ def test_rows_of_a_snapshot_are_numbered_as_a_checkpoint_does() -> None:
     sink = SnapshotStream(lambda rows: got.append(rows.tobytes()), "p", now=7.25)
     buffer = np.frombuffer(wire, np.uint8)
     half, _, _ = sink.feed(buffer, 0, len(wire) // 2)
-    at, _, is_other_packet = sink.feed(buffer, half, len(wire))
-    assert (at, is_other_packet, sink.row_count) == (len(wire), False, 300)
+    at, _, is_non_row_packet = sink.feed(buffer, half, len(wire))
+    assert (at, is_non_row_packet, sink.row_count) == (len(wire), False, 300)
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(b"".join(got))
     for k, body in enumerate(bodies):

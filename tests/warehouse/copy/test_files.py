@@ -71,14 +71,14 @@ def test_notes_are_kept_until_they_are_removed(
     locations: tuple[WarehouseLocation, WarehouseLocation],
 ) -> None:
     _, target = locations
-    assert files.stored_discarded_tables(target) == set()
-    files.store_discarded_tables(target, ["one", "two"])
-    files.store_discarded_tables(target, ["three"])
-    assert files.stored_discarded_tables(target) == {"three"}
+    assert files.recorded_discarded_table_names(target) == set()
+    files.record_discarded_table_names(target, ["one", "two"])
+    files.record_discarded_table_names(target, ["three"])
+    assert files.recorded_discarded_table_names(target) == {"three"}
     files.remove_unfinished_files(target)
-    assert files.stored_discarded_tables(target) == {"three"}
+    assert files.recorded_discarded_table_names(target) == {"three"}
     files.remove(target, files.DISCARDED_FILE)
-    assert files.stored_discarded_tables(target) == set()
+    assert files.recorded_discarded_table_names(target) == set()
 
 
 def test_hadoops_checksum_is_next_to_the_file() -> None:

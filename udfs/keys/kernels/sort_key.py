@@ -233,7 +233,11 @@ def _put_digits(target: Int, number: Any, sign_mask: Int) -> Int:
 
 @inner
 def _put_number(target: Int, bits: Int, exact: bool, negative: bool, number: Any) -> Int:
-    """Write a number: the bits of its truncated double and, if this is not exact, the digits of `number`."""
+    """Write the sort key of a number at `target`, and return the address after it.
+
+    First comes the double that results if the number is rounded toward zero: `bits` has its bits. If the number is not
+    `exact`, so the double is not equal to it, the decimal digits of `number` follow.
+    """
     sign_mask = -1 if negative else 0
     target = store_big(target, bits ^ _SIGN_BIT ^ sign_mask, 8)
     store8(target, sign_mask if exact else 1 ^ sign_mask)

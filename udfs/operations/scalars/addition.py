@@ -46,7 +46,7 @@ class SumOverflowError(TupleError):
 
 
 def _read_operand(arguments: OperationArguments) -> Number:
-    number = read_number(arguments.data, arguments.pos)
+    number = read_number(arguments.data, arguments.begin)
     if number is None:
         raise argument_type_error(arguments.code, arguments.field, "a number")
     return number

@@ -15,9 +15,9 @@ from udfs.operations.update_rules import Rules
 
 
 def _read_mask(arguments: OperationArguments) -> int:
-    if KIND[arguments.data[arguments.pos]] != UINT:
+    if KIND[arguments.data[arguments.begin]] != UINT:
         raise argument_type_error(arguments.code, arguments.field, "a positive integer")
-    return read_integer(arguments.data, arguments.pos)[0]
+    return read_integer(arguments.data, arguments.begin)[0]
 
 
 def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: Rules) -> Number:

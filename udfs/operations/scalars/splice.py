@@ -38,7 +38,7 @@ def splice_error(field: str) -> TupleError:
 
 
 def _read_splice(arguments: OperationArguments) -> Splice:
-    code, field, data, pos = arguments.code, arguments.field, arguments.data, arguments.pos
+    code, field, data, pos = arguments.code, arguments.field, arguments.data, arguments.begin
     offset = read_int32(data, pos, arguments.rules)
     if offset is None:
         raise argument_type_error(code, field, "an integer")

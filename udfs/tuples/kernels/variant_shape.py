@@ -165,8 +165,11 @@ def write_by_shape(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> 
 
 
 @inner
-def _next_slot(frame: Int) -> Int:
-    """Return the slot of the next child in the order of the MessagePack, in which offsets ascend."""
+def _index_of_next_child(frame: Int) -> Int:
+    """Return the index, among the offsets of a container's variant, of the child that comes next in its MessagePack.
+
+    Each call returns another child: the one with the next higher offset.
+    """
     offsets, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
     before, best, slot = word(frame, _LAST), 1 << 40, 0
     for k in range(word(frame, _CHILDREN)):
@@ -237,7 +240,7 @@ def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shap
                     set_word(token, _KEY, pos)
                     set_word(token, _KEY_SIZE, after + argument - pos)
                     pos = after + argument
-                set_word(token, _SLOT, _next_slot(frame))
+                set_word(token, _SLOT, _index_of_next_child(frame))
                 set_word(frame, _LEFT, word(frame, _LEFT) - 1)
                 position = word(frame, _DATA) + word(frame, _LAST)
             kind, argument, after = head(pos, end)

@@ -74,8 +74,8 @@ def _walk_fields(pos: Int, end: Int, field_count: Int, fields: Int, columns: Int
 
 
 @inner
-def _put_extras(stop: Stop, end: Int, count: Int, extra_column: Int, row: Int) -> Stop:
-    """Put the fields past the format, at least one."""
+def _put_fields_past_format(stop: Stop, end: Int, count: Int, extra_column: Int, row: Int) -> Stop:
+    """Write the fields after the format's last one, as one VARIANT, to their column; there must be at least one."""
     pos, position, code, kind, statuses = stop
     after, status = put_variant(pos, end, count - position, extra_column, row)
     if after < 0:
@@ -126,7 +126,7 @@ def _walk_tuple(
             stop[4] | _put_absent_fields(count, field_count, fields, columns, row),
         )
     if count > field_count:
-        stop = _put_extras(stop, end, count, extra_column, row)
+        stop = _put_fields_past_format(stop, end, count, extra_column, row)
     if stop[2] == OK and stop[0] != end and not stop[4] >> NO_ROOM & 1:
         return stop[0], stop[1], TRAILING_BYTES, ABSENT, stop[4]
     return stop
