@@ -109,10 +109,11 @@ class TableOwners:
     def __init__(self, check: TableCheck | None = None) -> None:
         self._check = check
         self._owners: dict[str, dict[int, TableOwner]] = {}
+        self._definitions: dict[Space, Space] = {}
 
     def claim(self, replicaset_id: int, table: str, owner: TableOwner) -> None:
         """Record that a space of a replicaset has its rows in a table."""
-        self._owners.setdefault(table, {})[replicaset_id] = owner
+        self._owners.setdefault(table, {})[replicaset_id] = self._with_shared_definition(owner)
 
     def reserve(self, replicaset_id: int, table: str, space_id: int) -> None:
         """Record that a replicaset's space has rows in a table, unless an owner of these rows is already recorded."""
@@ -134,12 +135,23 @@ class TableOwners:
 
     def contradiction(self, replicaset_id: int, table: str, owner: TableOwner) -> str | None:
         """Return why a space does not fit into a table with the other replicasets' rows; None if it fits."""
-        owners = {**self._owners.get(table, {}), replicaset_id: owner}
-        definitions = {i: one.definition for i, one in sorted(owners.items()) if one.definition is not None}
-        keys = {i: one.primary_keys for i, one in owners.items() if one.primary_keys is not None}
+        owners = {**self._owners.get(table, {}), replicaset_id: self._with_shared_definition(owner)}
+        # Shards have the same definition. Checking it once, the time for n of them grows with n, not with its square.
+        distinct: dict[tuple[int, frozenset[KeyParts] | None], int] = {}
+        for i, one in sorted(owners.items()):
+            distinct.setdefault((id(one.definition), one.primary_keys), i)
+        chosen = {i: owners[i] for i in distinct.values()}
+        definitions = {i: one.definition for i, one in chosen.items() if one.definition is not None}
+        keys = {i: one.primary_keys for i, one in chosen.items() if one.primary_keys is not None}
         try:
             if self._check is not None:
                 self._check(table, definitions, keys)
         except UnsupportedError as error:
             return str(error)
         return None
+
+    def _with_shared_definition(self, owner: TableOwner) -> TableOwner:
+        """Return the owner with one object for all equal definitions, so that they are compared by identity."""
+        if owner.definition is None:
+            return owner
+        return owner._replace(definition=self._definitions.setdefault(owner.definition, owner.definition))

@@ -35,6 +35,13 @@ from sources.xlog.format.selection import Selection, filter_of
 SCRATCH_BYTES = 1 << 20
 """Size of the buffer for decompressed rows; it is larger only while a block needs more."""
 
+FIRST_BATCH_ROWS, FIRST_BATCH_BYTES = 4096, 256 << 10
+"""Size of a file's first batch: rows, and bytes of each binary column.
+
+A batch keeps its buffers. Linux may give the larger buffers of later batches pages of 2 MiB, so a batch of a few rows
+would take megabytes: a first batch of 1,000 sources, with as many files, took 2 GB for 3,000 rows.
+"""
+
 Batch = TypeVar("Batch")
 
 
@@ -146,7 +153,7 @@ class Decoder(Generic[Batch]):
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
         self._scratch_blocks: Blocks = np.empty((4, 0), np.int64)
         self._state = np.zeros(5, np.int64)
-        self._columns = self._empty_columns()
+        self._columns = self._empty_columns(is_first=True)
 
     def batches(self, group: BlockGroup) -> Iterator[Batch]:
         """Yield the batches that become full with the rows of a group; its last rows may wait for `flush`."""
@@ -172,8 +179,11 @@ class Decoder(Generic[Batch]):
             yield from self.flush()
             yield self._make_error_batch(error)
 
-    def _empty_columns(self, size: int = 0) -> RowColumns:
-        return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._with_binary)
+    def _empty_columns(self, size: int = 0, *, is_first: bool = False) -> RowColumns:
+        rows, binary_bytes = self._limits.batch_rows, self._limits.batch_bytes
+        if is_first:
+            rows, binary_bytes = min(rows, FIRST_BATCH_ROWS), min(binary_bytes, FIRST_BATCH_BYTES)
+        return new_columns(rows, max(size, binary_bytes), self._with_binary)
 
     def _walk_compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
         """Decompress blocks `first` to `last - 1` into the scratch buffer, and walk their rows when it is full."""
