@@ -132,7 +132,7 @@ def _instance_of_local_lsn(
 
     If several instances have this lsn, returns the one that was recorded in the newest epoch; None if none has.
     """
-    uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
+    uuids = table.uuids_by_global_id
     local = [
         c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.lsn == lsn
     ]
@@ -143,11 +143,12 @@ def _instance_of_local_lsn(
 def _local_lsn_by_instance(
     table: Cluster, replicaset_id: int, components: Sequence[vclock.VclockComponent]
 ) -> dict[str, int]:
-    uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
+    uuids = table.uuids_by_global_id
     return {
         uuids[c.global_id]: c.lsn
         for c in components
-        if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.global_id in uuids
+        if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID
+        if c.global_id is not None and c.global_id in uuids
     }
 
 

@@ -247,7 +247,7 @@ def new_map_rows(
     `expelled` says so. This is needed only for an instance that the aggregator's `_cluster` lists under another
     replicaset: the first one that named it.
     """
-    uuids = {global_id: uuid for uuid, global_id in aggregator_cluster.global_ids.items()}
+    uuids = aggregator_cluster.uuids_by_global_id
     found = []
     for entry in after.applier_map:
         uuid = uuids[entry.global_id]
@@ -302,33 +302,33 @@ def with_history(replicaset: ReplicasetState, before: ReplicasetState, history: 
         The state after the batch, still without the tables, refusals, keys and definitions that this function adds.
     before : ReplicasetState
     history : History
+        Of this replicaset alone (`History.by_replicaset`).
 
     """
-    seen = {space_id for replicaset_id, space_id in history.tracked_spaces if replicaset_id == replicaset.id}
+    seen = {space_id for _, space_id in history.tracked_spaces}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in replicaset.spaces}
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in replicaset.spaces}
-    tables |= {i: table for (r, i), table in history.tables.items() if r == replicaset.id}
-    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == replicaset.id}
+    tables |= {i: table for (_, i), table in history.tables.items()}
+    refused |= {one.space_id: one.reason for one in history.refusals}
     new = history.primary_keys
     keys = {
         i: parts
         for i, parts in before.primary_keys.items()
         if i in replicaset.spaces and (replicaset.id, i) not in new
     }
-    keys |= {i: parts for (r, i), parts in new.items() if r == replicaset.id and parts}
-    known = {**before.applied_definitions, **_last_applied_definitions(replicaset.id, history)}
+    keys |= {i: parts for (_, i), parts in new.items() if parts}
+    known = {**before.applied_definitions, **_last_applied_definitions(history)}
     definitions = {i: space for i, space in known.items() if i in refused and i in tables}
     return replace(
         replicaset, tables=tables, refused=refused, primary_keys=keys, applied_definitions=definitions
     )
 
 
-def _last_applied_definitions(replicaset_id: int, history: History) -> dict[int, Space]:
-    """Return, by space id, the last definition by which a batch applies rows of the replicaset's space."""
+def _last_applied_definitions(history: History) -> dict[int, Space]:
+    """Return, by space id, the last definition by which a batch applies rows of one replicaset's space."""
     return {
-        key[1]: history.versions[one.version].space
-        for key, meanings in history.meanings.items()
-        if key[0] == replicaset_id
+        space_id: history.versions[one.version].space
+        for (_, space_id), meanings in history.meanings.items()
         for one in meanings
         if one.lineage != NO_TABLE
     }

@@ -191,7 +191,8 @@ def plan_batch(
     _log_unknown_types(summaries, after)
     for uuid, one in decided.items():
         log_upgrade(_label(after[uuid]), one.before.server_version, parts[uuid], summaries[uuid].control)
-    after = {uuid: with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
+    histories = history.by_replicaset(one.id for one in after.values())
+    after = {u: with_history(one, decided[u].before, histories[one.id]) for u, one in after.items()}
     aggregator = cluster.own_member
     buckets = {uuid: one.vshard_buckets for uuid, one in decided.items()}
     to_judge = state.undecided_buckets.union(e.bucket_id for one in buckets.values() for e in one.events)

@@ -11,15 +11,18 @@ Pure data. `pipeline.plan.history_builder` makes a `History`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pipeline.plan.position import LogPosition
 from schemas.space import KeyParts, Space
 
 NO_TABLE = -1
 """The number of the schema version, or of the lineage, for rows that go to no table."""
+
+T = TypeVar("T")
 
 SpaceKey = tuple[int, int]
 """(replicaset id, space id)."""
@@ -169,3 +172,35 @@ class History:
     current_versions: Mapping[SpaceKey, int] = field(default_factory=dict)
     primary_keys: Mapping[SpaceKey, frozenset[KeyParts]] = field(default_factory=dict)
     tracked_spaces: frozenset[SpaceKey] = frozenset()
+
+    def by_replicaset(self, ids: Iterable[int]) -> dict[int, History]:
+        """Return the history of each of some replicasets, by their ids, with the versions and lineages of the batch."""
+        refusals: dict[int, list[Refusal]] = defaultdict(list)
+        for one in self.refusals:
+            refusals[one.replicaset_id].append(one)
+        meanings, tables = _by_replicaset(self.meanings), _by_replicaset(self.tables)
+        current_versions, primary_keys = (
+            _by_replicaset(self.current_versions),
+            _by_replicaset(self.primary_keys),
+        )
+        tracked = _by_replicaset(dict.fromkeys(self.tracked_spaces))
+        return {
+            i: History(
+                self.versions,
+                self.lineages,
+                meanings[i],
+                tuple(refusals[i]),
+                tables[i],
+                current_versions[i],
+                primary_keys[i],
+                frozenset(tracked[i]),
+            )
+            for i in ids
+        }
+
+
+def _by_replicaset(by_space: Mapping[SpaceKey, T]) -> defaultdict[int, dict[SpaceKey, T]]:
+    found: defaultdict[int, dict[SpaceKey, T]] = defaultdict(dict)
+    for key, one in by_space.items():
+        found[key[0]][key] = one
+    return found

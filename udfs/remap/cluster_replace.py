@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 Allocation = Literal["counter", "preserve"]
@@ -111,13 +112,18 @@ class Cluster:
         """The row of the aggregator itself."""
         return next((m for m in self.members.values() if m.replicaset_uuid == OWN_REPLICASET_UUID), None)
 
-    @property
-    def global_ids(self) -> dict[str, int]:
+    @cached_property
+    def global_ids(self) -> Mapping[str, int]:
         """Global ids by uuid."""
         return {m.uuid: m.global_id for m in self.members.values() if m.uuid and m.global_id is not None}
 
-    @property
-    def replicaset_ids(self) -> dict[str, int]:
+    @cached_property
+    def uuids_by_global_id(self) -> Mapping[int, str]:
+        """Uuids of instances by global id."""
+        return {global_id: uuid for uuid, global_id in self.global_ids.items()}
+
+    @cached_property
+    def replicaset_ids(self) -> Mapping[str, int]:
         """The aggregator's replicaset numbers by uuid."""
         return {member.replicaset_uuid: member.replicaset_id for member in self.members.values()}
 

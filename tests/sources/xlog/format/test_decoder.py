@@ -50,6 +50,19 @@ def test_a_batch_has_no_more_bytes_unless_one_row_has(tmp_path: Path, size: int)
     assert pa.Table.from_batches(found) == samples.table(path).combine_chunks()
 
 
+def test_a_batch_of_a_small_file_keeps_little_memory(tmp_path: Path) -> None:
+    path = samples.put(tmp_path, samples.log(block_of(range(6, 16))))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        found = batches(path, Limits())
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 1
+    assert after - before < 4 << 20
+
+
 def test_plain_and_compressed_blocks_keep_their_order(tmp_path: Path) -> None:
     parts = [block_of(range(k, k + 1 + k % 4), 10 * k, compress=k % 5 in (1, 2)) for k in range(6, 80, 4)]
     path = samples.put(tmp_path, samples.log(*parts))
