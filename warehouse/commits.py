@@ -74,6 +74,10 @@ class OpenTables:
     _checked_tables: set[str] = field(default_factory=set)
     _refreshed_tables: set[str] | None = None
 
+    def has(self, table: str) -> bool:
+        """Return whether a table exists; an open one does, so that a batch does not list the log of each table."""
+        return table in self._tables or self.location.has(table)
+
     def read(self, table: str) -> DeltaTable | None:
         """Open a table at its newest version, for reading; return None if there is no table.
 

@@ -87,13 +87,13 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, prepared: Prepar
 
 
 def _has_tuple_column(tables: OpenTables, table: str) -> bool:
-    return tables.location.has(table) and TUPLE_COLUMN in tables.columns(table).names
+    return tables.has(table) and TUPLE_COLUMN in tables.columns(table).names
 
 
 def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
     """Copy the rows of a space's table, which was not masked so far, to a new exact table."""
     table = encoding.exact_table
-    if not tables.location.has(table):
+    if not tables.has(table):
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
@@ -122,7 +122,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, prepared: Prepa
 
 
 def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChange | None) -> TableChange:
-    if not tables.location.has(encoding.name):
+    if not tables.has(encoding.name):
         return TableChange.CREATE
     if masks_differ(tables, encoding) or exact is TableChange.REWRITE:
         return TableChange.REWRITE
@@ -132,7 +132,7 @@ def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChan
 def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableChange:
     """Return the change that the exact table of a space needs before a batch can write it."""
     table, wanted = encoding.exact_table, table_schema(encoding)
-    if not tables.location.has(table):
+    if not tables.has(table):
         return TableChange.CREATE
     present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
