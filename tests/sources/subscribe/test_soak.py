@@ -92,6 +92,7 @@ WRITER = """
             if stopped then break end
             require('fiber').sleep(0.005)
         end
+        has_ended = true
     end)
 """
 
@@ -130,6 +131,8 @@ def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
                 print(f"killed {round_ + 1} times, {rows} rows", flush=True)
         for number in masters.members:
             masters[number].eval("stopped = true")
+        for number in masters.members:
+            await_until(lambda n=number: masters[n].eval("return has_ended == true"), "the writer's end")  # type: ignore[misc]
         with following(how) as replicaset:
             await_all(masters, replicaset)
             expected = dict(replicaset.spool.vclock or {})
