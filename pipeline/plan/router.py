@@ -109,11 +109,12 @@ class TableOwners:
     def __init__(self, check: TableCheck | None = None) -> None:
         self._check = check
         self._owners: dict[str, dict[int, TableOwner]] = {}
-        self._definitions: dict[Space, Space] = {}
+        self._equal_definitions: dict[Space, Space] = {}
+        self._shared_definitions: dict[int, tuple[Space, Space]] = {}
 
     def claim(self, replicaset_id: int, table: str, owner: TableOwner) -> None:
         """Record that a space of a replicaset has its rows in a table."""
-        self._owners.setdefault(table, {})[replicaset_id] = self._with_shared_definition(owner)
+        self._owners.setdefault(table, {})[replicaset_id] = owner
 
     def reserve(self, replicaset_id: int, table: str, space_id: int) -> None:
         """Record that a replicaset's space has rows in a table, unless an owner of these rows is already recorded."""
@@ -135,11 +136,11 @@ class TableOwners:
 
     def contradiction(self, replicaset_id: int, table: str, owner: TableOwner) -> str | None:
         """Return why a space does not fit into a table with the other replicasets' rows; None if it fits."""
-        owners = {**self._owners.get(table, {}), replicaset_id: self._with_shared_definition(owner)}
-        # Shards have the same definition. Checking it once, the time for n of them grows with n, not with its square.
+        owners = {**self._owners.get(table, {}), replicaset_id: owner}
+        # Shards have the same definition: the check, which takes long, sees it once.
         distinct: dict[tuple[int, frozenset[KeyParts] | None], int] = {}
         for i, one in sorted(owners.items()):
-            distinct.setdefault((id(one.definition), one.primary_keys), i)
+            distinct.setdefault((id(self._shared(one.definition)), one.primary_keys), i)
         chosen = {i: owners[i] for i in distinct.values()}
         definitions = {i: one.definition for i, one in chosen.items() if one.definition is not None}
         keys = {i: one.primary_keys for i, one in chosen.items() if one.primary_keys is not None}
@@ -150,8 +151,13 @@ class TableOwners:
             return str(error)
         return None
 
-    def _with_shared_definition(self, owner: TableOwner) -> TableOwner:
-        """Return the owner with one object for all equal definitions, so that they are compared by identity."""
-        if owner.definition is None:
-            return owner
-        return owner._replace(definition=self._definitions.setdefault(owner.definition, owner.definition))
+    def _shared(self, definition: Space | None) -> Space | None:
+        """Return the same object for all equal definitions; each is hashed once, which takes as long as its fields."""
+        if definition is None:
+            return None
+        known = self._shared_definitions.get(id(definition))
+        if known is None:
+            shared = self._equal_definitions.setdefault(definition, definition)
+            # The definition is kept, so that no other object gets its id.
+            known = self._shared_definitions[id(definition)] = definition, shared
+        return known[1]
