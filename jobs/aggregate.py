@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from config.deployment import Config
 from config.subscribe import seconds
 from jobs.commands.main import main
+from jobs.runtime.command_line import Stopped, StoppedInBatch
 from jobs.runtime.progress import StreamProgress, log_step
 from jobs.runtime.session import spark_session
 from observe.lineage.emitter import lineage_events
@@ -176,6 +177,8 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             finally:
                 try:
                     batches.finish()
+                except (Stopped, KeyboardInterrupt) as stop:
+                    raise StoppedInBatch from stop
                 finally:
                     query.stop()
         service.serve()

@@ -47,6 +47,10 @@ class Stopped(BaseException):
     """Raised on SIGTERM: unwinds the stack as Ctrl-C does, so that locks and sessions are released."""
 
 
+class StoppedInBatch(Stopped):
+    """Raised if the second signal comes while a batch is running; its cause is the exception of that signal."""
+
+
 class JobCommand(click.Command):
     """A command with examples in its help, whose errors are one line and an exit code.
 
@@ -181,9 +185,15 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
 
 
 def _report_stop(stop: BaseException) -> int:
-    """Say that the command was stopped, and return the exit code."""
+    """Say that the command was stopped, and return the exit code; end the process at once if it runs a batch."""
     print("stopped", file=sys.stderr)
-    return 143 if isinstance(stop, Stopped) else 130
+    if not isinstance(stop, StoppedInBatch):
+        return 143 if isinstance(stop, Stopped) else 130
+    # A normal exit would remove the interpreter's state first. Then the batch's thread, as soon as it returns from
+    # native code, aborts the process with a dump of the interpreter.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(143 if isinstance(stop.__cause__, Stopped) else 130)
 
 
 def print_error(error: Exception, *, verbose: bool = False) -> int:

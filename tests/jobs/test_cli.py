@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,3 +146,29 @@ def test_an_error_of_ours_from_a_worker_is_one_line(
     assert capsys.readouterr().err == (
         "error: the checksum differs (file 0.xlog, offset 12): copy it again [XlogChecksumError]\n"
     )
+
+
+THREAD_THAT_DOES_NOT_END = """
+import sys, threading
+from jobs.runtime.command_line import Stopped, StoppedInBatch, command, run_command
+
+@command("work")
+def work():
+    threading.Thread(target=threading.Event().wait).start()
+    print("rows", end="")
+    raise StoppedInBatch from {cause}
+
+sys.exit(run_command(work, []))
+"""
+
+
+@pytest.mark.parametrize(("cause", "exit_code"), [("Stopped()", 143), ("KeyboardInterrupt()", 130)])
+def test_a_stop_in_a_batch_does_not_wait_for_its_threads(cause: str, exit_code: int) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", THREAD_THAT_DOES_NOT_END.format(cause=cause)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (exit_code, "rows", "stopped\n")
