@@ -316,7 +316,7 @@ class Config(ConfigSection):
         Approximate number of bytes of logs that one micro-batch reads (`256 MiB` in the YAML).
     local_bytes : int
         A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
-        the YAML). A larger one runs in the executors.
+        the YAML). A larger one runs in Spark's executors.
     max_block_bytes : int
         A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one.
     max_tuple_bytes : int

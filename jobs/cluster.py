@@ -43,7 +43,7 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
         print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
 
 
-def print_checksum_of_instance_ids(
+def show_checksum_of_instance_ids(
     config: Config, replicaset_or_source: str, *, as_json: bool = False
 ) -> None:
     """Print a checksum of a replicaset's pairs of replica id and instance uuid.

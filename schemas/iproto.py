@@ -184,8 +184,11 @@ LSN_MAX = 2**63 - 1
 GROUP_LOCAL = 1
 """The value of the header key `GROUP_ID` in rows of local spaces (`GROUP_LOCAL`)."""
 
-GROUP_OF_CLUSTER_ROWS = 2
-"""The aggregator's own value of the header key `GROUP_ID`, in its rows of `_cluster`; Tarantool never writes it."""
+GROUP_CLUSTER = 2
+"""The value of the header key `GROUP_ID` in the aggregator's own rows of `_cluster` (`GROUP_CLUSTER` of document 001).
+
+No server of Tarantool writes it.
+"""
 
 
 _UNKNOWN_PREFIX = "TYPE_"

@@ -327,7 +327,7 @@ KeyParts = tuple[tuple[int, str, int | None], ...]
 
 
 def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
-    """Return field, path and collation of each part of a key: two keys with the same result have the same columns.
+    """Return field, path and collation of each part of a key; they decide the values of its canonical keys.
 
     The type of a part is left out. It only decides how two rare kinds of integers are written in a canonical key
     (`udfs.keys.kernels.canonical`): integers that are not in their shortest encoding, and integers that no double

@@ -84,8 +84,8 @@ class VersionState(StrEnum):
     """`_versions.state`: whether a replicaset has a version of a key; `udfs.versions.kernels.lives` has the numbers.
 
     Present: the replicaset has a tuple with the key. Deleted: its last change of the key is a DELETE. Unfit: it has a
-    tuple that is not known, because a row could not be applied. Removed: an earlier row of `_versions` is not valid any
-    more, since the table has no data of the replicaset's space for this key (after a truncation or a drop).
+    tuple that is not known, because a row could not be applied. Removed: it has neither a tuple nor a DELETE that
+    counts, as after a truncation; the row cancels an earlier one of `_versions`.
     """
 
     PRESENT = "present"

@@ -48,12 +48,12 @@ def show_vclock(config: str, source: str, as_json: bool) -> None:
 @click.argument("replicaset", metavar="REPLICASET")
 @config_option
 @json_option
-def print_checksum_of_instance_ids(config: str, replicaset: str, as_json: bool) -> None:
+def show_checksum_of_instance_ids(config: str, replicaset: str, as_json: bool) -> None:
     """Show the crc32 of a replicaset's replica ids and instance uuids, to compare it with another member's.
 
     REPLICASET is a uuid, for the replica ids that the aggregator has, or a source's name, for those in its logs.
     """
-    from jobs.cluster import print_checksum_of_instance_ids as work
+    from jobs.cluster import show_checksum_of_instance_ids as work
 
     work(load_deployment(config), replicaset, as_json=as_json)
 

@@ -226,7 +226,7 @@ def _unknown_error_text(error: Exception) -> str:
 def _printing_steps_to_stderr() -> Iterator[None]:
     """Print the log lines of long steps (`log_step`) to stderr while the context is open.
 
-    Under spark-submit it does nothing: there Spark's own logging prints them.
+    Under spark-submit it does nothing: spark-submit writes the stderr of Python to stdout, which is for results.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield

@@ -1,10 +1,10 @@
 """The Spark session of a job: with Delta, in UTC, with workers that run the job's own Python.
 
 Works under spark-submit and in plain Python. In plain Python the folder `conf/` next to the packages is Spark's
-configuration folder (unless `SPARK_CONF_DIR` names another one). Under spark-submit, Spark reads its usual
-folder, which the installation of Spark configures, or the file of `--properties-file`. Settings that the tables depend
-on are set here if they are missing; tuning is in `conf/spark-defaults.conf`. `warehouse.catalog` adds databases and
-tables to the session.
+configuration folder (unless `SPARK_CONF_DIR` names another one). Under spark-submit, Spark reads the folder
+`conf` of its installation, the one that `SPARK_CONF_DIR` names, or the file of `--properties-file`. Settings that the
+tables depend on are set here if they are missing; tuning is in `conf/spark-defaults.conf`. `warehouse.catalog` adds
+databases and tables to the session.
 """
 
 from __future__ import annotations

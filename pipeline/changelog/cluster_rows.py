@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.iproto import GROUP_OF_CLUSTER_ROWS, SystemSpace
+from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from schemas.states import RowState
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID, OWN_REPLICASET_UUID, Member
 
@@ -77,7 +77,7 @@ def _changelog_row(
         "row": 0,
         "instance_uuid": aggregator.uuid,
         "type": "NOP" if member is None else "REPLACE",
-        "group_id": GROUP_OF_CLUSTER_ROWS,
+        "group_id": GROUP_CLUSTER,
         "lsn": lsn,
         "tsn": lsn,
         "timestamp": now,

@@ -132,7 +132,7 @@ def _instance_of_local_lsn(
 
     If several instances have this lsn, returns the one that was recorded in the newest epoch; None if none has.
     """
-    uuids = table.uuids_by_global_id
+    uuids = table.instance_uuids
     local = [
         c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.lsn == lsn
     ]
@@ -143,7 +143,7 @@ def _instance_of_local_lsn(
 def _local_lsn_by_instance(
     table: Cluster, replicaset_id: int, components: Sequence[vclock.VclockComponent]
 ) -> dict[str, int]:
-    uuids = table.uuids_by_global_id
+    uuids = table.instance_uuids
     return {
         uuids[c.global_id]: c.lsn
         for c in components

@@ -247,7 +247,7 @@ def new_map_rows(
     `expelled` says so. This is needed only for an instance that the aggregator's `_cluster` lists under another
     replicaset: the first one that named it.
     """
-    uuids = aggregator_cluster.uuids_by_global_id
+    uuids = aggregator_cluster.instance_uuids
     found = []
     for entry in after.applier_map:
         uuid = uuids[entry.global_id]

@@ -178,11 +178,10 @@ class History:
         refusals: dict[int, list[Refusal]] = defaultdict(list)
         for one in self.refusals:
             refusals[one.replicaset_id].append(one)
-        meanings, tables = _by_replicaset(self.meanings), _by_replicaset(self.tables)
-        current_versions, primary_keys = (
-            _by_replicaset(self.current_versions),
-            _by_replicaset(self.primary_keys),
-        )
+        meanings = _by_replicaset(self.meanings)
+        tables = _by_replicaset(self.tables)
+        current_versions = _by_replicaset(self.current_versions)
+        primary_keys = _by_replicaset(self.primary_keys)
         tracked = _by_replicaset(dict.fromkeys(self.tracked_spaces))
         return {
             i: History(

@@ -115,9 +115,13 @@ def build_resolve_plan(
 ) -> ResolvePlan:
     """Return a `ResolvePlan` with the uuids of a state."""
     replicasets = {one.id: uuid for uuid, one in state.replicasets.items()}
-    instances = {number: uuid for uuid, number in state.global_ids.items()}
     return ResolvePlan(
-        epoch, datetime.now(UTC), tables, contended, _uuid_list(replicasets), _uuid_list(instances)
+        epoch,
+        datetime.now(UTC),
+        tables,
+        contended,
+        _uuid_list(replicasets),
+        _uuid_list(state.instance_uuids),
     )
 
 

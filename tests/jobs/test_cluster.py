@@ -15,7 +15,7 @@ import pytest
 
 from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
-from schemas.iproto import GROUP_OF_CLUSTER_ROWS, SystemSpace
+from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import Server, replicaset_of, uuid_of
 from tests.truth import own
@@ -130,7 +130,7 @@ def test_a_sources_row_of_cluster_is_a_nop_and_the_change_is_our_own(both: Deplo
     for row in ours:
         member = table[row["lsn"]]
         assert (row["global_id"], row["instance_uuid"]) == (self_["global_id"], self_["uuid"])
-        assert (row["type"], row["group_id"], row["space"]) == ("REPLACE", GROUP_OF_CLUSTER_ROWS, "_cluster")
+        assert (row["type"], row["group_id"], row["space"]) == ("REPLACE", GROUP_CLUSTER, "_cluster")
         fields = ("global_id", "uuid", "local_id", "replicaset_id", "lsn")
         assert msgpack.unpackb(row["tuple"]) == [member[name] for name in fields]
     vclock = [row for row in both.rows("_vclock") if row["replicaset_id"] == 0]

@@ -57,7 +57,7 @@ def _locate_fields(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arg
 def locate_sequence_fields(
     data: Any, offsets: Any, nulls: Any, format_indexes: Any, formats: Any, classes: Any, arguments: Any
 ) -> Int:
-    """Find the fields of the sequences of all tuples; return the number of bytes that `write_sort_keys` may need.
+    """Find the fields of the sequences of all tuples; return the number of bytes that `write_sequences` may need.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def locate_sequence_fields(
 
 
 @entry
-def write_sort_keys(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
-    """Write the sequences, one row after another; a null row has no bytes.
+def write_sequences(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
+    """Write each tuple's sequence, as bytes that compare as its values do, one after another; a null row has no bytes.
 
     Returns whether all sequences had room in `out`.
 
@@ -168,7 +168,7 @@ def sequence_bytes(
         flat.data, flat.offsets, flat.nulls, index_per_row(format_indexes, rows), table, classes, arguments
     )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
-    if not write_sort_keys(flat.data, flat.nulls, classes, arguments, out, ends):
+    if not write_sequences(flat.data, flat.nulls, classes, arguments, out, ends):
         raise TupleError("a sequence takes more bytes than its fields can have")
     offsets = offsets_of(ends, "the sequences of one batch", SMALLER_BATCHES_ADVICE)
     return binary_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)

@@ -118,8 +118,8 @@ class Cluster:
         return {m.uuid: m.global_id for m in self.members.values() if m.uuid and m.global_id is not None}
 
     @cached_property
-    def uuids_by_global_id(self) -> Mapping[int, str]:
-        """Uuids of instances by global id."""
+    def instance_uuids(self) -> Mapping[int, str]:
+        """The uuid of each instance, by global id."""
         return {global_id: uuid for uuid, global_id in self.global_ids.items()}
 
     @cached_property

@@ -259,7 +259,7 @@ class Decoder(Generic[Batch]):
     ) -> Iterator[Batch]:
         """Skip the row at which the walk stopped, or the rest of its block if the row's end is unknown.
 
-        Raises its error, or counts it and yields the rows before it, as the decoding mode says.
+        Raises the error in mode FAILFAST. In mode PERMISSIVE, yields the rows before the damage and the error's batch.
         """
         state = self._state
         index, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
