@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from benchmarks.measured_job import MeasuredJob, session_in
 
 STATE = Path(".state/bench")
@@ -33,7 +33,7 @@ def measure(folder: Path, rows: int) -> None:
         seconds = []
         for turn in range(2):
             here = folder / str(turn)
-            member = Member(here / "logs", "a1", ["orders"])
+            member = MemberLogs(here / "logs", "a1", ["orders"])
             for first in range(0, rows, ROWS_PER_LOG):
                 member.replace("orders", range(first, min(first + ROWS_PER_LOG, rows)))
             job = MeasuredJob(spark, here, [member], local_bytes=1, max_bytes_per_trigger=256 * MIB)

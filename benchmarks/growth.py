@@ -22,7 +22,7 @@ from types import TracebackType
 import psutil
 from pyspark.sql import SparkSession
 
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from benchmarks.measured_job import MeasuredJob, session_in
 
 STATE = Path(".state/bench")
@@ -69,7 +69,7 @@ class PeakMemory:
 
 def by_rows(spark: SparkSession, folder: Path, rows: int) -> None:
     """Measure one load into one table, in as many batches as the default of `max_bytes_per_trigger` makes."""
-    member = Member(folder / "logs", "a1", ["orders"])
+    member = MemberLogs(folder / "logs", "a1", ["orders"])
     job = MeasuredJob(spark, folder, [member], max_bytes_per_trigger=256 * MIB)
     for first in range(0, rows, ROWS_PER_LOG):
         member.replace("orders", range(first, min(first + ROWS_PER_LOG, rows)))
@@ -86,7 +86,7 @@ def by_rows(spark: SparkSession, folder: Path, rows: int) -> None:
 def by_tables(spark: SparkSession, folder: Path, tables: int, distributed: bool) -> None:
     """Measure a batch that creates some tables, and a second one that replaces half of their rows and adds others."""
     spaces = [f"orders_{number}" for number in range(tables)]
-    member = Member(folder / "logs", "a1", spaces)
+    member = MemberLogs(folder / "logs", "a1", spaces)
     settings = {"local_bytes": 1} if distributed else {}
     job = MeasuredJob(spark, folder, [member], **settings)
     share = max(1, ROWS_PER_BATCH // tables)
@@ -106,7 +106,7 @@ def by_tables(spark: SparkSession, folder: Path, tables: int, distributed: bool)
 
 def by_table_size(spark: SparkSession, folder: Path, sizes: Sequence[int], distributed: bool) -> None:
     """Measure batches of INSERTs into one growing table: with keys after all of its keys, and between them."""
-    member = Member(folder / "logs", "a1", ["orders"])
+    member = MemberLogs(folder / "logs", "a1", ["orders"])
     settings = {"local_bytes": 1} if distributed else {}
     job = MeasuredJob(spark, folder, [member], max_bytes_per_trigger=256 * MIB, **settings)
     kind = "distributed" if distributed else "local"

@@ -17,14 +17,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from benchmarks.growth import MIB, PeakMemory
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from benchmarks.measured_job import MeasuredJob, session_in
 
 STATE = Path(".state/bench")
 SPACE = "orders"
 
 
-def check_default_limit(spark: SparkSession, folder: Path, member: Member) -> None:
+def check_default_limit(spark: SparkSession, folder: Path, member: MemberLogs) -> None:
     """Print the error with which the default limit refuses the transaction; exit if there is none."""
     try:
         MeasuredJob(spark, folder, [member]).run()
@@ -35,7 +35,7 @@ def check_default_limit(spark: SparkSession, folder: Path, member: Member) -> No
     raise SystemExit("the transaction was not refused")
 
 
-def measure(spark: SparkSession, folder: Path, member: Member, rows: int, local_bytes: int) -> None:
+def measure(spark: SparkSession, folder: Path, member: MemberLogs, rows: int, local_bytes: int) -> None:
     """Aggregate the transaction into a new warehouse, and print time and memory."""
     settings = {"max_block_bytes": 4096 * MIB, "local_bytes": local_bytes}
     job = MeasuredJob(spark, folder, [member], **settings)
@@ -57,7 +57,7 @@ def main() -> None:
     folder = STATE / f"transaction-{time.time_ns()}"
     spark = session_in(folder)
     try:
-        member = Member(folder / "logs", "a1", [SPACE])
+        member = MemberLogs(folder / "logs", "a1", [SPACE])
         size = member.transaction(SPACE, options.rows, options.bytes // options.rows)
         print(
             f"one transaction: {options.rows:,} rows, {options.bytes:,} bytes, {size:,} in the file",

@@ -34,11 +34,11 @@ FORMAT = (
 CITIES = ("Amsterdam", "Berlin", "Cairo", "Dhaka", "Edinburgh", "Florence", "Geneva", "Helsinki")
 FIRST_SPACE_ID = 512
 ADMIN = 1
-"""The id of the user `admin`, and here also the replica id of each `Member`."""
+"""The id of the user `admin`, and here also the replica id of each member."""
 
 
-class Member:
-    """The only member of a replicaset; each call writes a log of one row per transaction, or a snapshot.
+class MemberLogs:
+    """The logs of a replicaset's only member; each call writes one with one row per transaction, or a snapshot.
 
     Parameters
     ----------

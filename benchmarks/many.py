@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from benchmarks.measured_job import MeasuredJob, session_in
 from pipeline.source_options import stream_options
 from pipeline.state import State
@@ -39,14 +39,14 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - began, result
 
 
-def write_rows(members: Sequence[Member], rows: int, first_key: int) -> None:
+def write_rows(members: Sequence[MemberLogs], rows: int, first_key: int) -> None:
     """Write `rows` rows over all members, at least one by each."""
     share = max(1, rows // len(members))
     for number, member in enumerate(members):
         member.replace(SPACE, range(first_key + number * share, first_key + (number + 1) * share))
 
 
-def planning(options: dict[str, str], members: Sequence[Member], rows: int) -> str:
+def planning(options: dict[str, str], members: Sequence[MemberLogs], rows: int) -> str:
     """Measure the driver's planning of a batch, and return the times, number of tasks and offset's size as text."""
     log_stream = LogStream(parse_options(options))
     first, start = timed(lambda: log_stream.latest({}))
@@ -67,7 +67,7 @@ def planning(options: dict[str, str], members: Sequence[Member], rows: int) -> s
 
 def measure(spark: SparkSession, folder: Path, sources: int, rows: int) -> None:
     """Measure planning and batches with some number of sources, and print them."""
-    members = [Member(folder / "logs", f"s{number:04d}", [SPACE]) for number in range(sources)]
+    members = [MemberLogs(folder / "logs", f"s{number:04d}", [SPACE]) for number in range(sources)]
     job = MeasuredJob(spark, folder, members)
     options = stream_options(job.config, State(), spark.sparkContext.defaultParallelism)
     first = job.run()

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from benchmarks.measured_job import MeasuredJob, session_in
 from benchmarks.plain_delta import PlainDelta
 
@@ -51,7 +51,7 @@ def load(spark: SparkSession, folder: Path, rows: int, *, contended: bool, quiet
     """Measure a first load, and a second one onto its rows; `quiet` prints nothing, for a warm-up."""
     folder.mkdir(parents=True)
     spaces = (SHARED,) if contended else OWN
-    members = [Member(folder, name, spaces) for name in ("a1", "b1")]
+    members = [MemberLogs(folder, name, spaces) for name in ("a1", "b1")]
     job, plain = MeasuredJob(spark, folder, members), PlainDelta(spark, folder, spaces)
     draw = random.Random(rows)
     # With so many different keys, about half of the second load's keys are in the table.
@@ -76,7 +76,7 @@ def load(spark: SparkSession, folder: Path, rows: int, *, contended: bool, quiet
 def from_snapshots(spark: SparkSession, folder: Path, rows: int) -> None:
     """Measure a first load of rows that are in snapshots."""
     folder.mkdir(parents=True)
-    members = [Member(folder, name, OWN) for name in ("a1", "b1")]
+    members = [MemberLogs(folder, name, OWN) for name in ("a1", "b1")]
     for member, space in zip(members, OWN, strict=True):
         member.snapshot(space, range(rows // 2))
     job, plain = MeasuredJob(spark, folder, members, start="snapshot"), PlainDelta(spark, folder, OWN)
@@ -87,7 +87,7 @@ def from_snapshots(spark: SparkSession, folder: Path, rows: int) -> None:
     check(spark, job, plain, OWN)
 
 
-def scan(spark: SparkSession, members: Sequence[Member], decoded: str) -> None:
+def scan(spark: SparkSession, members: Sequence[MemberLogs], decoded: str) -> None:
     """Measure a Spark read of the logs into the noop sink, against one of the same rows from Parquet."""
     logs = spark.read.format("xlog").option("minPartitions", spark.sparkContext.defaultParallelism)
     frames = [logs.load([str(member.path.resolve()) for member in members]), spark.read.parquet(decoded)]
@@ -114,7 +114,7 @@ def small_batches(spark: SparkSession, folder: Path, repeat: int, base: int) -> 
     """Measure batches of 100 rows over three spaces of `base` rows each, with one conflict per batch."""
     folder.mkdir(parents=True)
     spaces = (*OWN, SHARED)
-    members = [Member(folder, name, spaces) for name in ("a1", "b1")]
+    members = [MemberLogs(folder, name, spaces) for name in ("a1", "b1")]
     job, plain = MeasuredJob(spark, folder, members), PlainDelta(spark, folder, spaces)
     draw = random.Random(base)
     for number, member in enumerate(members):

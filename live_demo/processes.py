@@ -112,7 +112,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Member:
+class DemoMember:
     """One member of a replicaset.
 
     Parameters
@@ -145,7 +145,7 @@ class Member:
         return str(UUID(f"{self.name[0] * 8}-0000-4000-8000-{self.number:012}"))
 
 
-MEMBERS = tuple(map(Member, ("a1", "a2", "b1", "b2")))
+MEMBERS = tuple(map(DemoMember, ("a1", "a2", "b1", "b2")))
 
 
 def tarantool_program() -> str:
@@ -188,7 +188,7 @@ class Servers:
 
     def start(self, name: str) -> None:
         """Start a member that was killed."""
-        self._start(Member(name), is_joining=False)
+        self._start(DemoMember(name), is_joining=False)
         self._wait_until_ready(name)
 
     def kill(self, name: str) -> None:
@@ -212,7 +212,7 @@ class Servers:
             child.stop()
         self._children.clear()
 
-    def _start(self, member: Member, *, is_joining: bool) -> None:
+    def _start(self, member: DemoMember, *, is_joining: bool) -> None:
         folder = self._folder / member.name
         folder.mkdir(parents=True, exist_ok=True)
         socket = self.socket(member.name)

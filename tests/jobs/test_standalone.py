@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from tests.jobs.deployment import Deployment
 from tests.jobs.standalone import Standalone, environment, pack_project, python_without_project
 from tests.sources.subscribe.following import await_until
@@ -31,10 +31,10 @@ Executor = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory) -> list[Member]:
+def members(tmp_path_factory: pytest.TempPathFactory) -> list[MemberLogs]:
     """Write rows for several tasks: 70,000."""
     folder = tmp_path_factory.mktemp("logs")
-    a, b = (Member(folder, name, [ORDERS, STOCK, VISITS]) for name in ("a1", "b1"))
+    a, b = (MemberLogs(folder, name, [ORDERS, STOCK, VISITS]) for name in ("a1", "b1"))
     a.replace(ORDERS, range(20_000))
     b.replace(ORDERS, range(15_000, 35_000))
     a.replace(STOCK, range(3_000))
@@ -44,7 +44,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> list[Member]:
     return [a, b]
 
 
-def deployed(folder: Path, members: list[Member]) -> Deployment:
+def deployed(folder: Path, members: list[MemberLogs]) -> Deployment:
     sources = {one.name: one.path for one in members}
     replicasets = {one.name: one.replicaset for one in members}
     return Deployment(folder, sources, replicasets, policies=POLICIES, local_bytes=1)
@@ -57,7 +57,7 @@ def held(deployment: Deployment) -> dict[str, pa.Table]:
 @pytest.fixture(scope="module")
 def local(
     spark: SparkSession,  # noqa: ARG001
-    members: list[Member],
+    members: list[MemberLogs],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, pa.Table]:
     """Return the result of the driver alone for the logs, without a Spark job."""
@@ -83,7 +83,7 @@ def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack_project(tmp_path_factory.mktemp("dist"))
 
 
-def configured(folder: Path, members: list[Member]) -> tuple[Deployment, Path]:
+def configured(folder: Path, members: list[MemberLogs]) -> tuple[Deployment, Path]:
     """Return a deployment whose batches all run on executors, and the path of its configuration."""
     deployment = deployed(folder, members)
     config = folder / "config.yaml"
@@ -94,7 +94,7 @@ def configured(folder: Path, members: list[Member]) -> tuple[Deployment, Path]:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_any_number_of_executors_makes_the_same_tables(
     workers: int,
-    members: list[Member],
+    members: list[MemberLogs],
     local: dict[str, pa.Table],
     python: Path,
     zipped: Path,
@@ -130,7 +130,7 @@ def written(deployment: Deployment, table: str) -> list[Path]:
 @pytest.mark.parametrize("moment", [reads_the_logs, writes_the_changelog, has_given_rows_on])
 def test_a_worker_is_lost_in_the_middle_of_a_batch(
     moment: Callable[[Deployment], Callable[[Executor], bool]],
-    members: list[Member],
+    members: list[MemberLogs],
     local: dict[str, pa.Table],
     python: Path,
     zipped: Path,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.logs import Member
+from benchmarks.logs import MemberLogs
 from tests.jobs.deployment import Deployment
 from tests.live.commands import Command
 from tests.sources.subscribe.following import await_until
@@ -23,7 +23,7 @@ class Case:
     """A job in the middle of a batch that takes seconds."""
 
     def __init__(self, folder: Path, rows: int = ROWS) -> None:
-        member = Member(folder, "a1", ["orders"])
+        member = MemberLogs(folder, "a1", ["orders"])
         member.replace("orders", range(rows))
         self.deployment = Deployment(folder, {"a1": member.path}, {"a1": member.replicaset}, local_bytes=1)
         config = folder / "config.yaml"

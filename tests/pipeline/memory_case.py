@@ -24,7 +24,7 @@ from typing import Any
 import msgpack
 import psutil
 
-from benchmarks.logs import ADMIN, Member
+from benchmarks.logs import ADMIN, MemberLogs
 from pipeline.executors.distributed import DistributedExecutor
 from schemas.iproto import RequestType
 from sources.xlog.format.encode import encode_body, encode_row
@@ -48,9 +48,9 @@ CHAINS: dict[str, tuple[str, list[Any]]] = {
 """A tuple's text, and the operation that each row has: growing it by 4000 bytes, or a small one of a tuple of 1 MiB."""
 
 
-def log_of(folder: Path, rows: int, keys: int) -> Member:
+def log_of(folder: Path, rows: int, keys: int) -> MemberLogs:
     """Write the log, and return its member."""
-    member = Member(folder, "a1", ["orders"])
+    member = MemberLogs(folder, "a1", ["orders"])
 
     def written() -> Iterator[list[bytes]]:
         for number in range(rows):
@@ -71,9 +71,9 @@ def log_of(folder: Path, rows: int, keys: int) -> Member:
     return member
 
 
-def chain_of(folder: Path, rows: int, chain: str) -> Member:
+def chain_of(folder: Path, rows: int, chain: str) -> MemberLogs:
     """Write a log with one tuple and UPDATEs of it, and return its member."""
-    member = Member(folder, "a1", ["orders"])
+    member = MemberLogs(folder, "a1", ["orders"])
     space_id, (first, operations) = member.spaces["orders"], CHAINS[chain]
     draw, key = random.Random(rows), msgpack.packb([1])
 

@@ -21,7 +21,7 @@ POLL_SECONDS = 0.003
 
 
 @dataclass(frozen=True)
-class Member:
+class RecordedMaster:
     """One master: its name (`a1`), its side (`A`), its replica id, and the running server."""
 
     name: str
@@ -48,12 +48,12 @@ def call_of(function: str) -> str:
 class Cluster:
     """The running masters by name."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, RecordedMaster]
 
-    def __getitem__(self, name: str) -> Member:
+    def __getitem__(self, name: str) -> RecordedMaster:
         return self.members[name]
 
-    def side(self, side: str) -> list[Member]:
+    def side(self, side: str) -> list[RecordedMaster]:
         """Return the members of one replicaset."""
         return [member for member in self.members.values() if member.side == side]
 
@@ -119,7 +119,7 @@ def running(directory: Path, sockets: Path, wal_max_size: int) -> Iterator[Clust
 
     """
     with ExitStack() as stack:
-        members: dict[str, Member] = {}
+        members: dict[str, RecordedMaster] = {}
         for side in ("A", "B"):
             names = [f"{side.lower()}{number}" for number in (1, 2)]
             uris = [f"unix/:{sockets}/{name}" for name in names]
@@ -140,7 +140,7 @@ def running(directory: Path, sockets: Path, wal_max_size: int) -> Iterator[Clust
                     },
                 )
                 stack.enter_context(server)
-                members[name] = Member(name, side, replica_id, server)
+                members[name] = RecordedMaster(name, side, replica_id, server)
             members[names[0]].eval("box.cfg({replication = ...})", uris)
         cluster = Cluster(members)
         cluster.settle()

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.live import TarantoolError
 from tests.recordings import conflicts, raw
-from tests.recordings.cluster import Cluster, Member
+from tests.recordings.cluster import Cluster, RecordedMaster
 
 FIRST = ("a1", "b1")
 SIDE_BASE = {"A": 0, "B": 20_000}
@@ -37,7 +37,7 @@ def mix(cluster: Cluster, seed: int, rounds: int) -> None:
         cluster.settle()
 
 
-def mix_options(member: Member, seed: int, rounds: int) -> dict[str, Any]:
+def mix_options(member: RecordedMaster, seed: int, rounds: int) -> dict[str, Any]:
     """Return what one master writes: its keys are those that leave its replica id modulo 2."""
     number = member.replica_id + (10 if member.side == "B" else 0)
     return {
