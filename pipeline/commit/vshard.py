@@ -18,8 +18,8 @@ from deltalake import QueryBuilder
 
 from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.work import BatchOutput
-from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled_buckets
-from pipeline.state import ReplicasetState, State
+from pipeline.plan.vshard import changed_buckets, newly_doubled_buckets
+from pipeline.state import ReplicasetState, State, VshardBucket
 from schemas.errors import TupleError
 from schemas.names import column_name, table_of_exact_tuples
 from schemas.states import ChangedSide, ConflictKind, RowMove, VersionState
