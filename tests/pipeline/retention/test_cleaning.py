@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from config.retention import Retention
-from pipeline.commit.epoch import append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.retention import cleaning as cleaning_module
 from pipeline.retention import removal as removal_module
+from pipeline.write.system_rows import append_rows
 from schemas.states import ConflictKind
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
