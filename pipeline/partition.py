@@ -3,7 +3,7 @@
     keyed rows → lookup of base versions → reduce → resolve → encode
 
 The local executor calls `process_partition` once, the distributed one in a task for each partition
-(`pipeline.key_ranges`). The base version of a key is the version that a replicaset had before the batch.
+(`pipeline.lookup.partitions`). The base version of a key is the version that a replicaset had before the batch.
 
 In a sharded cluster a client writes a key only in the replicaset that has its bucket of vshard. Two versions are a
 conflict only if the bucket is active in two replicasets at once and the tuples differ. `before_replace` reports each
@@ -26,23 +26,18 @@ from numpy.typing import NDArray
 from pipeline.changelog.keyed_rows import DELETED, INSERT, REPLACE, UPSERT
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
-from pipeline.key_ranges import PartitionKeys
+from pipeline.lookup.files import BaseFiles, FileRef
+from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.lookup import FoundVersions, find_versions, join_found_versions
+from pipeline.lookup.partitions import PartitionKeys
+from pipeline.lookup.reduce_plan import ReducePlan, reduce_plan
+from pipeline.lookup.requests import KeyedRows, base_requests, further_base_requests, group_keyed_rows
+from pipeline.lookup.versions import BASE_VERSIONS
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.reduce.base import KeyedRows, base_requests, further_base_requests, group_keyed_rows
 from pipeline.reduce.reduce import reduce
-from pipeline.reduce.reduce_plan import ReducePlan, reduce_plan
-from pipeline.reduce.versions import BASE_VERSIONS
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
-from pipeline.write.lookup import (
-    BaseFiles,
-    FileRef,
-    FoundVersions,
-    KeyRangeCache,
-    find_versions,
-    join_found_versions,
-)
 from schemas.errors import UnsupportedError
 from schemas.vshard import COLLECTED_STATES
 from udfs.buffers import as_array
@@ -60,7 +55,7 @@ def find_collected_rows(
     ----------
     keyed : KeyedRows
     base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`.
+        `pipeline.lookup.versions.BASE_VERSIONS`.
     plan : ReducePlan
     shards : ShardPlan or None
         vshard's buckets; None if no replicaset is a storage of vshard.
@@ -249,7 +244,7 @@ class PartitionResult:
     writers : frozenset of (int, int)
         (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
     unfit_tables : frozenset of int
-        Numbers of the tables with a new unfit version (`pipeline.reduce.versions`): its tuple is not known, or was left
+        Numbers of the tables with a new unfit version (`pipeline.lookup.versions`): its tuple is not known, or was left
         out of the table because a value does not fit its column.
     collected_rows : pyarrow.Table
         The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`.

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode, variants_for_file
+from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys
 from pipeline.resolve.resolve import PUTS
-from pipeline.write.lookup import KeyRangeCache, LookupKeys
 from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
 from warehouse.commits import TableFile

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from observe.log_rows.row_format import tuple_text
 from pipeline.changelog.keyed_rows import KEYED
+from pipeline.lookup.ranges import ranges_in
+from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.reduce.ranges import ranges_in
-from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.errors import AggregatorError
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
