@@ -25,8 +25,8 @@ from schemas.space import Field, KeyPart, Space
 from schemas.system_tuples import unpacked
 from sources.iproto.packet import decode_packet
 from tests.fuzz.draw import Draw
-from tests.pipeline.reduce.test_ranges import PlanOfThree
-from tests.pipeline.reduce.test_ranges import row as deleted_range
+from tests.pipeline.lookup.test_ranges import PlanOfThree
+from tests.pipeline.lookup.test_ranges import row as deleted_range
 from udfs.keys.grouping import group
 from udfs.keys.key_order import directions_of, key_order, ordered_keys
 from udfs.keys.keys import canonical_keys
