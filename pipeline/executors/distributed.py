@@ -47,9 +47,9 @@ from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
+from pipeline.write.limits import FILE_BYTES
 from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import (
-    FILE_BYTES,
     TableChange,
     TableWrite,
     reencode_rows,
