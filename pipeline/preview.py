@@ -26,8 +26,8 @@ from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
 from pipeline.waiting_order import with_spaced_numbers
 from pipeline.work import SyncSpaces, WatchedSpaces
+from pipeline.write.changes import TableChange
 from pipeline.write.prepare import changes_needed
-from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.options import parse_options

@@ -27,8 +27,8 @@ from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unkno
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from pipeline.waiting import PENDING
+from pipeline.write.changes import TableChange, write_rows
 from pipeline.write.prepare import PreparedTables, masks_differ, prepare_table, rewrite_exact, rewrite_masked
-from pipeline.write.tables import TableChange, write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options

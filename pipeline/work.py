@@ -16,7 +16,7 @@ from pipeline.partition import PartitionPlan
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
-from pipeline.write.tables import TableChange, TableWrite
+from pipeline.write.changes import TableChange, TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.location import WarehouseLocation

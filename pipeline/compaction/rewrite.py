@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.compaction.choose import SizedFile, groups_to_join, small_files
+from pipeline.write.changes import write_rows
 from pipeline.write.limits import MAX_JOINED_BYTES
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import write_rows
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, keys_of, opened
 

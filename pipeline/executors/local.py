@@ -25,8 +25,8 @@ from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
+from pipeline.write.changes import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range

@@ -17,8 +17,8 @@ from pipeline.lookup.key_ranges import KeyRangeCache
 from pipeline.lookup.partitions import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
+from pipeline.write.changes import rows_with_keys, write_rows
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.location import WarehouseLocation

@@ -28,9 +28,9 @@ from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_f
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
+from pipeline.write.changes import TableChanges, write_exact, write_masked
 from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
 from pipeline.write.system_rows import append_table
-from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
 from warehouse.commits import OpenTables, TableFile

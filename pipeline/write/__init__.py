@@ -1,6 +1,6 @@
 """Writes files of tables: new rows, and the remaining rows of files with removed rows.
 
-`tables` writes those of spaces' tables, `system_rows` those of the aggregator's own; `limits` has
+`changes` writes those of spaces' tables, `system_rows` those of the aggregator's own; `limits` has
 the limits of files. Functions of this package read and
 write files; only `prepare` commits.
 """
