@@ -261,8 +261,6 @@ want_promtool() {
 
 of_packages=(setup/tools.lock requirements-run.lock)
 of_project=("${of_packages[@]}" pyproject.toml)
-of_jars=(requirements-run.lock setup/spark_jars.py setup/jars-delta.sha256)
-of_bytecode=(requirements-run.lock setup/compile_pyspark.py)
 
 if ! is_done tools setup/tools.lock || ! is_done packages "${of_packages[@]}"; then
   check_java
@@ -271,6 +269,10 @@ if ! is_done tools setup/tools.lock || ! is_done packages "${of_packages[@]}"; t
   part tools setup/tools.lock
   part packages "${of_packages[@]}"
 fi
+# Another version of Spark comes without what these parts have put into its folder.
+spark=("$venv"/lib/python3*/site-packages/pyspark/version.py)
+of_jars=("${spark[0]}" setup/spark_jars.py setup/jars-delta.sha256)
+of_bytecode=("${spark[0]}" setup/compile_pyspark.py)
 if [ "$(cat udfs/__pycache__/compiled 2>/dev/null)" != "$(digest "${of_packages[@]}")" ] ||
   ! is_done jars "${of_jars[@]}" || ! is_done project "${of_project[@]}" || ! is_done bytecode "${of_bytecode[@]}"; then
   side_by_side kernels "part jars ${of_jars[*]}" "part project ${of_project[*]}" "part bytecode ${of_bytecode[*]}"
