@@ -123,16 +123,16 @@ def prove_under_load(config: Config, peers: list[Peer], minutes: float, writes: 
         one = prove(config, peers, ProofLimits(50_000, 120))
         proofs.append(one)
         print(
-            f"  proof {len(proofs)}: {one.read_tuples} tuples in {one.duration_seconds:.0f} s, "
-            f"{one.recompared_keys} compared again, {len(one.differences)} different, "
-            f"{one.undecided_keys} without a result, error {one.error}",
+            f"  proof {len(proofs)}: {one.rows} tuples in {one.seconds:.0f} s, "
+            f"{one.looked_again} compared again, {len(one.differences)} different, "
+            f"{one.moving} without a result, error {one.error}",
             flush=True,
         )
     print(
-        f"{minutes:g} minutes, {writes} writes a second: {len(proofs)} proofs of {sum(p.read_tuples for p in proofs)} "
-        f"tuples, {sum(p.recompared_keys for p in proofs)} keys compared again, "
+        f"{minutes:g} minutes, {writes} writes a second: {len(proofs)} proofs of {sum(p.rows for p in proofs)} "
+        f"tuples, {sum(p.looked_again for p in proofs)} keys compared again, "
         f"{sum(len(p.differences) for p in proofs)} different, "
-        f"{sum(p.undecided_keys for p in proofs)} without a result, since they changed during each comparison",
+        f"{sum(p.moving for p in proofs)} without a result, since they changed during each comparison",
         flush=True,
     )
 
@@ -148,8 +148,8 @@ def measure_proof(
     seconds = sum(server.cpu_times()[:2]) - before
     assert proof.holds, str(proof)
     print(
-        f"{name}: {proof.read_tuples} tuples in {proof.duration_seconds:.1f} s, "
-        f"{1e6 * seconds / proof.read_tuples:.2f} us of the server's processor per tuple (probe included); "
+        f"{name}: {proof.rows} tuples in {proof.seconds:.1f} s, "
+        f"{1e6 * seconds / proof.rows:.2f} us of the server's processor per tuple (probe included); "
         f"SELECTs of another client {latency_text(latencies)}",
         flush=True,
     )

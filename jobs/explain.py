@@ -34,7 +34,7 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
     else:
         print("\n".join(explanation_lines(found)))
     rows = found.epoch["rows"]
-    written = f", {len(found.written_files)} tables written" if found.has_epoch_before else ""
+    written = f", {len(found.written)} tables written" if found.has_before else ""
     print_result(f"epoch {found.epoch['epoch']}: {rows} rows read{written}")
     return 0
 
@@ -46,13 +46,13 @@ def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:
     if epoch["instant"] is not None:
         yield f"at the instant {epoch['instant']}"
     yield f"read: {epoch['rows']} rows, {explanation.copied_rows} of them copies of rows that were read before"
-    yield from (f"  {_read_range_text(one)}" for one in explanation.read_ranges)
+    yield from (f"  {_read_range_text(one)}" for one in explanation.read)
     yield from _section_lines(
         "logged (_changelog)",
         (
             f"{row['source']}  {row['space'] or '-'}  {row['type']}  {row['state']}  {row['rows']}"
             f"  (lsn {row['first_lsn']} to {row['last_lsn']})"
-            for row in explanation.change_counts
+            for row in explanation.changes
         ),
     )
     yield from _section_lines(
@@ -66,7 +66,7 @@ def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:
         "waiting (_pending)",
         (
             f"{row['source']}  {row['reason']}  {row['before']} → {row['after']}"
-            for row in explanation.pending_counts
+            for row in explanation.waiting
         ),
     )
     yield from _section_lines(
@@ -81,18 +81,18 @@ def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:
         "decided (_conflicts)",
         (
             f"{row['space']}  {row['kind']}  {row['policy']}  by {row['sequence']}  {row['rows']}"
-            for row in explanation.conflict_counts
+            for row in explanation.decisions
         ),
     )
     yield from _section_lines(
         "set aside (_quarantine)",
         (
             f"{row['space']}  {row['reason']}  {row['rows']}{' (in the table)' if row['is_in_table'] else ''}"
-            for row in explanation.quarantine_counts
+            for row in explanation.set_aside
         ),
     )
-    yield from _section_lines("written", map(_written_text, explanation.written_files))
-    if not explanation.has_epoch_before:
+    yield from _section_lines("written", map(_written_text, explanation.written))
+    if not explanation.has_before:
         yield "maintenance has removed the epoch before: what was written, and what waited, is not known"
 
 
@@ -104,17 +104,17 @@ def _section_lines(title: str, entries: Iterator[str]) -> Iterator[str]:
 
 
 def _read_range_text(read_range: ReadRange) -> str:
-    (first_file, first_byte), (last_file, last_byte) = read_range.start, read_range.end
+    (first_file, first_byte), (last_file, last_byte) = read_range.first, read_range.last
     first = "the beginning" if not first_file else f"{first_file} byte {first_byte}"
-    label = replicaset_label(read_range.replicaset_uuid, read_range.source)
+    label = replicaset_label(read_range.replicaset, read_range.source)
     text = f"{label}  from {first} to {last_file} byte {last_byte}"
-    return text if read_range.instant_label is None else f"{text}, the instant {read_range.instant_label}"
+    return text if read_range.instant is None else f"{text}, the instant {read_range.instant}"
 
 
 def _written_text(written: WrittenFiles) -> str:
-    before = "new" if written.version_before is None else written.version_before
-    text = f"{written.table}  version {before} → {written.version_after}"
-    if written.added_rows is None:
+    before = "new" if written.before is None else written.before
+    text = f"{written.table}  version {before} → {written.version}"
+    if written.rows is None:
         return f"{text}  (its files are removed by maintenance)"
-    added = f"{written.added_files} files added with {written.added_rows} rows"
-    return f"{text}  {added}, {written.removed_files} removed"
+    added = f"{written.added} files added with {written.rows} rows"
+    return f"{text}  {added}, {written.removed} removed"

@@ -24,7 +24,7 @@ def show(config: Config, *, as_json: bool) -> int:
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
     found = overview_of(location_of(config.warehouse, config.database), datetime.now(UTC))
-    found = replace(found, stopped_spools=tuple(stopped), standbys=standbys_overview(config))
+    found = replace(found, stopped=tuple(stopped), peers=standbys_overview(config))
     if as_json:
         print(json.dumps(overview_as_json(found), default=str))
     else:
@@ -38,7 +38,7 @@ def show(config: Config, *, as_json: bool) -> int:
 
 def _print_overview(overview: Overview) -> None:
     since = f"{overview.age_seconds:.0f} s ago"
-    print(f"{overview.warehouse}: epoch {overview.epoch}, {since}, {overview.space_table_count} spaces")
+    print(f"{overview.warehouse}: epoch {overview.epoch}, {since}, {overview.spaces} spaces")
     for uuid, one in overview.replicasets.items():
         reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         instant = one.get("instant")
@@ -46,15 +46,15 @@ def _print_overview(overview: Overview) -> None:
             reached += f", waits for the others at the instant {instant['label']}"
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
         print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
-    for text in overview.refused_spaces:
+    for text in overview.refused:
         print(f"refused: {text}")
     print(
-        f"{overview.conflict_rows} decisions between replicasets, {overview.misfit_rows} rows with a value left out"
+        f"{overview.conflicts} decisions between replicasets, {overview.misfits} rows with a value left out"
     )
-    for spool in overview.stopped_spools:
+    for spool in overview.stopped:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
-    for standby in overview.standbys:
+    for standby in overview.peers:
         print(f"standby {standby.root}: {standby.state}")
-    for text in overview.open_requests:
+    for text in overview.requests:
         print(f"request {text}")

@@ -9,14 +9,13 @@ prints the result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from observe.json_objects import json_object
 from schemas.errors import ConfigurationError
 from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
@@ -32,13 +31,13 @@ Rows = Sequence[Mapping[str, Any]]
 class ReadRange:
     """The part of one replicaset's logs that a batch read."""
 
-    replicaset_uuid: str
+    replicaset: str
     source: str
     """The source that was read."""
-    start: tuple[str, int]
-    end: tuple[str, int]
+    first: tuple[str, int]
+    last: tuple[str, int]
     """(File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset."""
-    instant_label: str | None
+    instant: str | None
     """Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
     coordinator writes to all replicasets of a sharded cluster.
     """
@@ -49,15 +48,14 @@ class WrittenFiles:
     """The files of a table before and after a batch."""
 
     table: str
-    version_before: int | None
-    version_after: int
-    """Delta versions of the table before and after the batch; `version_before` is None for a new table."""
-    added_files: int | None
-    removed_files: int | None
+    before: int | None
+    version: int
+    """Delta versions of the table before and after the batch; `before` is None for a new table."""
+    added: int | None
+    removed: int | None
     """Number of added files, and of removed files; None if maintenance has removed one of the two versions."""
-    added_rows: int | None
-    """Number of rows in the added files, including rows that were copied from removed files; None if `added_files` is
-    None.
+    rows: int | None
+    """Number of rows in the added files, including rows that were copied from removed files; None if `added` is None.
     """
 
 
@@ -67,9 +65,9 @@ class BatchExplanation:
 
     epoch: Mapping[str, Any]
     """The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`."""
-    read_ranges: Sequence[ReadRange]
+    read: Sequence[ReadRange]
     """The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill."""
-    change_counts: Rows
+    changes: Rows
     """New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
     `first_lsn` and `last_lsn`.
     """
@@ -77,30 +75,30 @@ class BatchExplanation:
     """Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
     the name of the replicaset in the output.
     """
-    pending_counts: Rows
+    waiting: Rows
     """Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
     batch.
     """
     gaps: Rows
     """Gaps that were found, or whose state changed."""
-    conflict_counts: Rows
+    decisions: Rows
     """New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their
     number.
     """
-    quarantine_counts: Rows
+    set_aside: Rows
     """New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number."""
-    written_files: Sequence[WrittenFiles]
+    written: Sequence[WrittenFiles]
     """The files of the tables that the batch changed."""
-    has_epoch_before: bool = True
-    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `pending_counts` and `written_files`
-    are empty.
+    has_before: bool = True
+    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are
+    empty.
     """
 
     @property
     def copied_rows(self) -> int:
         """Number of rows that were read and not stored, since they had been read from another member before."""
-        logged = sum(int(row["rows"]) for row in self.change_counts if row["source"] != "aggregator")
-        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.pending_counts)
+        logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
+        new_pending = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
         return max(int(self.epoch["rows"]) - logged - new_pending, 0)
 
 
@@ -126,25 +124,25 @@ def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant")},
-        read_ranges=_read_ranges(row["start_offset"], row["end_offset"]),
-        change_counts=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
+        read=_read_ranges(row["start_offset"], row["end_offset"]),
+        changes=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
         definitions=_labelled_definitions(location, epoch, row["end_offset"]),
-        pending_counts=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
+        waiting=_pending_counts(location, before.get("_pending"), versions.get("_pending")),
         gaps=_query(location, "_gaps", _GAPS.format(epoch=epoch)),
-        conflict_counts=_query(location, "_conflicts", _CONFLICT_COUNTS.format(epoch=epoch)),
-        quarantine_counts=_query(location, "_quarantine", _QUARANTINE_COUNTS.format(epoch=epoch)),
-        written_files=[
+        decisions=_query(location, "_conflicts", _CONFLICT_COUNTS.format(epoch=epoch)),
+        set_aside=_query(location, "_quarantine", _QUARANTINE_COUNTS.format(epoch=epoch)),
+        written=[
             _written_files(location, table, before.get(table), version)
             for table, version in sorted(versions.items())
             if before.get(table) != version
         ],
-        has_epoch_before=has_before,
+        has_before=has_before,
     )
 
 
 def explanation_as_json(explanation: BatchExplanation) -> dict[str, Any]:
     """Return an explanation as a JSON object; its names are those of `aggregator explain-batch --json`."""
-    return {**json_object(explanation, _JSON_NAMES), "copies": explanation.copied_rows}
+    return {**asdict(explanation), "copies": explanation.copied_rows}
 
 
 def _query(
@@ -269,23 +267,3 @@ GROUP BY space, kind, policy, sequence ORDER BY space, kind, policy, sequence"""
 _QUARANTINE_COUNTS = """
 SELECT space, reason, misfits IS NOT NULL AS is_in_table, count(*) AS rows FROM opened WHERE epoch = {epoch}
 GROUP BY space, reason, misfits IS NOT NULL ORDER BY space, reason"""
-
-_JSON_NAMES = {
-    "read_ranges": "read",
-    "replicaset_uuid": "replicaset",
-    "start": "first",
-    "end": "last",
-    "instant_label": "instant",
-    "change_counts": "changes",
-    "pending_counts": "waiting",
-    "conflict_counts": "decisions",
-    "quarantine_counts": "set_aside",
-    "written_files": "written",
-    "has_epoch_before": "has_before",
-    "version_before": "before",
-    "version_after": "version",
-    "added_files": "added",
-    "removed_files": "removed",
-    "added_rows": "rows",
-}
-"""By field of these classes: its name in the JSON object, if it has another one there."""

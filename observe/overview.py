@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from config.deployment import Config
-from observe.json_objects import json_object
 from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, refusal_reason
 from sources.spool.state import StoppedSpool
@@ -94,29 +93,29 @@ class Overview:
     """Time at which the newest epoch was committed, in UTC."""
     age_seconds: float
     """Seconds from the commit of the newest epoch until now."""
-    space_table_count: int
+    spaces: int
     """Number of tables of spaces."""
     replicasets: Mapping[str, Mapping[str, Any]]
     """By replicaset uuid: a mapping with `vclock` (the settled vclock) and the replicaset's entry of the stream's
     offset, such as `leader` (the source that is read now), `file` and `position`.
     """
-    open_gaps: tuple[str, ...]
+    gaps: tuple[str, ...]
     """Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn)."""
-    open_requests: tuple[str, ...]
+    requests: tuple[str, ...]
     """Requests to the writer (rows of `_requests`) that it has not carried out yet."""
-    pending_rows: int
+    waiting: int
     """Number of rows of `_pending`."""
-    set_aside_rows: int
+    set_aside: int
     """Number of rows of `_quarantine` that are in no table."""
-    misfit_rows: int
+    misfits: int
     """Number of rows of `_quarantine` that are in their table, with NULL in a column that cannot hold the value."""
-    conflict_rows: int
+    conflicts: int
     """Number of rows of `_conflicts`."""
-    stopped_spools: tuple[StoppedSpool, ...] = ()
+    stopped: tuple[StoppedSpool, ...] = ()
     """Sources that are spools and that no daemon writes to now."""
-    standbys: tuple[StandbyOverview, ...] = ()
+    peers: tuple[StandbyOverview, ...] = ()
     """The standby copies that `standby.peers` names."""
-    refused_spaces: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     """Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
     table that the space already has does not change any more.
     """
@@ -124,22 +123,16 @@ class Overview:
     @property
     def findings(self) -> list[tuple[str, str]]:
         """The problems, each as (description, command or SQL query that helps)."""
-        found = [
-            (f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.open_gaps
-        ]
-        if self.pending_rows:
-            found.append(
-                (f"{self.pending_rows} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1")
-            )
-        if self.set_aside_rows:
-            found.append((f"{self.set_aside_rows} rows are set aside", "SELECT * FROM _quarantine"))
-        for spool in self.stopped_spools:
+        found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
+        if self.waiting:
+            found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
+        if self.set_aside:
+            found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
+        for spool in self.stopped:
             found.append((f"no daemon writes the spool {spool.directory}", _spool_advice(spool)))
         compare = f"aggregator rid compare {self.warehouse}"
         found += [
-            (f"standby {p.root}: {p.state}", f"{compare} {p.root}")
-            for p in self.standbys
-            if not p.is_up_to_date
+            (f"standby {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_up_to_date
         ]
         return found
 
@@ -178,36 +171,21 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         epoch=int(last["epoch"]),
         committed_at=last["committed_at"].isoformat(),
         age_seconds=round((now - last["committed_at"].astimezone(UTC)).total_seconds(), 1),
-        space_table_count=sum(1 for name, _ in last["versions"] if is_space_table(name)),
+        spaces=sum(1 for name, _ in last["versions"] if is_space_table(name)),
         replicasets=replicasets,
-        open_gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
-        open_requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
-        pending_rows=count("_pending", "true"),
-        set_aside_rows=count("_quarantine", "misfits IS NULL"),
-        misfit_rows=count("_quarantine", "misfits IS NOT NULL"),
-        conflict_rows=count("_conflicts", "true"),
-        refused_spaces=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
+        gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
+        requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
+        waiting=count("_pending", "true"),
+        set_aside=count("_quarantine", "misfits IS NULL"),
+        misfits=count("_quarantine", "misfits IS NOT NULL"),
+        conflicts=count("_conflicts", "true"),
+        refused=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
     )
-
-
-_JSON_NAMES = {
-    "space_table_count": "spaces",
-    "open_gaps": "gaps",
-    "open_requests": "requests",
-    "pending_rows": "waiting",
-    "set_aside_rows": "set_aside",
-    "misfit_rows": "misfits",
-    "conflict_rows": "conflicts",
-    "stopped_spools": "stopped",
-    "standbys": "peers",
-    "refused_spaces": "refused",
-}
-"""By field of `Overview`: its name in the JSON object, if it has another one there."""
 
 
 def overview_as_json(overview: Overview) -> dict[str, Any]:
     """Return an overview as a JSON object; its names are those of `aggregator status --json`."""
-    return json_object(overview, _JSON_NAMES)
+    return asdict(overview)
 
 
 def _refused_spaces(location: WarehouseLocation, leaders: Mapping[str, str]) -> tuple[str, ...]:

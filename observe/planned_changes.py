@@ -120,11 +120,7 @@ def _refusals(config: Config, preview: Preview) -> Iterator[NextRunChange]:
 
 def _changed_settings(config: Config, preview: Preview) -> Iterator[NextRunChange]:
     """Yield a line for each source and each setting that differs from the last run."""
-    if preview.before.epoch < 0:
-        return
     if preview.before.settings is None:
-        text = "unknown of the last run, since its release did not store them: nothing is compared"
-        yield NextRunChange(ChangeSign.SAME, "settings_unknown", "settings", text)
         return
     old, new = json.loads(preview.before.settings), json.loads(settings_json(config))
     old_sources, new_sources = set(old.pop("sources", ())), set(new.pop("sources", ()))

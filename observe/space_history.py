@@ -5,12 +5,11 @@
     spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
 
 The view shows each replicaset's own versions; `_conflicts` says which of them won between replicasets. An UPDATE's
-tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Rows
-of an earlier release have no server version. For them, the rules of the server that wrote their newest log file are
-used, or, if that file does not exist any more, those of a new server, with a warning. The view `<table>_history` reads
-the changelog at the newest epoch and lives in the session: nothing is stored. If the aggregator first read a space from
-a snapshot, the history of the space begins with the snapshot's rows, whose time is unknown. If maintenance has removed
-rows of a key, the key's history begins with the first remaining row that has a complete tuple or is a DELETE.
+tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). The
+view `<table>_history` reads the changelog at the newest epoch and lives in the session: nothing is stored. If the
+aggregator first read a space from a snapshot, the history of the space begins with the snapshot's rows, whose time is
+unknown. If maintenance has removed rows of a key, the key's history begins with the first remaining row that has a
+complete tuple or is a DELETE.
 
 A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
 A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.history` computes
@@ -37,7 +36,6 @@ from pyspark.sql.types import IntegerType
 
 from config.deployment import Config
 from pipeline.changelog.keyed_rows import SERVER_VERSION
-from pipeline.pending.log_segments import server_version_of_file
 from pipeline.plan.control import SpaceChange, apply_control_rows
 from pipeline.plan.history import History, Lineage, SchemaVersion
 from pipeline.plan.history_builder import build_history
@@ -45,17 +43,13 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import APPLIED_TYPES, ControlRow, unsupported_reason
 from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
-from pipeline.source_options import stream_options
-from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
-from sources.xlog.options import parse_options
-from sources.xlog.stream.log_stream import LogStream
 from udfs.keys.key_order import directions_of, range_bounds_udf, sort_key_column
 from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
-from udfs.operations.update_rules import LATEST, Rules, rules_of
+from udfs.operations.update_rules import LATEST, rules_of
 from udfs.tuples.tuples import tuple_columns
 from udfs.versions.history import (
     INPUT_COLUMNS,
@@ -95,8 +89,6 @@ def committed_changelog(warehouse: Warehouse) -> DataFrame:
         raise no_batch_error(warehouse.root)
     rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
     segment = F.col("epoch") * _SEGMENTS_PER_EPOCH + F.col("segment") + _SEGMENTS_PER_EPOCH // 2
-    if SERVER_VERSION not in rows.columns:  # a table of an earlier release
-        rows = rows.withColumn(SERVER_VERSION, F.lit(None).cast("string"))
     return rows.where(f"state = '{RowState.COMMITTED}' AND replicaset_id > 0").withColumn("segment", segment)
 
 
@@ -175,9 +167,8 @@ def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame
     spaces = {one.space_id for one in lineages.values()}
     changes = log.where(F.col("type").isin(*CHANGE_TYPES) & F.col("space_id").isin(sorted(spaces)))
     server_versions = _operation_server_versions(changes)
-    rules = update_rules_by_replicaset(changes, config)
     formats = [
-        format_of(one.space, rules.get(one.replicaset_id, LATEST) if server is None else rules_of(server))
+        format_of(one.space, LATEST if server is None else rules_of(server))
         for server in server_versions
         for one in versions
     ]
@@ -270,25 +261,6 @@ def _truncations_and_drops(
 def _microseconds(moment: datetime | None) -> int | None:
     """Return a time in microseconds since 1970; `moment` is in the local time zone, as Spark's driver returns it."""
     return None if moment is None else (moment.astimezone(UTC) - _UNIX_EPOCH) // timedelta(microseconds=1)
-
-
-def update_rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
-    """Return, by replicaset id, the rules for UPDATEs and UPSERTs without a server version: of the newest such file.
-
-    If that file does not exist any more, the replicaset is left out, and a warning is logged.
-    """
-    newest = F.max_by(F.struct("source", "file"), F.struct(*POSITION_COLUMNS)).alias("newest")
-    unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
-    rows = unknown.groupBy("replicaset_id").agg(newest).collect()
-    log_stream = LogStream(parse_options(stream_options(config, State(), 1)))
-    found = {}
-    for replicaset_id, (source, file) in rows:
-        server = server_version_of_file(log_stream, source, file)
-        if server is None:
-            LOG.warning("%s of %s is missing: its UPDATEs are computed as by a new server", file, source)
-        else:
-            found[replicaset_id] = rules_of(server)
-    return found
 
 
 def register_history(warehouse: Warehouse, config: Config, table: str) -> str:

@@ -15,7 +15,6 @@ from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.partition import partition_plan
-from pipeline.pending.log_segments import state_with_server_versions
 from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.router import build_router
@@ -93,7 +92,6 @@ def preview_next_run(config: Config) -> Preview:
     segments = with_spaced_numbers(
         segments_between(log_stream, begins, _end_offset(log_stream, begins)), after_start
     )
-    after_start = state_with_server_versions(warehouse.open_tables, log_stream, after_start)
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
         lambda incoming: _with_allocated_ids(ids, incoming),

@@ -3,7 +3,6 @@
 An unfinished batch is rolled back. If a mask was added, changed or removed in the configuration, the table that readers
 see is rewritten from the exact one, and one epoch commits all such tables; maintenance removes the old versions with
 the unmasked values. (`pipeline.write.prepare` handles a mask whose field appears in a format while the stream runs.)
-Rows that an early release left waiting for no reason are applied.
 """
 
 from __future__ import annotations
@@ -13,16 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-import pyarrow.compute as pc
-
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
-from pipeline.commit.batch import BatchName
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.pending.log_segments import state_with_server_versions
-from pipeline.pending.rows import PENDING
 from pipeline.plan.masks import MASKS_PROPERTY
 from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
@@ -43,12 +37,6 @@ log = logging.getLogger(__name__)
 
 MASK_QUERY_ID = "masked"
 """The query id in `_epochs` of the epoch that changes masks."""
-
-OLD_WAIT_REASON = "a space goes to another table or gets other keys: what was in front of it comes first"
-"""The `_pending.reason` of rows that an early release left waiting although nothing is missing."""
-
-RELEASE_QUERY_ID = "released"
-"""The query id in `_epochs` of the batch that applies the rows with `OLD_WAIT_REASON`."""
 
 
 def open_writer(
@@ -73,10 +61,7 @@ def open_writer(
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())
     log_stream = log_stream_of(parse_options(stream_options(config, state, tasks)))
-    state = state_with_server_versions(warehouse.open_tables, log_stream, state)
-    writer = BatchWriter(warehouse, config, log_stream, lock, state, distributed)
-    apply_old_waiting_rows(writer)
-    return writer
+    return BatchWriter(warehouse, config, log_stream, lock, state, distributed)
 
 
 @dataclass(frozen=True)
@@ -156,21 +141,3 @@ def _unmask(tables: OpenTables, table: str) -> int:
             added += write_rows(tables.location, table, parquet.read())
     tables.replace(table, added, tables.columns(exact))
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
-
-
-def apply_old_waiting_rows(writer: BatchWriter) -> int:
-    """Apply the rows of `_pending` with `OLD_WAIT_REASON`, and return the number of rows read."""
-    if not _has_old_waiting_rows(writer.tables):
-        return 0
-    log.warning("rows that an older version left in _pending are applied now")
-    rows, _ = writer.process((), BatchName(RELEASE_QUERY_ID, writer.state.epoch + 1))
-    return rows
-
-
-def _has_old_waiting_rows(tables: OpenTables) -> bool:
-    for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            reasons = parquet.read(columns=["reason"])["reason"]
-        if pc.any(pc.equal(reasons, OLD_WAIT_REASON)).as_py():
-            return True
-    return False

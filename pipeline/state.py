@@ -166,7 +166,7 @@ class State:
     aggregator_lsn: int = 0
     """The lsn of the aggregator's last change of `_cluster` that is in `_changelog`."""
     settings: str | None = None
-    """The settings of the last batch (`pipeline.plan.settings`); None if an older version did not store them."""
+    """The settings of the last batch (`pipeline.plan.settings`); None before the first."""
     undecided_buckets: frozenset[int] = frozenset()
     """Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far
     enough.

@@ -1,6 +1,6 @@
 """The words that the warehouse's tables store as data: states, kinds, and fixed beginnings of the texts of reasons.
 
-The values never change, because warehouses of older releases contain them. A member is a `str`, and can be used in a
+The values never change, because warehouses contain them. A member is a `str`, and can be used in a
 row, in SQL text, and in comparisons with values that were read.
 """
 

@@ -259,7 +259,7 @@ EPOCHS = _nullable_columns(
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
 {table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: the batch's
-configuration of spaces, policies, masks, types and sources as JSON, null in rows of earlier releases.
+configuration of spaces, policies, masks, types and sources as JSON.
 
 `instant` is set if the epoch is an *instant*: a coordinator writes a marker with one label to all replicasets, while no
 change is in flight between them, and the epoch has the rows of each replicaset up to this marker. `instant` is the

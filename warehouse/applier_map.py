@@ -42,7 +42,6 @@ class MapRow:
 
 
 COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source", "expelled", "epoch")
-"""Tables of earlier releases lack the last two columns, which are null in rows of these releases."""
 
 
 def rows_by_replicaset(rows: Iterable[Mapping[str, Any]], cluster: Cluster) -> dict[int, tuple[MapRow, ...]]:

@@ -121,9 +121,6 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
     for attempt in range(COMMIT_ATTEMPTS):
         table = warehouse.opened(TABLE)
         found = _allocation_in(table)
-        # Early releases had no such property, and only the counter.
-        if found is None and rows_of(table, ["global_id"]):
-            found = "counter"
         if found is not None and found != allocation:
             raise WarehouseError(
                 f"global ids were assigned by {found!r}, the configuration says {allocation!r}",

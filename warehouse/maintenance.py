@@ -22,7 +22,6 @@ from schemas.states import RequestKind, RequestState
 from warehouse.location import WarehouseLocation
 from warehouse.newest_epoch import EPOCHS
 from warehouse.read import rows_of
-from warehouse.write import CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -47,8 +46,7 @@ _DEFAULT_LISTING_TASKS = "10000"
 def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
     """Make Delta keep a table's removed files for some days, and its log for as many days, but at least 30.
 
-    A retention in another unit than days and weeks was set by a user, and stays. A table of an older version of
-    the aggregator also gets the interval between checkpoints that new tables have.
+    A retention in another unit than days and weeks was set by a user, and stays.
 
     Returns:
         Whether the table was changed.
@@ -57,8 +55,6 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
     wanted = {FILES_PROPERTY: days, LOG_PROPERTY: max(days, DEFAULT_DAYS[LOG_PROPERTY])}
     changed = [name for name, kept in current.items() if kept is not None and kept != wanted[name]]
     values = {name: f"interval {wanted[name]} days" for name in changed}
-    if warehouse.property(table, CHECKPOINT_INTERVAL) is None:
-        values[CHECKPOINT_INTERVAL] = COMMITS_PER_CHECKPOINT
     if not values:
         return False
     warehouse.open_tables.set_properties(table, values)
@@ -140,7 +136,7 @@ def retention_horizon(location: WarehouseLocation) -> tuple[datetime, int]:
 
 
 RowOrigin = tuple[int, int, int | None]
-"""(replicaset id, global id, replica id) of rows; the replica id is None in records of earlier releases."""
+"""(replicaset id, global id, replica id) of rows; the replica id is None if none means the instance."""
 
 
 def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[RowOrigin, int]:
@@ -152,7 +148,7 @@ def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[RowOrigin, int]
     found: dict[RowOrigin, int] = {}
     for row in rows:
         if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:
-            origin = (int(row["replicaset_id"]), int(row["global_id"]), row.get("local_id"))
+            origin = (int(row["replicaset_id"]), int(row["global_id"]), row["local_id"])
             found[origin] = max(found.get(origin, 0), int(row["lsn"]))
     return found
 
@@ -165,6 +161,6 @@ def cleaned_replicasets(location: WarehouseLocation) -> set[int]:
 
 
 def read_last_removed_lsns(location: WarehouseLocation) -> dict[RowOrigin, int]:
-    """Return `last_removed_lsns` of a warehouse; empty for one of an earlier release, which has no `_retention`."""
+    """Return `last_removed_lsns` of a warehouse; empty without a table `_retention`."""
     table = location.open(RETENTION)
     return {} if table is None else last_removed_lsns(rows_of(table))

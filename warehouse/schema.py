@@ -11,13 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deltalake import DeltaTable
-
-from schemas.errors import TupleError
-from schemas.space import Field, KeyPart, KeyParts, Space, space_of
-from schemas.states import SpaceState, is_held, refusal_reason
-from schemas.system_tuples import fields_of
-from warehouse.read import newest_of_each, query_rows
+from schemas.space import Field, KeyPart, KeyParts, Space
+from schemas.states import SpaceState, refusal_reason
+from warehouse.read import newest_of_each
 from warehouse.warehouse import Warehouse
 
 TABLE = "_schema"
@@ -84,8 +80,7 @@ def _space_from_json(text: str) -> Space | None:
         return None
     found["fields"] = tuple(Field(**one) for one in found["fields"])
     for name in ("primary_key", "secondary_parts"):
-        # A release that did not look at secondary indexes stored no parts of them.
-        found[name] = tuple(KeyPart(**one) for one in found.get(name, ()))
+        found[name] = tuple(KeyPart(**one) for one in found[name])
     return Space(**found)
 
 
@@ -103,40 +98,26 @@ class StoredSpace:
 
 
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
-    """Return (replicaset id, space id) to the primary keys that the space has had since it was created.
+    """Return (replicaset id, space id) to the primary keys that the space has had since it was created."""
+    newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
+    return {(row["replicaset_id"], row["space_id"]): _keys_of(row) for row in newest}
 
-    A row of an earlier release has only its current key, so the keys of all such rows of a space are combined.
-    """
-    opened = warehouse.opened(TABLE, version)
-    keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
-    query = f"SELECT replicaset_id, space_id, state, primary_key, {keys} FROM opened ORDER BY epoch"
-    found: dict[tuple[int, int], frozenset[KeyParts]] = {}
-    for row in query_rows(opened, query):
-        name = (row["replicaset_id"], row["space_id"])
-        if row["state"] == SpaceState.DROPPED:
-            found[name] = frozenset()
-        elif row["keys"] is not None:
-            found[name] = frozenset(tuple(map(tuple, parts)) for parts in json.loads(row["keys"]))
-        else:
-            one = tuple(
-                (part["field"], part["path"], part["collation"]) for part in json.loads(row["primary_key"])
-            )
-            found[name] = found.get(name, frozenset()) | {one} if one else frozenset()
-    return found
+
+def _keys_of(row: Mapping[str, Any]) -> frozenset[KeyParts]:
+    if row["state"] == SpaceState.DROPPED:
+        return frozenset()
+    return frozenset(tuple(map(tuple, parts)) for parts in json.loads(row["keys"]))
 
 
 def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
     """Return the definitions of all spaces that are not dropped, now or at a version of the table."""
-    opened = warehouse.opened(TABLE, version)
-    newest = newest_of_each(opened, ("replicaset_id", "space_id"))
-    is_known = all(row.get("followed") is not None for row in newest if _is_refused_with_table(row))
-    earlier = {} if is_known else _newest_present_rows(opened)
+    newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
     return [
         StoredSpace(
             *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
             row["space_tuple"],
             dict(row["index_tuples"]),
-            _applied_definition(row, earlier) if _is_refused_with_table(row) else None,
+            _space_from_json(row["followed"]) if _is_refused_with_table(row) else None,
         )
         for row in newest
         if row["state"] != SpaceState.DROPPED
@@ -145,41 +126,3 @@ def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
 
 def _is_refused_with_table(row: Mapping[str, Any]) -> bool:
     return refusal_reason(row["state"]) is not None and row["table_name"] is not None
-
-
-def _applied_definition(
-    row: Mapping[str, Any], earlier: Mapping[tuple[int, int], Mapping[str, Any]]
-) -> Space | None:
-    """Return the definition by which the rows in the table of a refused space were written; None if it is not known.
-
-    Earlier releases did not store it. For their rows, `earlier` has (replicaset id, space id) to the last row of
-    `_schema` by which rows were applied.
-    """
-    if row.get("followed") is not None:
-        return _space_from_json(row["followed"])
-    one = earlier.get((row["replicaset_id"], row["space_id"]))
-    if one is not None and one["table_name"] == row["table_name"]:
-        return _decoded(one)
-    return _decoded(row) if is_held(refusal_reason(row["state"]) or "") else None
-
-
-def _newest_present_rows(opened: DeltaTable) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return the newest `PRESENT` row, by (replicaset id, space id), of each space that was not dropped after it."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for row in query_rows(opened, "SELECT * FROM opened ORDER BY epoch"):
-        name = (row["replicaset_id"], row["space_id"])
-        if row["state"] == SpaceState.PRESENT:
-            found[name] = row
-        elif row["state"] == SpaceState.DROPPED:
-            found.pop(name, None)
-    return found
-
-
-def _decoded(row: Mapping[str, Any]) -> Space | None:
-    """Return the definition in a row; None if its tuples cannot be decoded."""
-    primary = dict(row["index_tuples"]).get(0)
-    try:
-        index = None if primary is None else fields_of(primary, "a row of _index")
-        return space_of(fields_of(row["space_tuple"], "a row of _space"), index)
-    except TupleError:
-        return None

@@ -29,10 +29,9 @@ from warehouse.read import query_rows
 Row = Mapping[str, Any]
 """A row of a table: values by column."""
 
-_SERVER_VERSION = "server_version"
 _CHANGELOG_COLUMNS = (
     "epoch, replicaset_id, source, segment, global_id, state, space, file, position, row, type, lsn, tsn, timestamp, "
-    "space_id, index_base, key, tuple, operations"
+    "space_id, index_base, key, tuple, operations, server_version"
 )
 _MANY_KEY_TYPES = ("TRUNCATE", "DROP", "DELETE_RANGE")
 """Types of changes of all keys of a space, or of a range of keys."""
@@ -92,14 +91,6 @@ class KeyChangesReader:
         opened = self._location.open(table, self._versions.get(table))
         return [] if opened is None else query_rows(opened, query)
 
-    def _changelog_columns(self) -> str:
-        """Return the columns of `_changelog` to read, as SQL; a table of an earlier release has no `server_version`."""
-        opened = self._location.open("_changelog", self._versions.get("_changelog"))
-        has_version = opened is not None and any(
-            one.name == _SERVER_VERSION for one in opened.schema().fields
-        )
-        return f"{_CHANGELOG_COLUMNS}, {_SERVER_VERSION}" if has_version else _CHANGELOG_COLUMNS
-
     def history(self, name: str, values: Sequence[Value]) -> KeyHistory:
         """Return the history of a key.
 
@@ -147,7 +138,7 @@ class KeyChangesReader:
             _changelog_condition(values, parts) for parts in space.primary_keys if len(parts) == len(values)
         ]
         where = f"{is_space} AND ({' OR '.join(conditions)})"
-        rows = self.query_table("_changelog", f"SELECT {self._changelog_columns()} FROM opened WHERE {where}")
+        rows = self.query_table("_changelog", f"SELECT {_CHANGELOG_COLUMNS} FROM opened WHERE {where}")
         return [
             row
             for row in rows
@@ -158,7 +149,7 @@ class KeyChangesReader:
         """Return the rows that truncate or drop any space, with the type TRUNCATE or DROP; `of` is the space's id."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
         where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = '{RowState.COMMITTED}'"
-        rows = self.query_table("_changelog", f"SELECT {self._changelog_columns()} FROM opened WHERE {where}")
+        rows = self.query_table("_changelog", f"SELECT {_CHANGELOG_COLUMNS} FROM opened WHERE {where}")
         return [
             {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP", "of": unpacked(data)[0]}
             for row in rows
@@ -294,7 +285,8 @@ def _key_changes(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyCh
     formats = []
     for row in rows:
         definition = space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
-        rules = LATEST if row.get(_SERVER_VERSION) is None else rules_of(row[_SERVER_VERSION])
+        server = row["server_version"]
+        rules = LATEST if server is None else rules_of(server)
         formats.append(format_of((definition or space.definitions[-1].definition).space, rules))
     folds: dict[tuple[tuple[int, int | None], Any], Fold] = {}
     for index, row in enumerate(rows):

@@ -21,12 +21,11 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from observe.json_objects import json_object
 from observe.log_rows.row_format import tuple_text
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.sorted_versions import (
@@ -52,15 +51,6 @@ MAX_DIFFERENCES = 1000
 
 MAX_SHOWN_DIFFERENCES = 5
 """Maximum number of differing keys that a result shows; it counts all of them."""
-
-_JSON_NAMES = {
-    "replicaset_uuid": "replicaset",
-    "read_tuples": "rows",
-    "recompared_keys": "looked_again",
-    "undecided_keys": "moving",
-    "duration_seconds": "seconds",
-}
-"""By field of `SpaceProof`: its name in the JSON object, if it has another one there."""
 
 VCLOCK_POLL_SECONDS = 0.3
 """Seconds between two requests for a vclock that is waited for."""
@@ -122,22 +112,22 @@ class SpaceProof:
     """The result of comparing one space of one replicaset."""
 
     table: str
-    replicaset_uuid: str
+    replicaset: str
     peer: str
     """The space's table, the replicaset's uuid, and the server."""
     epoch: int
     """The newest epoch when the comparison began."""
-    read_tuples: int = 0
+    rows: int = 0
     """Number of tuples that were read from the server."""
-    recompared_keys: int = 0
+    looked_again: int = 0
     """Number of keys that differed at the first comparison, and were compared again."""
     differences: tuple[Difference, ...] = ()
     """The keys that differ."""
-    undecided_keys: int = 0
+    moving: int = 0
     """Number of keys that have no result, since they changed during each comparison."""
     error: str | None = None
     """Why the space was not compared, or only in part; None if it was compared."""
-    duration_seconds: float = 0.0
+    seconds: float = 0.0
     """Duration of the comparison."""
     skipped: str | None = None
     """What cannot be compared in the space, and why, although the proof may hold; None if all was compared."""
@@ -148,26 +138,26 @@ class SpaceProof:
         return not self.differences and self.error is None
 
     def __str__(self) -> str:
-        text = f"{self.table} of replicaset {self.replicaset_uuid}, asked {self.peer}: "
+        text = f"{self.table} of replicaset {self.replicaset}, asked {self.peer}: "
         if self.differences:
-            text += f"{len(self.differences)} of {self.read_tuples} keys differ"
+            text += f"{len(self.differences)} of {self.rows} keys differ"
         elif self.error is None:
-            text += f"{self.read_tuples} tuples {'were read, no key differs' if self.undecided_keys else 'are equal'}"
+            text += f"{self.rows} tuples {'were read, no key differs' if self.moving else 'are equal'}"
         if self.error is not None:
             text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
         if self.skipped is not None:
             text += f"; skipped: {self.skipped}"
-        if self.undecided_keys:
-            text += f"; {self.undecided_keys} keys changed during each comparison and have no result"
+        if self.moving:
+            text += f"; {self.moving} keys changed during each comparison and have no result"
         return "\n  ".join([text, *map(str, self.differences[:MAX_SHOWN_DIFFERENCES])])
 
     def validation_row(self) -> dict[str, Any]:
         """Return the result as a row of `_validations`."""
         return {
             "table": self.table,
-            "expectation": f"each key is as the servers of replicaset {self.replicaset_uuid} have it",
+            "expectation": f"each key is as the servers of replicaset {self.replicaset} have it",
             "holds": self.holds,
-            "rows": self.read_tuples,
+            "rows": self.rows,
             "unexpected": len(self.differences),
             "examples": json.dumps(
                 [str(difference) for difference in self.differences[:MAX_SHOWN_DIFFERENCES]]
@@ -188,7 +178,7 @@ class SpaceProof:
             }
             for one in self.differences
         ]
-        return {**json_object(self, _JSON_NAMES), "differences": differences, "holds": self.holds}
+        return {**asdict(self), "differences": differences, "holds": self.holds}
 
 
 def key_or_tuple_text(data: bytes | None) -> str:
@@ -261,13 +251,13 @@ class SpaceComparison:
             else:
                 suspects = await self._compare_keys_of_tables(versions)
                 result = replace(result, skipped=SKIPPED_WITHOUT_ORDER)
-            result = replace(result, recompared_keys=len(suspects))
+            result = replace(result, looked_again=len(suspects))
             for begin in range(0, len(suspects), KEYS_PER_REQUEST):
                 differences, undecided = await self._compare_again(suspects[begin : begin + KEYS_PER_REQUEST])
                 result = replace(
                     result,
                     differences=(*result.differences, *differences),
-                    undecided_keys=result.undecided_keys + undecided,
+                    moving=result.moving + undecided,
                 )
                 if len(result.differences) >= MAX_DIFFERENCES:
                     break
@@ -275,7 +265,7 @@ class SpaceComparison:
             raise
         except AggregatorError as error:
             result = replace(result, error=str(error))
-        return replace(result, read_tuples=self._read_tuples, duration_seconds=time.monotonic() - started)
+        return replace(result, rows=self._read_tuples, seconds=time.monotonic() - started)
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         """Compare all pages of the space once, and return the canonical keys that differ."""

@@ -158,9 +158,8 @@ def _segment_plan(
 ) -> SegmentPlan:
     uuid = segment.replicaset_uuid
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
-    instance, before = segment.instance_uuid, plan.before.replicasets.get(uuid)
-    # Waiting rows that an older release stored have no version; the server that was followed then wrote them.
-    server = segment.server_version or (before and before.server_version) or one.server_version
+    instance = segment.instance_uuid
+    server = segment.server_version
     return SegmentPlan(
         epoch=plan.epoch,
         segment=segment.number,

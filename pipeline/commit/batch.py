@@ -31,7 +31,6 @@ from pipeline.write.prepare import PreparedTables, rewrite_masked
 from pipeline.write.system_rows import append_rows, write_system_rows
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
-from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
@@ -105,9 +104,6 @@ def commit_batch(
 
     def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
         if added or removed:
-            if added and table in SYSTEM_TABLES:
-                # A table of an earlier release may lack columns.
-                tables.add_columns(table, SYSTEM_TABLES[table])
             versions[table] = tables.commit(table, added, [(file, True) for file in removed])
             new_files[table] += len(added)
             after_commit(table)

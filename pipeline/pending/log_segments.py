@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pipeline.pending.rows import pending_by_segment
 from pipeline.plan.position import LogSegment
 from pipeline.plan.upgrades import server_version_in_schema
 from pipeline.state import ReplicasetState, State
@@ -22,7 +21,6 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from udfs.operations.update_rules import LATEST, release_number, rules_of
-from warehouse.commits import OpenTables
 
 
 def log_segments(
@@ -109,15 +107,6 @@ def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Ite
         yield from (version for version in versions if version is not None)
 
 
-def server_version_of_file(log_stream: LogStream, source: str, file: str) -> str | None:
-    """Return the version of the server that wrote a file of a source; None if the file no longer exists."""
-    if source not in {one.name for one in log_stream.options.sources}:
-        return None
-    listing = log_stream.directory(source).listing()
-    paths = [one.path for one in (*listing.logs, *listing.snapshots) if one.name == file]
-    return reader.read_meta(*reader.open_fs(paths[0])).other.get("Version") if paths else None
-
-
 def with_members(
     segments: Iterable[LogSegment],
     segments_by_number: Mapping[int, Segment],
@@ -166,23 +155,3 @@ def _must_read_members(replicaset: ReplicasetState | None, source: str, *, has_s
     return source not in replicaset.cluster_by_source and (
         has_several_sources or replicaset.last_source != source
     )
-
-
-def state_with_server_versions(tables: OpenTables, log_stream: LogStream, state: State) -> State:
-    """Return the state with the server version of each replicaset with waiting rows, from the headers of their files.
-
-    The loaded state does not have these versions. They are needed, since waiting UPDATEs and UPSERTs are applied by the
-    rules of their server version.
-    """
-    waiting = {
-        one.id: one
-        for one in state.replicasets.values()
-        if one.has_waiting_rows and one.server_version is None
-    }
-    if not waiting:
-        return state
-    found = {
-        one.uuid: replace(one, server_version=server_version_of_file(log_stream, source, file))
-        for one, source, file, _, _ in reversed(pending_by_segment(tables, waiting))
-    }
-    return state.with_replicasets(found)

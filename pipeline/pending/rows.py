@@ -69,7 +69,7 @@ def waiting_segment(
 
 
 def vclock_before_file(rows: pa.RecordBatch) -> dict[int, int]:
-    """Return the vclock of the rows before the file of waiting rows; empty if an earlier release stored the rows."""
+    """Return the vclock of the rows before the file of waiting rows; empty if there are none."""
     text = rows.column(EARLIER)[0].as_py() if rows.num_rows else None
     return {} if text is None else vclock_of(json.loads(text))
 

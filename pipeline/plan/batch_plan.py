@@ -37,7 +37,7 @@ from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import last_server_version, log_upgrade
+from pipeline.plan.upgrades import log_upgrade
 from pipeline.plan.vshard import (
     MOVE_WAIT,
     BucketProgress,
@@ -357,13 +357,11 @@ def _sync_check(known: ReplicasetState, control: ControlChanges, segments: Seque
     for change in control.changes:
         waits = change.kind is not SpaceEvent.DROPPED and change.definition.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
-    # Waiting rows that an older version of the aggregator stored have no server version.
-    last = last_server_version(segments) or known.server_version
-    servers = {part.number: part.server_version or last for part in segments}
     flagged = {
-        segment
-        for segment, one in servers.items()
-        if one is not None and release_of(one) >= FIRST_RELEASE_WITH_SYNC_FLAGS
+        part.number
+        for part in segments
+        if part.server_version is not None
+        and release_of(part.server_version) >= FIRST_RELEASE_WITH_SYNC_FLAGS
     }
 
     def is_sync(space_id: int, position: LogPosition) -> bool:

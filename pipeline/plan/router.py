@@ -86,7 +86,7 @@ class TableOwner(NamedTuple):
 
     space_id: int
     definition: Space | None = None
-    """The definition of the rows; None if it is not known, since an earlier release refused the space."""
+    """The definition of the rows; None if it is not known."""
     primary_keys: frozenset[KeyParts] | None = None
     """All primary keys that the space has had; None for a refused space, whose keys need not agree with the others'."""
 

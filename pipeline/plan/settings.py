@@ -11,7 +11,7 @@ from typing import Any
 from config.deployment import Config
 
 TABLES_FORMAT = 1
-"""Version of the aggregator's own tables. It is incremented when earlier releases must no longer write them."""
+"""Version of the aggregator's own tables. It is incremented when releases before this one must no longer write them."""
 
 
 def settings_json(config: Config) -> str:

@@ -58,7 +58,7 @@ class ConflictsArguments(Arguments):
 
 
 class MaintenanceArguments(Arguments):
-    """Join small files and remove old rows and files; a request of an earlier release has no `retention`."""
+    """Join small files and remove old rows and files."""
 
     keep_days: int = Field(ge=KEEP_DAYS)
     retention: Retention = Retention()

@@ -129,15 +129,6 @@ def test_readers_without_spark_see_the_same(deployment: Deployment) -> None:
     assert pl.read_delta(str(root / "_cluster")).height == len(deployment.rows("_cluster"))
 
 
-@pytest.mark.spark
-def test_polars_own_reader_of_files_does_not_know_variants_of_spark(
-    spark: SparkSession, deployment: Deployment, tmp_path: Path
-) -> None:
-    """The documents state this limit; a failure of this test means that it is gone."""
-    path = str(tmp_path / "table")
-    spark.sql("SELECT 1L AS id, parse_json('7') AS any").write.format("delta").save(path)
-    with pytest.raises(pl.exceptions.ComputeError, match="no variant set"):
-        pl.scan_delta(path).select("id").collect()
-    assert pl.read_delta(path, use_pyarrow=True).height == 1
-    small = str(deployment.folder / "warehouse" / f"{deployment.database}.db" / "users")
-    assert pl.scan_delta(small).select("id").collect().height == 2
+def test_polars_reads_the_tables_by_itself(deployment: Deployment) -> None:
+    users = str(deployment.folder / "warehouse" / f"{deployment.database}.db" / "users")
+    assert pl.scan_delta(users).select("id").collect().height == 2

@@ -40,44 +40,40 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
 
 
 def rows(found: BatchExplanation, kind: str) -> int:
-    return sum(
-        int(row["rows"]) for row in found.change_counts if row["type"] == kind and row["space"] == "users"
-    )
+    return sum(int(row["rows"]) for row in found.changes if row["type"] == kind and row["space"] == "users")
 
 
 def test_read_ranges_and_logged_rows(location: WarehouseLocation) -> None:
     found = explain_batch(location, 0)
-    (read,) = found.read_ranges
-    assert (read.source, read.start) == ("a1", ("00000000000000000000.xlog", 0))
-    assert read.end[0].endswith(".xlog")
+    (read,) = found.read
+    assert (read.source, read.first) == ("a1", ("00000000000000000000.xlog", 0))
+    assert read.last[0].endswith(".xlog")
     assert (rows(found, "REPLACE"), rows(found, "UPDATE"), found.copied_rows) == (2, 1, 0)
     assert [(row["space"], row["table_name"]) for row in found.definitions] == [("users", "users")]
-    assert [*found.conflict_counts, *found.quarantine_counts, *found.pending_counts, *found.gaps] == []
+    assert [*found.decisions, *found.set_aside, *found.waiting, *found.gaps] == []
 
 
 def test_decisions_quarantined_rows_and_written_files(location: WarehouseLocation) -> None:
     found = explain_batch(location, 1)
-    assert [one.source for one in found.read_ranges] == ["b1"]
-    assert [(row["space"], row["kind"], row["rows"]) for row in found.conflict_counts] == [
-        ("users", "key", 1)
-    ]
-    assert [(row["space"], row["is_in_table"], row["rows"]) for row in found.quarantine_counts] == [
+    assert [one.source for one in found.read] == ["b1"]
+    assert [(row["space"], row["kind"], row["rows"]) for row in found.decisions] == [("users", "key", 1)]
+    assert [(row["space"], row["is_in_table"], row["rows"]) for row in found.set_aside] == [
         ("users", True, 1)
     ]
-    written = {one.table: one for one in found.written_files}
-    assert (written["users"].version_before, written["users"].version_after) == (1, 2)
+    written = {one.table: one for one in found.written}
+    assert (written["users"].before, written["users"].version) == (1, 2)
     # The file with the two rows is replaced by one with the third row and the winner.
-    assert (written["users"].added_files, written["users"].removed_files, written["users"].added_rows) == (
+    assert (written["users"].added, written["users"].removed, written["users"].rows) == (
         1,
         1,
         3,
     )
-    assert written["_conflicts"].added_rows == 1
+    assert written["_conflicts"].rows == 1
 
 
 def test_pending_rows(location: WarehouseLocation) -> None:
     found = explain_batch(location, 2)
-    assert [(row["source"], row["before"], row["after"]) for row in found.pending_counts] == [("a1", 0, 1)]
+    assert [(row["source"], row["before"], row["after"]) for row in found.waiting] == [("a1", 0, 1)]
     assert found.copied_rows == 0
 
 
@@ -111,11 +107,11 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
     deployment.run()
     config = deployment.config()
     where = location_of(config.warehouse, config.database)
-    assert explain_batch(where, 1).written_files[0].version_before is not None
+    assert explain_batch(where, 1).written[0].before is not None
     epochs = where.open("_epochs")
     assert epochs is not None
     epochs.delete("epoch = 0")
     found = explain_batch(where, 1)
-    assert (*found.written_files, *found.pending_counts) == ()
+    assert (*found.written, *found.waiting) == ()
     assert rows(found, "REPLACE") == 1
     assert "maintenance has removed the epoch before" in [*explanation_lines(found)][-1]

@@ -78,16 +78,6 @@ def test_another_allocation_is_refused(spark: SparkSession, tmp_path: Path) -> N
     assert after.global_ids == {uuid(5): 5, uuid(6): 6, own.uuid if own else "": 1}
 
 
-def test_a_table_without_the_property_was_a_counters(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = empty(spark, tmp_path)
-    cluster.allocate(warehouse, [IncomingMember(uuid(1), 1, A)], NOW)
-    assert cluster.recorded_allocation(warehouse) is None
-    with pytest.raises(WarehouseError, match="'counter'"):
-        cluster.record_allocation(warehouse, "preserve", NOW)
-    cluster.record_allocation(warehouse, "counter", NOW)
-    assert cluster.recorded_allocation(warehouse) == "counter"
-
-
 def test_an_unknown_allocation_is_named(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
     name = f"delta.`{warehouse.path(cluster.TABLE)}`"

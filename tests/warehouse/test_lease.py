@@ -161,16 +161,6 @@ def test_of_two_that_take_an_ended_lease_one_gets_it(writers: Writers) -> None:
     other.check()
 
 
-def test_what_an_earlier_release_wrote_is_a_lease(writers: Writers) -> None:
-    one, store = writers.lease("one")
-    owner = {"host": "there", "pid": 7, "purpose": "an earlier release", "since": 0.0}
-    assert store.create(json.dumps(owner)) is not None
-    with pytest.raises(LockError, match=r"an earlier release \(pid 7 on there\)"):
-        one.take()
-    writers.clocks.ahead += LEASE_SECONDS
-    one.take()
-
-
 class Deaf:
     """Stands for a store that does not know conditions, or one of them: it does as it is asked."""
 

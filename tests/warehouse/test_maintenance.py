@@ -77,13 +77,10 @@ def test_a_retention_is_read_as_delta_writes_it(name: str, text: str | None, day
     assert retention_days(name, text) == days
 
 
-def test_a_table_of_an_older_version_gets_the_interval_between_checkpoints(tmp_path: Path) -> None:
+def test_the_retention_changes_no_interval_between_checkpoints(tmp_path: Path) -> None:
     warehouse = Warehouse(None, str(tmp_path))
-    for table, settings in {"old": {}, "own": {CHECKPOINT_INTERVAL: "40"}}.items():
-        write_deltalake(warehouse.location.uri(table), pa.table({"x": [1]}), configuration=settings)
     create(warehouse.location, "new", StructType([StructField("x", LongType())]))
-    changed = {table: set_retention(warehouse, table, 7) for table in ("old", "own", "new")}
-    assert changed == {"old": True, "own": False, "new": False}
-    intervals = {table: warehouse.property(table, CHECKPOINT_INTERVAL) for table in changed}
-    assert intervals == {"old": "10", "own": "40", "new": "10"}
-    assert not set_retention(warehouse, "old", 7)
+    configuration = {CHECKPOINT_INTERVAL: "40"}
+    write_deltalake(warehouse.location.uri("own"), pa.table({"x": [1]}), configuration=configuration)
+    assert [set_retention(warehouse, table, 7) for table in ("own", "new")] == [False, False]
+    assert [warehouse.property(table, CHECKPOINT_INTERVAL) for table in ("own", "new")] == ["40", "10"]

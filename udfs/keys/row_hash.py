@@ -1,8 +1,8 @@
 """Hashes a row of the log to one number, which is equal for the same row in the logs of all instances of a replicaset.
 
-The number equals Spark's `xxhash64(type, space_id, index_base, key, tuple, operations, body)`, so hashes
-that older releases computed with Spark stay comparable. Timestamps are left out, because each instance writes its own.
-The body of a row with operations is left out, too: only instances that log old and new tuples (`wal_ext`) write it.
+The number equals Spark's `xxhash64(type, space_id, index_base, key, tuple, operations, body)`. Timestamps are left
+out, because each instance writes its own. The body of a row with operations is left out, too: only instances that log
+old and new tuples (`wal_ext`) write it.
 
 The hash is XXH64 over the bytes of each column in turn, the hash of one column being the seed of the next; a null
 changes nothing, the first seed is 42 (`XxHash64` in Spark's `hash.scala`, `XXH64.java`). 64-bit integers wrap around;

@@ -108,9 +108,9 @@ def test_a_result_names_keys_with_both_tuples() -> None:
     )
     row = proof.validation_row()
     assert (row["holds"], row["rows"], row["unexpected"]) == (False, 100, 1)
-    assert SpaceProof("orders", "uuid", "host", 1, undecided_keys=3).holds
+    assert SpaceProof("orders", "uuid", "host", 1, moving=3).holds
     assert str(SpaceProof("orders", "uuid", "host", 1, 50)).endswith(": 50 tuples are equal")
-    assert str(SpaceProof("orders", "uuid", "host", 1, 50, undecided_keys=50)).endswith(
+    assert str(SpaceProof("orders", "uuid", "host", 1, 50, moving=50)).endswith(
         ": 50 tuples were read, no key differs; 50 keys changed during each comparison and have no result"
     )
     assert not SpaceProof("orders", "uuid", "host", 1, error="gone").holds
