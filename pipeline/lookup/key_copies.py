@@ -1,9 +1,9 @@
 """The key copies of a process: small ones in memory, the others in a folder of the local disk.
 
-The folder belongs to nobody: any process may add copies, and anybody may remove, damage or lock them away at any time. A
-copy counts only if its size, its checksum and its name are right when it is opened, and is opened again if its file has
-changed since. What cannot be stored is done without, and the folder never exceeds its limit for long: the least
-recently used copies go. A copy that is mapped stays readable after its file is removed.
+Any process may add copies to the folder, and anybody may remove or damage them at any time. A copy is used only if its
+size, its checksum and its name are right when it is opened, and it is opened again if its file has changed since.
+Lookups do without a copy that cannot be stored. If the folder exceeds its limit, the least recently used copies are
+removed. A copy that is mapped stays readable after its file is removed.
 """
 
 from __future__ import annotations

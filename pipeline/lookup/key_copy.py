@@ -86,7 +86,7 @@ class KeyCopy:
         return flatten(as_array(self.columns[self.key]), OVERREAD_BYTES)
 
     def find(self, wanted: WantedKeys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return (number of the wanted key, row), in the order of the keys; `wanted` has hashes by this copy's seeds."""
+        """Return (number of the wanted key, row), in the order of the keys; hashes must be by this copy's seeds."""
         return find_in_index(self.index, self._keys, wanted)
 
     def take(self, rows: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
@@ -121,13 +121,13 @@ def _is_constant(column: pa.Array) -> bool:
     return bool(first == last) and bool(pc.all(pc.equal(column, first)).as_py())
 
 
-def encode_copy(name: CopyName, copy: KeyCopy) -> list[bytes | memoryview]:
-    """Return the content of the stored copy, in pieces."""
+def encode_copy(name: CopyName, copy: KeyCopy) -> list[Any]:
+    """Return the content of the stored copy, as pieces with the protocol of buffers."""
     sections: dict[str, Any] = {
-        "seeds": memoryview(np.ascontiguousarray(copy.seeds)).cast("B"),
-        "starts": memoryview(np.ascontiguousarray(copy.index.starts)).cast("B"),
-        "hashes": memoryview(np.ascontiguousarray(copy.index.hashes)).cast("B"),
-        "rows": memoryview(np.ascontiguousarray(copy.index.rows)).cast("B"),
+        "seeds": np.ascontiguousarray(copy.seeds).view(np.uint8),
+        "starts": np.ascontiguousarray(copy.index.starts).view(np.uint8),
+        "hashes": np.ascontiguousarray(copy.index.hashes).view(np.uint8),
+        "rows": np.ascontiguousarray(copy.index.rows).view(np.uint8),
         "constants": memoryview(_as_ipc(copy.constants)),
         "columns": memoryview(_as_ipc(copy.columns)),
     }
@@ -138,7 +138,7 @@ def encode_copy(name: CopyName, copy: KeyCopy) -> list[bytes | memoryview]:
         position += len(content) + -len(content) % _ALIGNMENT
     header = json.dumps({"name": name.as_json(), "rows": copy.row_count, "sections": places}).encode()
     header += b" " * (-(_START + len(header)) % _ALIGNMENT)
-    parts: list[bytes | memoryview] = [struct.pack("<I", len(header)), header]
+    parts: list[Any] = [struct.pack("<I", len(header)), header]
     for content in sections.values():
         parts += [content, b"\0" * (-len(content) % _ALIGNMENT)]
     checksum = 0
