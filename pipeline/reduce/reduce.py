@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import ACTIONS, KEY_ERRORS
-from pipeline.reduce.base import KeyedRows, ranged_lineages
+from pipeline.lookup.ranges import RowKeyPairs
+from pipeline.lookup.reduce_plan import ReducePlan
+from pipeline.lookup.requests import KeyedRows, ranged_lineages
+from pipeline.lookup.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
-from pipeline.reduce.ranges import RowKeyPairs
-from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.keys.keys import canonical_keys_with_plan
@@ -60,7 +60,7 @@ class Reduced:
     Parameters
     ----------
     changes : pyarrow.Table
-        `pipeline.reduce.versions.CHANGES`.
+        `pipeline.lookup.versions.CHANGES`.
     key_errors : pyarrow.Table
         Versions for which a changed primary key has no value: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
 
@@ -77,7 +77,7 @@ def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduc
     ----------
     keyed : KeyedRows
     base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`, those that `pipeline.reduce.base.base_requests` asks for.
+        `pipeline.lookup.versions.BASE_VERSIONS`, those that `pipeline.lookup.requests.base_requests` asks for.
     plan : ReducePlan
 
     """

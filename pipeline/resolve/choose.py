@@ -45,7 +45,7 @@ class KeyVersions:
         Number of each version's table.
     replicaset_ids : int32[n]
     states : int8[n]
-        As in `pipeline.reduce.versions`. `PRESENT`, `UNFIT` and, if the table's policy compares deletions, `DELETED`
+        As in `pipeline.lookup.versions`. `PRESENT`, `UNFIT` and, if the table's policy compares deletions, `DELETED`
         versions can win. `MERGED` is the result of an earlier batch and not a version.
     tuples : pyarrow.BinaryArray
     global_ids, lsns : int64[n]

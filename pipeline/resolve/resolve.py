@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.reduce.versions import CHANGES, MERGED, TIME, time_column, times_of
+from pipeline.lookup.versions import CHANGES, MERGED, TIME, time_column, times_of
 from pipeline.resolve.choose import MADE, NOBODY, Choices, KeyVersions, choose
 from pipeline.resolve.records import (
     CONFLICTS_ARROW,
@@ -48,7 +48,7 @@ PUTS = pa.schema(
 """New rows of tables; a tuple that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 REMOVED = pa.schema([("table", pa.int32()), ("key", pa.binary()), ("file", pa.int32()), ("row", pa.int64())])
-"""Rows to remove from tables: `file` and `row` as in `pipeline.reduce.versions.BASE_VERSIONS`."""
+"""Rows to remove from tables: `file` and `row` as in `pipeline.lookup.versions.BASE_VERSIONS`."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
     Parameters
     ----------
     changes : pyarrow.Table
-        `pipeline.reduce.versions.CHANGES`.
+        `pipeline.lookup.versions.CHANGES`.
     base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
+        `pipeline.lookup.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
     plan : ResolvePlan
 
     """
@@ -192,7 +192,7 @@ class _ContendedVersions:
     is_in_versions_table : bool[n]
         Whether `_versions` has a row of this key and replicaset.
     base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`.
+        `pipeline.lookup.versions.BASE_VERSIONS`.
     base_key_numbers : int32[base versions]
         The number of each base version's key.
 
@@ -252,7 +252,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
     Parameters
     ----------
     base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
+        `pipeline.lookup.versions.BASE_VERSIONS`: all versions of some keys.
     plan : ResolvePlan
         With the other policy.
     max_examples : int
