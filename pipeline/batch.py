@@ -44,7 +44,7 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse import applier_map, cluster
-from warehouse.commits import TableFile
+from warehouse.delta.table_files import TableFile
 from warehouse.gaps import KEY
 from warehouse.lock import WriterLock
 from warehouse.read import newest_of_each

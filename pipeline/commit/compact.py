@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from pipeline.write.tables import FILE_BYTES, write_rows
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, keys_of, opened, write_file
+from warehouse.commits import OpenTables
+from warehouse.data_files import DataFile, write_file
+from warehouse.delta.table_files import TableFile, open_file, open_footer, read_file
 
 MIN_FILES_TO_JOIN = 32
 """After a batch, small files of a table are joined if there are at least this many."""
@@ -90,8 +90,7 @@ def _groups_to_join(tables: OpenTables, table: str, files: Sequence[TableFile]) 
     found: list[TableFile] = []
     size = in_memory = 0
     for file in files:
-        with opened(tables.location, table, file.path) as parquet:
-            memory_bytes = _bytes_in_memory(parquet)
+        memory_bytes = _bytes_in_memory(tables, table, file)
         if memory_bytes >= FILE_BYTES // 2:
             continue
         if found and (
@@ -106,10 +105,10 @@ def _groups_to_join(tables: OpenTables, table: str, files: Sequence[TableFile]) 
         yield found
 
 
-def _bytes_in_memory(parquet: pq.ParquetFile) -> int:
+def _bytes_in_memory(tables: OpenTables, table: str, file: TableFile) -> int:
     """Return the approximate size of a file's rows in memory: that of its uncompressed pages."""
-    metadata = parquet.metadata
-    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    footer = open_footer(tables.location, table, file)
+    return sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
 
 
 def _has_key_column(tables: OpenTables, table: str) -> bool:
@@ -117,15 +116,12 @@ def _has_key_column(tables: OpenTables, table: str) -> bool:
 
 
 def _least_key(tables: OpenTables, table: str, file: TableFile) -> bytes:
-    with opened(tables.location, table, file.path) as parquet:
-        return min((key for key in keys_of(parquet, _KEY_COLUMN).least if key is not None), default=b"")
+    with open_file(tables.location, table, file) as opened:
+        return min((key for key in opened.key_ranges(_KEY_COLUMN).least if key is not None), default=b"")
 
 
 def _write_joined(tables: OpenTables, table: str, files: Sequence[TableFile]) -> list[DataFile]:
-    parts = []
-    for file in files:
-        with opened(tables.location, table, file.path) as parquet:
-            parts.append(parquet.read())
+    parts = [read_file(tables.location, table, file) for file in files]
     rows = pa.concat_tables(parts, promote_options="default")
     if _has_key_column(tables, table):
         return write_rows(tables.location, table, rows, is_new_data=False)

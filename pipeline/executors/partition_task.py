@@ -18,8 +18,8 @@ from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
 from pipeline.write.tables import rows_with_keys, write_rows
-from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, write_file
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 MAX_REPORTED_BYTES = 1 << 20

@@ -17,8 +17,8 @@ from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
 from pipeline.write.tables import TableChange, TableWrite
-from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 SyncSpaces = Mapping[str, frozenset[int]]

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from pipeline.commit.compact import MAX_JOINED_BYTES
 from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from udfs.buffers import as_array
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.commits import OpenTables
+from warehouse.data_files import DataFile, write_file
+from warehouse.delta.table_files import TableFile, read_file
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.Boole
 
 def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Sequence[str]) -> pa.Table:
     """Read columns of a file of a table."""
-    with opened(tables.location, table, file.path) as parquet:
-        return parquet.read(columns=list(columns))
+    return read_file(tables.location, table, file, columns)
 
 
 def without_nulls(column: pa.ChunkedArray) -> pa.BooleanArray:
@@ -73,8 +73,7 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
     for file, gone in removal.files:
         if gone.true_count == len(gone):
             continue
-        with opened(tables.location, removal.table, file.path) as parquet:
-            parts.append(parquet.read().filter(pc.invert(gone)))
+        parts.append(read_file(tables.location, removal.table, file).filter(pc.invert(gone)))
         size += parts[-1].nbytes
         if size > MAX_JOINED_BYTES:
             yield _write_joined(tables, removal.table, parts)

@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.reduce.base import BaseRequest, KeyFilter
@@ -23,8 +22,7 @@ from pipeline.reduce.versions import BASE_VERSIONS, MERGED, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
-from warehouse.commits import TableFile
-from warehouse.data_files import FileKeys, keys_of, opened, read_groups
+from warehouse.delta.table_files import FileKeys, NumberedRows, OpenFile, TableFile, open_file, read_file
 from warehouse.location import WarehouseLocation
 
 VERSIONS = "_versions"
@@ -53,11 +51,11 @@ class KeyRangeCache:
 
     ranges_by_file: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
 
-    def key_ranges(self, file: pq.ParquetFile, table: str, path: str, column: str) -> FileKeys:
+    def key_ranges(self, file: OpenFile, table: str, path: str, column: str) -> FileKeys:
         """Return the key ranges of an open file's row groups."""
         name = (table, path)
         if name not in self.ranges_by_file:
-            self.ranges_by_file[name] = keys_of(file, column)
+            self.ranges_by_file[name] = file.key_ranges(column)
         return self.ranges_by_file[name]
 
 
@@ -160,8 +158,8 @@ def _with_keys_of_replicasets(
     name, own = files.exact_tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
-        with opened(files.location, name, file.path) as parquet:
-            keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
+        rows = read_file(files.location, name, file, ["_key", "_replicaset_id"])
+        keys += requested(rows, "_key", "_replicaset_id")
     own_versions = _keys_in_versions(files, files.table_names[request.table], request.key_filters)
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
@@ -178,8 +176,7 @@ def _keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Ke
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
     for file in files.versions_files:
-        with opened(files.location, VERSIONS, file.path) as parquet:
-            rows = parquet.read(columns=columns)
+        rows = read_file(files.location, VERSIONS, file, columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
         parts.append(rows.filter(pc.and_(pc.equal(rows["space"], space), own)))
     if not parts:
@@ -230,18 +227,17 @@ class LookupKeys:
         return self.groups.find(np.zeros(len(keys), np.int32), keys)
 
 
-def _row_groups_with_keys(
-    wanted: LookupKeys, file: pq.ParquetFile, keys: FileKeys, column: str
-) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield (number, index of its first row in the file, indices in it of the rows with the keys) of each row group."""
-    start = 0
-    for number, rows in enumerate(keys.rows):
-        if wanted.may_be_between(keys.least[number], keys.greatest[number]):
-            found = wanted.find_numbers(as_array(read_groups(file, [number], [column])[column]))
-            matches = np.flatnonzero(found >= 0)
+def _rows_with_keys(
+    wanted: LookupKeys, file: OpenFile, keys: FileKeys, column: str, columns: Sequence[str]
+) -> Iterator[NumberedRows]:
+    """Yield columns of the rows that have one of the keys in the key column, of each row group that has such rows."""
+    for number, (least, greatest) in enumerate(zip(keys.least, keys.greatest, strict=True)):
+        if wanted.may_be_between(least, greatest):
+            (key_rows,) = file.read_row_groups([column], [number])
+            matches = np.flatnonzero(wanted.find_numbers(as_array(key_rows.rows[column])) >= 0)
             if len(matches):
-                yield number, start, matches
-        start += rows
+                (group_rows,) = file.read_row_groups(columns, [number])
+                yield NumberedRows(group_rows.numbers[matches], group_rows.rows.take(pa.array(matches)))
 
 
 def _versions_in_table_file(
@@ -256,16 +252,15 @@ def _versions_in_table_file(
     """Return the rows of a file that have keys of the lookup, as `BASE_VERSIONS`; None if it has none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
     parts = []
-    with opened(location, table, file.path) as parquet:
-        keys = cache.key_ranges(parquet, table, file.path, "_key")
-        for group_number, start, matches in _row_groups_with_keys(wanted, parquet, keys, "_key"):
-            rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
-            parts.append(_base_versions_of_rows(rows, request.table, file_number, start + matches))
+    with open_file(location, table, file) as opened:
+        keys = cache.key_ranges(opened, table, file.path, "_key")
+        for found in _rows_with_keys(wanted, opened, keys, "_key", columns):
+            parts.append(_base_versions_of_rows(found.rows, request.table, file_number, found.numbers))
     return pa.concat_tables(parts) if parts else None
 
 
 def _base_versions_of_rows(
-    rows: pa.Table, table: int, file_number: int, indices: NDArray[np.intp]
+    rows: pa.Table, table: int, file_number: int, row_numbers: NDArray[np.int64]
 ) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
@@ -280,7 +275,7 @@ def _base_versions_of_rows(
         "is_row": pa.repeat(pa.scalar(True), count),
         "in_versions": pa.repeat(pa.scalar(False), count),
         "file": pa.array(np.full(count, file_number, np.int32)),
-        "row": pa.array(indices.astype(np.int64)),
+        "row": pa.array(row_numbers),
     }
     arrays = [
         whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type)
@@ -325,10 +320,10 @@ def _versions_in_versions_table(
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions_files:
-        with opened(files.location, VERSIONS, file.path) as parquet:
-            known = cache.key_ranges(parquet, VERSIONS, file.path, "key")
-            for number, _, matches in _row_groups_with_keys(wanted, parquet, known, "key"):
-                rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
+        with open_file(files.location, VERSIONS, file) as opened:
+            known = cache.key_ranges(opened, VERSIONS, file.path, "key")
+            for found in _rows_with_keys(wanted, opened, known, "key", _VERSION_COLUMNS):
+                rows = found.rows
                 own = _table_numbers(rows["space"], numbers)
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):

@@ -21,8 +21,8 @@ from pipeline.resolve.resolve import PUTS
 from pipeline.write.lookup import KeyRangeCache, LookupKeys
 from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.data_files import DataFile, write_file
+from warehouse.delta.table_files import TableFile, open_file
 from warehouse.location import WarehouseLocation
 
 FILE_ROWS = 2_000_000
@@ -43,32 +43,29 @@ def remaining_rows(
     table : str
     file : TableFile
     removed : int64[n]
-        The indices in the file of the rows to leave out.
+        The physical numbers of the rows to leave out.
 
     """
-    with opened(location, table, file.path) as parquet:
-        rows = parquet.read()
-    keep = np.ones(rows.num_rows, np.bool_)
-    keep[removed] = False
-    return rows.filter(pa.array(keep))
+    with open_file(location, table, file) as opened:
+        rows = opened.read()
+        return rows if not len(removed) else rows.filter(pa.array(~np.isin(opened.row_numbers(), removed)))
 
 
 def rows_with_keys(
     location: WarehouseLocation, table: str, files: Iterable[TableFile], keys: pa.Array, cache: KeyRangeCache
 ) -> Mapping[TableFile, NDArray[np.int64]]:
-    """Return the indices of the rows that have one of the keys, by file; only for files with such rows."""
+    """Return the physical numbers of the rows that have one of the keys, by file; only for files with such rows."""
     wanted = LookupKeys.of(keys)
     found: dict[TableFile, NDArray[np.int64]] = {}
     for file in files:
-        with opened(location, table, file.path) as parquet:
-            known = cache.key_ranges(parquet, table, file.path, "_key")
+        with open_file(location, table, file) as opened:
+            known = cache.key_ranges(opened, table, file.path, "_key")
             ranges = zip(known.least, known.greatest, strict=True)
             if not any(wanted.may_be_between(least, greatest) for least, greatest in ranges):
                 continue
-            column = parquet.read(columns=["_key"])["_key"].combine_chunks()
-        rows = np.flatnonzero(wanted.find_numbers(as_array(column)) >= 0)
-        if len(rows):
-            found[file] = rows.astype(np.int64)
+            matches = wanted.find_numbers(as_array(opened.read(["_key"])["_key"])) >= 0
+            if matches.any():
+                found[file] = opened.row_numbers()[matches]
     return found
 
 
@@ -159,7 +156,7 @@ class TableChanges:
     rows : pyarrow.Table or None
         New rows of the exact table.
     removed : mapping of TableFile to int64[n]
-        For each file of the exact table, the indices of removed rows.
+        For each file of the exact table, the physical numbers of removed rows.
     removed_keys : pyarrow.BinaryArray or None
         The keys of the removed rows.
     change : TableChange
