@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 from warehouse.maintenance import retention_horizon
 from warehouse.newest_epoch import EPOCHS
@@ -131,11 +132,11 @@ def changes(
     if not location.has(table):
         raise WarehouseError("there is no such table", table=table, warehouse=location.root)
     previous = versions[0][1]
-    old = frozenset[str]() if previous is None else files_at(location, table, previous)
+    old = frozenset[TableFile]() if previous is None else files_at(location, table, previous)
     for epoch, version in versions[1:]:
         if version == previous:
             continue
-        new = frozenset[str]() if version is None else files_at(location, table, version)
+        new = frozenset[TableFile]() if version is None else files_at(location, table, version)
         with rows_by_key_range(location, table, old, new, range_rows=range_rows) as ranges:
             for rows in (diff_rows(*old_and_new) for old_and_new in ranges):
                 if rows.num_rows:

@@ -28,7 +28,7 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import mark_collected_rows
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.key_search import KeySearch
 from pipeline.partition import partition_plan
 from pipeline.pending.order import with_spaced_numbers
 from pipeline.pending.rows import PendingRows
@@ -46,7 +46,7 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse import applier_map, cluster
-from warehouse.commits import TableFile
+from warehouse.delta.table_files import TableFile
 from warehouse.gaps import KEY
 from warehouse.lock import WriterLock
 from warehouse.read import newest_of_each
@@ -125,7 +125,7 @@ class BatchWriter:
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
         self._router = build_router(config.spaces, check_space)
-        self._cache = KeyRangeCache()
+        self._search = KeySearch()
         self._cluster: Cluster | None = None
         self._began = 0.0
         self.seconds_by_step: dict[str, float] = {}
@@ -204,7 +204,7 @@ class BatchWriter:
         rows = read_locally(log_stream, segments, limit)
         if rows is None and self._distributed is not None:
             return self._distributed(log_stream, segments)
-        return LocalExecutor(segments, rows or {}, self._cache)
+        return LocalExecutor(segments, rows or {}, self._search)
 
     def _plan(
         self,

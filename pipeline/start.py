@@ -35,7 +35,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.stream.instants import log_stream_of
 from warehouse import cluster, epochs
 from warehouse.commits import OpenTables
-from warehouse.data_files import opened
+from warehouse.delta.table_files import read_file
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -167,8 +167,7 @@ def _unmask(tables: OpenTables, table: str) -> int:
     exact = exact_table(table)
     added = []
     for file in tables.files(exact):
-        with opened(tables.location, exact, file.path) as parquet:
-            added += write_rows(tables.location, table, parquet.read())
+        added += write_rows(tables.location, table, read_file(tables.location, exact, file))
     tables.replace(table, added, tables.columns(exact))
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
 
@@ -184,8 +183,7 @@ def apply_old_waiting_rows(writer: BatchWriter) -> int:
 
 def _has_old_waiting_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            reasons = parquet.read(columns=["reason"])["reason"]
+        reasons = read_file(tables.location, PENDING, file, ["reason"])["reason"]
         if pc.any(pc.equal(reasons, OLD_WAIT_REASON)).as_py():
             return True
     return False

@@ -17,8 +17,8 @@ from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.write.changes import TableChange, TableWrite
-from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 SyncSpaces = Mapping[str, frozenset[int]]

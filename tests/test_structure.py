@@ -199,6 +199,32 @@ def test_a_circle_and_an_arrow_to_a_later_stage_would_be_found() -> None:
     assert house.circles(files) == {frozenset(files) - {"pipeline.state"}}
 
 
+def test_one_door_leads_to_the_rows_of_data_files() -> None:
+    product = ("warehouse", "pipeline", "relay", "observe", "jobs", "live_demo")
+    beside = [file for file in MODULES if room_of(file) in product and "delta" not in file.parts]
+    found = {name(file): parquet_reads(file.read_text()) for file in beside}
+    assert {file: what for file, what in found.items() if what} == {}, "see warehouse/delta/table_files.py"
+
+
+def parquet_reads(source: str) -> set[str]:
+    """Return the names by which a module reads data files, or asks the log for them, past `table_files`."""
+    named = {node.attr for node in ast.walk(parsed(source)) if isinstance(node, ast.Attribute)}
+    readers = {"ParquetFile", "ParquetDataset", "read_table", "read_metadata", "read_parquet", "scan_parquet"}
+    return named & {
+        *readers,
+        "get_add_actions",
+        "file_uris",
+        "to_pyarrow_table",
+        "to_pyarrow_dataset",
+        "to_pandas",
+    }
+
+
+def test_a_read_past_the_door_would_be_found() -> None:
+    assert parquet_reads("rows = pq.ParquetFile(path).read()") == {"ParquetFile"}
+    assert parquet_reads("rows = read_file(location, table, file)") == set()
+
+
 def test_a_module_says_what_it_is_and_stays_short() -> None:
     found = {
         name(file): faults(file.stem, file.read_text(), is_test=room_of(file) == "tests") for file in MODULES

@@ -12,45 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 from pyspark.sql.types import StructField, StructType, VariantType
 
-from schemas.errors import UnsupportedError, WarehouseError
+from schemas.errors import WarehouseError
 from warehouse.data_files import DataFile, now_millis
+from warehouse.delta.table_files import TableFile, active_files, check_features, files_with_bounds
 from warehouse.fence import SHARED_TABLES, Fence, marked_commit, newest_mark
 from warehouse.location import WarehouseLocation
 from warehouse.read import size_of
-from warehouse.write import AGGREGATOR_COMMIT, SUPPORTED_FEATURES
-
-COLUMN_MAPPING_READER_VERSION = 2
-"""The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
+from warehouse.write import AGGREGATOR_COMMIT
 
 COMMITS_PER_LOG_CLEANUP = 100
 """Expired log files are removed once per this many commits of a table: delta-rs lists all commits each time."""
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A data file of a table.
-
-    Parameters
-    ----------
-    path : str
-        Relative to the table's folder.
-    size : int
-        In bytes.
-    rows : int or None
-        The number of rows; None if the log does not have it.
-
-    """
-
-    path: str
-    size: int
-    rows: int | None
 
 
 @dataclass
@@ -125,7 +101,7 @@ class OpenTables:
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.location.root)
         if table not in self._checked_tables:
-            _check_features(found, table)
+            check_features(found, table)
             self._checked_tables.add(table)
         return found
 
@@ -228,26 +204,19 @@ class OpenTables:
 
     def files(self, table: str) -> list[TableFile]:
         """Return the files of a table."""
-        return _files(pa.table(self.open(table).get_add_actions(flatten=True)))
+        return active_files(self.open(table))
 
     def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
         """Return the files that may have rows with a value from `first` to `last` in a column, by statistics."""
-        actions = pa.table(self.open(table).get_add_actions(flatten=True))
-        low, high = f"min.{column}", f"max.{column}"
-        if low in actions.column_names and high in actions.column_names:
-            beyond = pc.or_(pc.less(actions[high], first), pc.greater(actions[low], last))
-            actions = actions.filter(pc.invert(pc.fill_null(beyond, False)))
-        return _files(actions)
+        return [
+            file
+            for file, low, high in self.column_bounds(table, column)
+            if (low is None or low <= last) and (high is None or high >= first)
+        ]
 
     def column_bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
         """Return (file, least value of a column, greatest value) for each file; an unknown value is None."""
-        actions = pa.table(self.open(table).get_add_actions(flatten=True))
-        unknown = [None] * actions.num_rows
-        low, high = (
-            actions[name].to_pylist() if name in actions.column_names else unknown
-            for name in (f"min.{column}", f"max.{column}")
-        )
-        return list(zip(_files(actions), low, high, strict=True))
+        return files_with_bounds(self.open(table), column)
 
     def size(self, table: str) -> int:
         """Return the total size of a table's files, in bytes."""
@@ -361,36 +330,3 @@ def _has_variant(schema: StructType) -> bool:
 def columns_of(table: DeltaTable) -> StructType:
     """Return the columns of an open table."""
     return StructType.fromJson(json.loads(table.schema().to_json()))
-
-
-def files_of(table: DeltaTable, name: str) -> list[TableFile]:
-    """Return the files of a table at its open version.
-
-    Raises
-    ------
-    UnsupportedError
-        It has features of Delta beyond plain files, such as deletion vectors.
-
-    """
-    _check_features(table, name)
-    return _files(pa.table(table.get_add_actions(flatten=True)))
-
-
-def _files(actions: pa.Table) -> list[TableFile]:
-    columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
-    return [TableFile(*one) for one in zip(*columns, strict=True)]
-
-
-def _check_features(table: DeltaTable, name: str) -> None:
-    protocol = table.protocol()
-    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    unsupported = sorted(features - SUPPORTED_FEATURES)
-    if protocol.min_reader_version == COLUMN_MAPPING_READER_VERSION:
-        unsupported.append("columnMapping")
-    unsupported += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
-    if unsupported:
-        raise UnsupportedError(
-            f"somebody has enabled {', '.join(unsupported)}, which the aggregator's files do not support",
-            table=name,
-            advice="remove it by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
-        )

@@ -2,7 +2,7 @@
 
 A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`.
 Delta's log has no statistics of binary columns, so a lookup of a key uses the Parquet footer: it has the least and the
-greatest key of each row group. Not here: the log of a table.
+greatest key of each row group. Not here: reading files (`warehouse.delta.table_files`), and the log of a table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import time
 import uuid as uuids
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 ROW_GROUP_ROWS = 64 * 1024
@@ -65,23 +66,9 @@ class DataFile:
     stats: str
     is_new_data: bool = True
 
-
-@dataclass(frozen=True)
-class FileKeys:
-    """The ranges of keys of a file's row groups, from its footer.
-
-    Parameters
-    ----------
-    rows : tuple of int
-        The number of rows of each row group.
-    least, greatest : tuple of bytes or None
-        The least and the greatest key of each row group; None for a row group without them in the footer.
-
-    """
-
-    rows: tuple[int, ...]
-    least: tuple[bytes | None, ...]
-    greatest: tuple[bytes | None, ...]
+    def as_table_file(self) -> TableFile:
+        """Return the file as the table has it after the commit."""
+        return TableFile(self.path, self.size, self.rows)
 
 
 def write_file(
@@ -293,57 +280,3 @@ def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def now_millis() -> int:
     """Return the current time in milliseconds since 1970, as in Delta's log."""
     return int(time.time() * 1000)
-
-
-class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file that is read with Arrow's plain binary and string types, where delta-rs wrote view types."""
-
-    def read(self, *arguments: Any, **named: Any) -> pa.Table:
-        return _with_plain_types(super().read(*arguments, **named))
-
-    def read_row_groups(self, *arguments: Any, **named: Any) -> pa.Table:
-        return _with_plain_types(super().read_row_groups(*arguments, **named))
-
-
-def _with_plain_types(rows: pa.Table) -> pa.Table:
-    plain = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
-    return rows if plain.types == rows.schema.types else rows.cast(plain)
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    return kind
-
-
-def opened(location: WarehouseLocation, table: str, path: str) -> pq.ParquetFile:
-    """Open a Parquet file of a table, for reading; the caller closes it."""
-    return _PlainFile(location.fs.open_input_file(location.at(table, path)), pre_buffer=False)
-
-
-def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
-    """Return the least and the greatest value of a key column in each row group, from the file's footer."""
-    metadata = file.metadata
-    index = metadata.schema.names.index(column)
-    rows, least, greatest = [], [], []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        found = group.column(index).statistics
-        known = found is not None and found.has_min_max
-        rows.append(group.num_rows)
-        least.append(bytes(found.min) if known else None)
-        greatest.append(bytes(found.max) if known else None)
-    return FileKeys(tuple(rows), tuple(least), tuple(greatest))
-
-
-def read_groups(
-    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None = None
-) -> pa.Table:
-    """Read columns, by default all, of the row groups with these numbers."""
-    return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
+
+from warehouse.delta.table_files import active_files
 
 
 def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -69,8 +70,7 @@ def query_rows(table: DeltaTable, query: str) -> list[dict[str, Any]]:
 
 def size_of(table: DeltaTable) -> int:
     """Return the total size of a table's files, in bytes."""
-    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
-    return int(pc.sum(sizes).as_py() or 0)
+    return sum(file.size for file in active_files(table))
 
 
 def _query(table: DeltaTable, query: str) -> pa.Table:

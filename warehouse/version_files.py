@@ -7,16 +7,15 @@ that only one of the two versions has. Reads local and remote files, without Spa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import WarehouseError
-from warehouse.data_files import FileKeys, keys_of, opened, read_groups
+from warehouse.delta.table_files import FileKeys, TableFile, active_files, open_file
 from warehouse.location import WarehouseLocation
 
 RANGE_ROWS = 500_000
@@ -25,8 +24,8 @@ RANGE_ROWS = 500_000
 _KEY = "_key"
 
 
-def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[str]:
-    """Return the paths of a table's files at a version, relative to its folder.
+def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
+    """Return the files of a table at a version.
 
     Raises
     ------
@@ -40,15 +39,15 @@ def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset
         raise WarehouseError(f"version {version} cannot be read: {error}", table=table) from error
     if found is None:
         raise WarehouseError("the table is not there", table=table)
-    return frozenset(pa.table(found.get_add_actions(flatten=True))["path"].to_pylist())
+    return frozenset(active_files(found))
 
 
 @contextmanager
 def rows_by_key_range(
     location: WarehouseLocation,
     table: str,
-    before: frozenset[str],
-    after: frozenset[str],
+    before: frozenset[TableFile],
+    after: frozenset[TableFile],
     columns: Sequence[str] | None = None,
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[Iterator[tuple[pa.Table | None, pa.Table | None]]]:
@@ -60,8 +59,8 @@ def rows_by_key_range(
     ----------
     location : WarehouseLocation
     table : str
-    before, after : frozenset of str
-        Paths of all files of the old and the new version (`files_at`).
+    before, after : frozenset of TableFile
+        All files of the old and the new version (`files_at`).
     columns : sequence of str, optional
         Columns to read, by default all; `_key` must be among them.
     range_rows : int
@@ -75,8 +74,8 @@ def rows_by_key_range(
     """
     with ExitStack() as stack:
         try:
-            old = [_OpenFile(stack, location, table, path) for path in sorted(before - after)]
-            new = [_OpenFile(stack, location, table, path) for path in sorted(after - before)]
+            old = [_KeyedFile(stack, location, table, file) for file in _in_order(before - after)]
+            new = [_KeyedFile(stack, location, table, file) for file in _in_order(after - before)]
             bounds = key_ranges([file.keys for file in (*old, *new)], range_rows)
             yield (
                 (_rows_in_range(old, low, high, columns), _rows_in_range(new, low, high, columns))
@@ -108,12 +107,16 @@ def key_ranges(files: Sequence[FileKeys], range_rows: int) -> Iterator[tuple[byt
     yield begin, None
 
 
-class _OpenFile:
+def _in_order(files: Iterable[TableFile]) -> list[TableFile]:
+    return sorted(files, key=lambda file: file.id)
+
+
+class _KeyedFile:
     """An open file of a table, with the key ranges of its row groups."""
 
-    def __init__(self, stack: ExitStack, location: WarehouseLocation, table: str, path: str) -> None:
-        self.parquet: pq.ParquetFile = stack.enter_context(opened(location, table, path))
-        self.keys = keys_of(self.parquet, _KEY)
+    def __init__(self, stack: ExitStack, location: WarehouseLocation, table: str, file: TableFile) -> None:
+        self.file = stack.enter_context(open_file(location, table, file))
+        self.keys = self.file.key_ranges(_KEY)
 
     def row_groups(self, low: bytes | None, high: bytes | None) -> list[int]:
         """Return the numbers of the row groups that may have keys of a range."""
@@ -127,14 +130,13 @@ class _OpenFile:
 
 
 def _rows_in_range(
-    files: Sequence[_OpenFile], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
+    files: Sequence[_KeyedFile], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
 ) -> pa.Table | None:
     """Return the rows with keys in [low, high); None if no file may have one."""
     parts = []
     for file in files:
-        row_groups = file.row_groups(low, high)
-        if row_groups:
-            rows = read_groups(file.parquet, row_groups, columns)
+        for group in file.file.read_row_groups(columns, file.row_groups(low, high)):
+            rows = group.rows
             if low is not None:
                 rows = rows.filter(pc.greater_equal(rows[_KEY], pa.scalar(low, pa.binary())))
             if high is not None:

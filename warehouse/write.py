@@ -26,10 +26,6 @@ USER_METADATA = "tarantool-aggregator"
 AGGREGATOR_COMMIT = CommitProperties(custom_metadata={"userMetadata": USER_METADATA})
 """The properties of a commit of the aggregator that has no mark of the fence (`warehouse.fence`)."""
 
-SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
-"""The features of Delta that files written by the aggregator support."""
-
-
 CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT = "delta.checkpointInterval", "10"
 """The property that says after how many commits a checkpoint of a table's log is written, and its value: Spark's.
 

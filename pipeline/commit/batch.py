@@ -36,8 +36,9 @@ from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
 from warehouse import schema, vclock
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened
+from warehouse.commits import OpenTables
+from warehouse.data_files import DataFile
+from warehouse.delta.table_files import TableFile, open_file
 from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
 
@@ -237,12 +238,11 @@ def _commit_pending(
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = processed_rows_mask(named, ids, ended)
+        with open_file(tables.location, PENDING, file) as opened:
+            own = processed_rows_mask(opened.read(["replicaset_id", "space_id", "reason"]), ids, ended)
             if not pc.any(own).as_py():
                 continue
-            others = parquet.read().filter(pc.invert(own))
+            others = opened.read().filter(pc.invert(own))
         removed.append(file)
         if others.num_rows:
             rest.append(write_system_rows(tables.location, PENDING, others, is_new_data=False))

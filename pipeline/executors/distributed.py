@@ -60,8 +60,8 @@ from pipeline.write.system_rows import write_system_rows
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment
-from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)

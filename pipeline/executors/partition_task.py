@@ -13,14 +13,14 @@ from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.lookup.files import BaseFiles, FileRef
-from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.key_search import KeySearch
 from pipeline.lookup.partitions import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.changes import rows_with_keys, write_rows
 from pipeline.write.system_rows import write_system_rows
-from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 MAX_REPORTED_BYTES = 1 << 20
@@ -104,15 +104,15 @@ def run_partition_task(
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
     if partition < work.key_ranges.partition_count:
-        cache = KeyRangeCache()
+        search = KeySearch()
         result = process_partition(
-            keyed, work.plan, work.base_files, cache, PartitionKeys(work.key_ranges, partition)
+            keyed, work.plan, work.base_files, search, PartitionKeys(work.key_ranges, partition)
         )
         del keyed
-        yield report_cell(partition, _write_result(result, work, cache))
+        yield report_cell(partition, _write_result(result, work, search))
 
 
-def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeCache) -> PartitionReport:
+def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearch) -> PartitionReport:
     """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,
@@ -135,7 +135,7 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeC
             report.added_files.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
             files = work.files_by_table.get(encoding.name, ())
-            indices = rows_with_keys(work.location, encoding.name, files, keys, cache)
+            indices = rows_with_keys(work.location, encoding.name, files, keys, search)
             for file, rows in indices.items():
                 report.removed_row_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}

@@ -32,8 +32,8 @@ from sources.xlog.stream.segment import ByteRange
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import OPERATION, PUT
-from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, FileWriter
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 OVERWRITTEN_TUPLE = b"\x90"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from warehouse.commits import TableFile
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 
 

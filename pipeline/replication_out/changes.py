@@ -7,11 +7,12 @@ memory. `warehouse.version_files` reads the files.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
 from warehouse.version_files import RANGE_ROWS, rows_by_key_range
 
@@ -41,16 +42,16 @@ class TupleChange:
     is_policy_made: bool = False
 
 
-def files_digest(files: frozenset[str]) -> str:
+def files_digest(files: Iterable[TableFile]) -> str:
     """Return a digest of the files of a version; versions with different files have different digests."""
-    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(file.id for file in files)).encode()).hexdigest()[:16]
 
 
 def changes_between(
     location: WarehouseLocation,
     table: str,
-    before: frozenset[str],
-    after: frozenset[str],
+    before: frozenset[TableFile],
+    after: frozenset[TableFile],
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[TupleChange]:
     """Yield the keys whose tuples differ between two versions of a table, in the order of the canonical key.
@@ -59,7 +60,7 @@ def changes_between(
     ----------
     location : WarehouseLocation
     table : str
-    before, after : frozenset of str
+    before, after : frozenset of TableFile
         The files of the two versions.
     range_rows : int
         The approximate number of rows that are compared at a time.

@@ -10,11 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import SyncError
@@ -27,6 +25,7 @@ from warehouse.copy.delta_log import (
     is_readable,
     plan_log,
 )
+from warehouse.delta.table_files import TableFile, active_files, open_footer
 from warehouse.location import WarehouseLocation
 
 
@@ -157,9 +156,8 @@ def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[s
             table=location.uri(table),
             advice="set delta.enableDeletionVectors to false and run REORG TABLE … APPLY (PURGE)",
         )
-    actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
     # The log has paths as URIs: percent-encoded.
-    return {unquote(a["path"]): (int(a["size_bytes"]), a["num_records"]) for a in actions}
+    return {unquote(file.path): (file.size, file.num_records) for file in active_files(opened)}
 
 
 def _missing_or_different(
@@ -290,8 +288,8 @@ def _count_rows(
     `checked` has path to (size in bytes, number of rows in the log). Raises SyncError if a number differs from the log.
     """
     total = 0
-    for path, (_, logged) in checked.items():
-        counted: int = pq.read_metadata(location.at(table, path), filesystem=location.fs).num_rows
+    for path, (size, logged) in checked.items():
+        counted: int = open_footer(location, table, TableFile(quote(path), size, logged)).num_rows
         if logged is not None and logged != counted:
             raise _copy_differs(table, f"{path} has {counted} rows instead of {logged}")
         total += counted

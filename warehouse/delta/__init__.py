@@ -1,1 +1,1 @@
-"""One Delta table: its log, the deletion vectors of its files, and commits to it."""
+"""One Delta table. Read first: `table_files`, the only door to the rows of a data file."""
