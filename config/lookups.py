@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
+from pathlib import Path
 from typing import Literal
+from urllib.parse import urlparse
 
 from config.values import ByteCount, ConfigSection, Location
 
@@ -27,3 +31,13 @@ class KeyCache(ConfigSection):
 
     path: Location | None = None
     limit: ByteCount = 16 * 1024 * 1024 * 1024
+
+    def folder(self, checkpoint: str) -> str:
+        """Return the folder of key copies of a deployment with this checkpoint."""
+        if self.path is not None:
+            return self.path
+        scheme = urlparse(checkpoint).scheme
+        if scheme in ("", "file"):
+            return urlparse(checkpoint).path.rstrip("/") + "-keys"
+        digest = hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+        return str(Path(tempfile.gettempdir()) / f"aggregator-keys-{digest}")

@@ -12,11 +12,13 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_copies import CopyFolder
 from pipeline.partition import PartitionPlan
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.write.changes import TableChange, TableWrite
+from pipeline.write.vector_rule import NO_VECTORS, VectorRule
 from warehouse.data_files import DataFile
 from warehouse.delta.table_files import TableFile
 from warehouse.location import WarehouseLocation
@@ -54,6 +56,10 @@ class BatchWork:
         Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
     aggregator_rows : pyarrow.Table or None
         Rows for `_changelog` with the aggregator's own changes of `_cluster`.
+    vector_rules : mapping of str to VectorRule
+        For each table of a space: whether rows are deleted by deletion vectors; those of other tables are not.
+    copy_folder : CopyFolder
+        Where key copies are stored on each machine.
     reapplied_rows : sequence of pyarrow.Table
         Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`).
 
@@ -71,6 +77,12 @@ class BatchWork:
     healed_gaps: Sequence[Mapping[str, object]] = ()
     aggregator_rows: pa.Table | None = None
     reapplied_rows: Sequence[pa.Table] = ()
+    vector_rules: Mapping[str, VectorRule] = field(default_factory=dict)
+    copy_folder: CopyFolder = field(default_factory=CopyFolder)
+
+    def vector_rule(self, table: str) -> VectorRule:
+        """Return whether rows of a table are deleted by deletion vectors."""
+        return self.vector_rules.get(table, NO_VECTORS)
 
 
 @dataclass(frozen=True)

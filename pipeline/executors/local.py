@@ -248,8 +248,11 @@ def write_tables(work: BatchWork, result: PartitionResult, search: KeySearch) ->
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding
-        exact = write_exact(work.location, changes, work.files_by_table.get(encoding.exact_table, ()))
-        masked = write_masked(work.location, changes, work.files_by_table.get(encoding.name, ()), search)
-        return [exact] if masked is None else [exact, masked]
+        exact, masked = (
+            (work.location, changes, work.files_by_table.get(name, ()), work.vector_rule(name), search)
+            for name in (encoding.exact_table, encoding.name)
+        )
+        exact_write, masked_write = write_exact(*exact), write_masked(*masked)
+        return [exact_write] if masked_write is None else [exact_write, masked_write]
 
     return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,8 @@ from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.lookup.files import BaseFiles, FileRef
-from pipeline.lookup.key_search import KeySearch
+from pipeline.lookup.key_copies import CopyFolder
+from pipeline.lookup.key_search import KeySearch, key_search_in
 from pipeline.lookup.partitions import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
@@ -39,6 +41,7 @@ class PartitionWork:
     files_by_table : mapping of str to sequence of TableFile
         All files of each masked table, in which removed rows are found by their keys.
     location : WarehouseLocation
+    copy_folder : CopyFolder
 
     """
 
@@ -47,6 +50,7 @@ class PartitionWork:
     key_ranges: KeyRanges
     files_by_table: Mapping[str, list[TableFile]]
     location: WarehouseLocation
+    copy_folder: CopyFolder = field(default_factory=CopyFolder)
 
 
 @dataclass
@@ -104,7 +108,7 @@ def run_partition_task(
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
     if partition < work.key_ranges.partition_count:
-        search = KeySearch()
+        search = key_search_in(work.copy_folder)
         result = process_partition(
             keyed, work.plan, work.base_files, search, PartitionKeys(work.key_ranges, partition)
         )
@@ -125,8 +129,9 @@ def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearc
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
+            after_file = partial(search.add_copy, work.location) if keys is not None else None
             report.added_files.setdefault(encoding.exact_table, []).extend(
-                write_rows(work.location, encoding.exact_table, new)
+                write_rows(work.location, encoding.exact_table, new, after_file=after_file)
             )
         if encoding.mask is None:
             continue

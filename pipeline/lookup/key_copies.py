@@ -40,6 +40,16 @@ TOUCH_SECONDS = 60.0
 FULL_SHARE = 0.9
 """Copies are removed until the folder has at most this share of its limit."""
 
+
+@dataclass(frozen=True)
+class CopyFolder:
+    """Where a process stores key copies."""
+
+    path: str | None = None
+    """A folder of the local disk; None: only small copies are kept, in memory."""
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+
+
 Stamp = tuple[int, int, int]
 """What changes with a file's content: inode, size, time of the last change."""
 

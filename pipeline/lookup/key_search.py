@@ -9,13 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.lookup.key_copies import KeyCopies
+from pipeline.lookup.key_copies import CopyFolder, KeyCopies
 from pipeline.lookup.key_copy import CopyName, KeyCopy
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
@@ -34,7 +36,6 @@ COPY_SHARE = 4
 
 REMOVED_SHARE = 4
 """No copy is made if there are more wanted keys than one in this many rows: the batch removes most of the file."""
-
 
 
 @dataclass(frozen=True)
@@ -203,3 +204,9 @@ class KeySearch:
             return NO_ROWS
         reader = self._vectors.setdefault(location.root, VectorReader(location))
         return reader.rows(table, file.vector)
+
+
+@cache
+def key_search_in(folder: CopyFolder) -> KeySearch:
+    """Return this process's search with the copies of a folder: tasks of one process share what they have learned."""
+    return KeySearch(KeyCopies(None if folder.path is None else Path(folder.path), folder.limit_bytes))

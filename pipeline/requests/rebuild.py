@@ -31,6 +31,7 @@ from pipeline.state import State, TableWriters
 from pipeline.write.changes import TableChanges, write_exact, write_masked
 from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
 from pipeline.write.system_rows import append_table
+from pipeline.write.vector_rule import NO_VECTORS
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
 from warehouse.commits import OpenTables
@@ -177,7 +178,7 @@ def _write_tables(
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact_table],
     )
-    masked = write_masked(tables.location, changes, tables.files(encoding.name), KeySearch())
+    masked = write_masked(tables.location, changes, tables.files(encoding.name), NO_VECTORS, KeySearch())
     for write in (write_exact(tables.location, changes, tables.files(encoding.exact_table)), masked):
         if write is not None:
             commit_table_write(tables, write)

@@ -22,16 +22,13 @@ from pipeline.resolve.resolve import PUTS
 from pipeline.write.limits import FILE_BYTES, FILE_ROWS, MAX_JOINED_BYTES, SMALL_FILE_BYTES
 from pipeline.write.vector_rule import NO_VECTORS, VectorRule
 from schemas.tables import VERSION_COLUMNS
-from udfs.buffers import as_array
 from warehouse.data_files import DataFile, write_file
 from warehouse.delta.deletion_vectors import NO_ROWS, RowNumbers
 from warehouse.delta.table_files import TableFile, open_file
 from warehouse.location import WarehouseLocation
 
 
-def remaining_rows(
-    location: WarehouseLocation, table: str, file: TableFile, removed: RowNumbers
-) -> pa.Table:
+def remaining_rows(location: WarehouseLocation, table: str, file: TableFile, removed: RowNumbers) -> pa.Table:
     """Return the rows of a file that remain when some are removed.
 
     Parameters

@@ -137,7 +137,12 @@ def with_features(state: LogState, features: Iterable[str]) -> list[Action]:
     implied = (
         ()
         if version >= WRITER_VERSION
-        else (name for number, names in _FEATURES_BY_WRITER_VERSION.items() if number <= version for name in names)
+        else (
+            name
+            for number, names in _FEATURES_BY_WRITER_VERSION.items()
+            if number <= version
+            for name in names
+        )
     )
     writers = {*(protocol.get("writerFeatures") or ()), *implied, *missing}
     return [

@@ -117,7 +117,9 @@ def _vectors(table: DeltaTable) -> dict[str, Descriptor]:
     if FEATURE not in (table.protocol().reader_features or ()):
         return {}
     root, _, name = str(table.table_uri).rstrip("/").rpartition("/")
-    fs, path = pafs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1) if "://" in root else f"file://{root}")
+    fs, path = pafs.FileSystem.from_uri(
+        root.replace("s3a://", "s3://", 1) if "://" in root else f"file://{root}"
+    )
     return read_log(WarehouseLocation(root, fs, path), name, int(table.version())).vectors()
 
 
