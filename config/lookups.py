@@ -17,20 +17,14 @@ DEFAULT_VECTORS_ABOVE = 64 * 1024 * 1024
 
 
 class KeyCache(ConfigSection):
-    """The folder of key copies: what lookups need of each data file, on the local disk of each process.
-
-    Parameters
-    ----------
-    path : str or None
-        A folder of the local disk; None: beside the checkpoint, or in the system's folder for temporary files if the
-        checkpoint is not on the local disk.
-    limit : int
-        The maximum size of the folder (`16 GiB` in the YAML). The least recently used copies are removed.
-
-    """
+    """The folder of key copies: what lookups need of each data file, on the local disk of each process."""
 
     path: Location | None = None
+    """A folder of the local disk; None: beside the checkpoint, or in the system's folder for temporary files if the
+    checkpoint is not on the local disk.
+    """
     limit: ByteCount = 16 * 1024 * 1024 * 1024
+    """The maximum size of the folder (`16 GiB` in the YAML). The least recently used copies are removed."""
 
     def folder(self, checkpoint: str) -> str:
         """Return the folder of key copies of a deployment with this checkpoint."""

@@ -33,15 +33,9 @@ def find_collected_rows(
 ) -> pa.Table:
     """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
 
-    Parameters
-    ----------
-    keyed : KeyedRows
-    base_versions : pyarrow.Table
-        `pipeline.lookup.versions.BASE_VERSIONS`.
-    plan : ReducePlan
-    shards : ShardPlan or None
-        vshard's buckets; None if no replicaset is a storage of vshard.
-
+    Args:
+        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`.
+        shards: vshard's buckets; None if no replicaset is a storage of vshard.
     """
     events = as_array(keyed.rows["bucket_events"])
     if shards is None or events.null_count == len(events):
@@ -79,13 +73,9 @@ def _deletes_with_buckets(
 ) -> Iterator[tuple[int, int, bytes, int]]:
     """Yield (row, replicaset id, bucket id as MessagePack, `bucket_events`) of each DELETE of a tuple with a bucket id.
 
-    Parameters
-    ----------
-    rows : int64[n]
-        Indices of rows, sorted by key; the rows of a key are in log order.
-    replicasets : int32[n]
-        The replicaset id of each row.
-
+    Args:
+        rows: Indices of rows, sorted by key (int64[n]); the rows of a key are in log order.
+        replicasets: The replicaset id of each row (int32[n]).
     """
     index = pa.array(rows)
     versions = plan.meanings.versions[keyed.rows["meaning"].to_numpy()[rows]]
@@ -117,12 +107,9 @@ def _bucket_ids_before_batch(
 
     The result is by (table number, replicaset id, key), and has only present tuples with a bucket id.
 
-    Parameters
-    ----------
-    schema_versions : dict of (int, bytes) to int
-        By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has the field with
-        the bucket id.
-
+    Args:
+        schema_versions: By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has
+            the field with the bucket id.
     """
     whole = base_versions.combine_chunks()
     if not whole.num_rows:
@@ -146,12 +133,8 @@ def _bucket_ids_before_batch(
 def without_move_conflicts(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     """Return the conflicts, except those that only come from a move of a bucket between replicasets.
 
-    Parameters
-    ----------
-    conflicts : pyarrow.Table
-        `pipeline.resolve.records.CONFLICTS_ARROW`.
-    shards : ShardPlan
-
+    Args:
+        conflicts: `pipeline.resolve.records.CONFLICTS_ARROW`.
     """
     if not conflicts.num_rows:
         return conflicts

@@ -43,23 +43,14 @@ MAX_COLUMN_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """The parts of a batch's plan that `process_partition` needs. Picklable.
-
-    Parameters
-    ----------
-    reduce : ReducePlan
-    resolve : ResolvePlan
-    encodings : tuple of TableEncoding
-        By table number.
-    shards : ShardPlan or None
-        vshard's buckets; None if no replicaset is a storage of vshard.
-
-    """
+    """The parts of a batch's plan that `process_partition` needs. Picklable."""
 
     reduce: ReducePlan
     resolve: ResolvePlan
     encodings: tuple[TableEncoding, ...]
+    """By table number."""
     shards: ShardPlan | None = None
+    """vshard's buckets; None if no replicaset is a storage of vshard."""
 
 
 def partition_plan(plan: BatchPlan) -> PartitionPlan:
@@ -70,40 +61,28 @@ def partition_plan(plan: BatchPlan) -> PartitionPlan:
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """The changes of all tables for the keys of one partition.
-
-    Parameters
-    ----------
-    rows_by_table : mapping of int to pyarrow.Table
-        New rows of the exact tables, by table number: the table's index in the batch's plan.
-    removed : mapping of FileRef to int64[n]
-        For each file of a table, the numbers of the rows to remove.
-    removed_keys : mapping of int to pyarrow.BinaryArray
-        The keys of the removed rows, by table number.
-    versions, conflicts, quarantine : pyarrow.Table
-        New rows of the system tables.
-    key_errors : pyarrow.Table
-        Versions without a valid value of the changed primary key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`.
-    writers : frozenset of (int, int)
-        (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
-    unfit_tables : frozenset of int
-        Numbers of the tables with a new unfit version (`pipeline.lookup.versions`): its tuple is not known, or was left
-        out of the table because a value does not fit its column.
-    collected_rows : pyarrow.Table
-        The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`.
-
-    """
+    """The changes of all tables for the keys of one partition."""
 
     rows_by_table: Mapping[int, pa.Table]
+    """New rows of the exact tables, by table number: the table's index in the batch's plan."""
     removed: Mapping[FileRef, NDArray[np.int64]]
+    """For each file of a table, the numbers of the rows to remove."""
     removed_keys: Mapping[int, pa.Array]
+    """The keys of the removed rows, by table number."""
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
+    """New rows of the system tables."""
     key_errors: pa.Table
+    """Versions without a valid value of the changed primary key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`."""
     writers: frozenset[tuple[int, int]]
+    """(table number, replicaset id) of each changed version: which replicasets wrote to which tables."""
     unfit_tables: frozenset[int]
+    """Numbers of the tables with a new unfit version (`pipeline.lookup.versions`): its tuple is not known, or was left
+    out of the table because a value does not fit its column.
+    """
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
+    """The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`."""
 
 
 def process_partition(
@@ -115,17 +94,10 @@ def process_partition(
 ) -> PartitionResult:
     """Compute the changes of all tables from the keyed rows of a partition.
 
-    Parameters
-    ----------
-    keyed : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
-    plan : PartitionPlan
-    files : BaseFiles
-        The files with the base versions.
-    search : KeySearch
-    partition_keys : PartitionKeys, optional
-        The keys of the partition; all keys by default.
-
+    Args:
+        keyed: `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
+        files: The files with the base versions.
+        partition_keys: The keys of the partition; all keys by default.
     """
     _check_column_sizes(keyed)
     rows = group_keyed_rows(keyed, plan.reduce)

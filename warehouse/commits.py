@@ -58,24 +58,15 @@ COMMITS_PER_LOG_CLEANUP = 100
 
 @dataclass
 class OpenTables:
-    """The tables of a warehouse that its writer has open.
-
-    Parameters
-    ----------
-    location : WarehouseLocation
-    fence : Fence, optional
-        The writer's fence; None for reading, and in tests, which commit without marks.
-    before_epoch : callable
-        Called before each commit of an epoch.
-    put : callable
-        Writes the commit of a version (`warehouse.delta.log_commit.put_commit`).
-
-    """
+    """The tables of a warehouse that its writer has open."""
 
     location: WarehouseLocation
     fence: Fence | None = None
+    """The writer's fence; None for reading, and in tests, which commit without marks."""
     before_epoch: Callable[[], None] = lambda: None
+    """Called before each commit of an epoch."""
     put: PutCommit = put_commit
+    """Writes the commit of a version (`warehouse.delta.log_commit.put_commit`)."""
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _logs: dict[str, LogState] = field(default_factory=dict)
     _listed_versions: dict[str, int] = field(default_factory=dict)
@@ -89,26 +80,18 @@ class OpenTables:
     def read(self, table: str) -> DeltaTable | None:
         """Open a table at its newest version, for reading; return None if there is no table.
 
-        Raises
-        ------
-        LockError
-            Another writer has committed to it.
-
+        Raises:
+            LockError: Another writer has committed to it.
         """
         return self._read(table, must_refresh=True)
 
     def open(self, table: str) -> DeltaTable:
         """Open a table at its newest version, to be written.
 
-        Raises
-        ------
-        WarehouseError
-            The table does not exist.
-        UnsupportedError
-            It has features of Delta that the aggregator's files do not support.
-        LockError
-            Another writer has committed to it.
-
+        Raises:
+            WarehouseError: The table does not exist.
+            UnsupportedError: It has features of Delta that the aggregator's files do not support.
+            LockError: Another writer has committed to it.
         """
         return self._open(
             table, must_refresh=self._refreshed_tables is None or table not in self._refreshed_tables
@@ -160,19 +143,12 @@ class OpenTables:
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
         """Make one commit to a table by delta-rs, and return the table's version after it.
 
-        Parameters
-        ----------
-        table : str
-        make : callable
-            Makes the commit: called with the open table and the properties that the commit must have.
+        Args:
+            make: Makes the commit: called with the open table and the properties that the commit must have.
 
-        Raises
-        ------
-        WarehouseError
-            The commit failed.
-        LockError
-            The lock is lost.
-
+        Raises:
+            WarehouseError: The commit failed.
+            LockError: The lock is lost.
         """
 
         def with_mark(opened: DeltaTable, mark: int | None) -> None:
@@ -210,11 +186,8 @@ class OpenTables:
     def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
         """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost.
 
-        Raises
-        ------
-        WarehouseError
-            The commit was not made.
-
+        Raises:
+            WarehouseError: The commit was not made.
         """
         refused = (
             TableMovedError("somebody else has committed to it meanwhile", table=table)
@@ -306,24 +279,14 @@ class OpenTables:
 
         Without a change there is no commit.
 
-        Parameters
-        ----------
-        table : str
-        added : iterable of DataFile
-        removed : iterable of (TableFile, bool)
-            Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
-        deleted : mapping of TableFile to int64[n], optional
-            Physical numbers of the rows to delete by a deletion vector, by file.
+        Args:
+            removed: Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
+            deleted: Physical numbers of the rows to delete by a deletion vector, by file.
 
-        Raises
-        ------
-        WarehouseError
-            The commit failed.
-        TableMovedError
-            Somebody else has moved rows of these files to other files.
-        ForeignChangeError
-            Somebody else has changed the table.
-
+        Raises:
+            WarehouseError: The commit failed.
+            TableMovedError: Somebody else has moved rows of these files to other files.
+            ForeignChangeError: Somebody else has changed the table.
         """
         new, gone, vectors = list(added), list(removed), dict(deleted or {})
         if not (new or gone or vectors):
@@ -454,11 +417,8 @@ class OpenTables:
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
         """Replace all files and the columns of a table, and return its version.
 
-        Raises
-        ------
-        WarehouseError
-            The commit failed.
-
+        Raises:
+            WarehouseError: The commit failed.
         """
         opened = self.open(table)
         state, moment = self.log(table), now_millis()

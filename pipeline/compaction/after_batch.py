@@ -14,14 +14,9 @@ def join_small_files(
 ) -> dict[str, int]:
     """Join small files of tables that have many, and return the new versions of these tables.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    versions : mapping of str to int
-        The versions of the tables that the batch wrote.
-    added_files : mapping of str to int
-        The number of files that the batch added to each table.
-
+    Args:
+        versions: The versions of the tables that the batch wrote.
+        added_files: The number of files that the batch added to each table.
     """
     due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
     after = {name: _join_files_of(tables, name) for name in sorted(due)}

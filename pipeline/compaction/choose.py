@@ -29,13 +29,9 @@ class SizedFile:
 def is_join_due(version: int, added_files: int) -> bool:
     """Return whether to look for small files of a table after a batch: after every few commits, or many new files.
 
-    Parameters
-    ----------
-    version : int
-        The table's version after the batch.
-    added_files : int
-        The number of files that the batch added.
-
+    Args:
+        version: The table's version after the batch.
+        added_files: The number of files that the batch added.
     """
     return added_files >= CHECK_EVERY_COMMITS or version % CHECK_EVERY_COMMITS == 0
 

@@ -19,24 +19,14 @@ class FileRef:
 
 @dataclass(frozen=True)
 class BaseFiles:
-    """The files in which the base versions are found: the versions before a batch.
-
-    Parameters
-    ----------
-    location : WarehouseLocation
-    exact_tables : mapping of int to (str, sequence of TableFile)
-        The name and the files of each exact table, by table number.
-    versions_files : sequence of TableFile
-        The files of `_versions`.
-    table_names : sequence of str
-        By table number, the name of the table, as in `_versions.space`.
-    tables_without_misfits : frozenset of int
-        Numbers of tables that do not store tuples with a misfit.
-
-    """
+    """The files in which the base versions are found: the versions before a batch."""
 
     location: WarehouseLocation
     exact_tables: Mapping[int, tuple[str, Sequence[TableFile]]]
+    """The name and the files of each exact table, by table number."""
     versions_files: Sequence[TableFile]
+    """The files of `_versions`."""
     table_names: Sequence[str]
+    """By table number, the name of the table, as in `_versions.space`."""
     tables_without_misfits: frozenset[int] = frozenset()
+    """Numbers of tables that do not store tuples with a misfit."""

@@ -28,19 +28,12 @@ from warehouse.delta.table_files import read_file
 
 @dataclass(frozen=True)
 class FoundVersions:
-    """The versions that a lookup found.
-
-    Parameters
-    ----------
-    base_versions : pyarrow.Table
-        `pipeline.lookup.versions.BASE_VERSIONS`.
-    files : list of FileRef
-        The files of the found rows; the column `file` of `base_versions` is an index in it.
-
-    """
+    """The versions that a lookup found."""
 
     base_versions: pa.Table
+    """`pipeline.lookup.versions.BASE_VERSIONS`."""
     files: list[FileRef]
+    """The files of the found rows; the column `file` of `base_versions` is an index in it."""
 
 
 class TaskKeys(Protocol):
@@ -55,15 +48,9 @@ def find_versions(
 ) -> FoundVersions:
     """Find the requested versions, in the tables of spaces and in `_versions`.
 
-    Parameters
-    ----------
-    requests : sequence of BaseRequest
-        At most one per table.
-    files : BaseFiles
-    search : KeySearch
-    task_keys : TaskKeys, optional
-        If given, a request for all keys of a replicaset finds only those of the task.
-
+    Args:
+        requests: At most one per table.
+        task_keys: If given, a request for all keys of a replicaset finds only those of the task.
     """
     requests = [
         _with_keys_of_replicasets(one, files, task_keys) if one.key_filters else one for one in requests
