@@ -211,7 +211,6 @@ def _missing_lsns_before(part: LogPart, read: Mapping[int, int]) -> list[Instanc
 
 
 def _has_lsns(part: LogPart, missing: Sequence[InstanceLsnRange]) -> bool:
-    """Return whether a part has any of the missing lsns."""
     return any(
         one.replica_id == gap.replica_id and one.first <= gap.last and one.last >= gap.first
         for one in part.lsn_ranges

@@ -106,7 +106,6 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
 
 
 def _writers_and_unfit(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """Return `Resolved.writers` and `Resolved.unfit_tables`."""
     tables, states = changes["table"].to_numpy(), changes["state"].to_numpy()
     wrote = states != NONE
     pairs = (tables[wrote].astype(np.int64) << 32) | changes["replicaset_id"].to_numpy()[wrote]
@@ -182,7 +181,6 @@ class _ContendedVersions:
 
 
 def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Resolve changes of contended tables."""
     changes = changes.combine_chunks()
     found = _contended_versions(changes, base_versions)
     choices = choose(found.versions, found.key_count, plan)

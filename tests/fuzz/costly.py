@@ -68,7 +68,6 @@ def _chain(first: list[Any], operations: Callable[[int], list[Any]], size: int, 
 
 
 def equal_keys(_: Draw, size: int) -> int:
-    """Rows of one key."""
     return _keyed([msgpack.packb(["k" * 50, 1])] * (size // 54))
 
 
@@ -103,7 +102,6 @@ def nested_and_repeated_ranges(_: Draw, size: int) -> int:
 
 
 def many_map_keys(_: Draw, size: int) -> int:
-    """A map of many keys, and many maps of the same keys."""
     whole = {f"{n:08}": n for n in range(size // 26)}
     few = dict(list(whole.items())[:10])
     rows = [msgpack.packb(["a", whole, [], whole]), *[msgpack.packb(["b", few])] * (size // 500)]
