@@ -21,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import StructType
 
-from schemas.errors import TableMovedError, WarehouseError
+from schemas.errors import ForeignChangeError, TableMovedError, WarehouseError
 from warehouse.data_files import DataFile, now_millis
 from warehouse.delta.commit_actions import (
     add_again,
@@ -70,6 +70,8 @@ class OpenTables:
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _logs: dict[str, LogState] = field(default_factory=dict)
     _listed_versions: dict[str, int] = field(default_factory=dict)
+    _refused: dict[str, int] = field(default_factory=dict)
+    """The last version without changes of others, of tables that somebody else has changed."""
     _checked_tables: set[str] = field(default_factory=set)
     _refreshed_tables: set[str] | None = None
 
@@ -126,6 +128,8 @@ class OpenTables:
             found = self.location.open(table)
             if found is None:
                 return None
+            if table in self._refused:
+                self._refuse_foreign_changes(table, self._refused[table], int(found.version()))
         elif must_refresh and self.location.may_have(table, int(found.version()) + 1):
             self._refresh(table, found)
         if self.fence is not None:
@@ -137,8 +141,18 @@ class OpenTables:
         """Read the new commits of an open table; raise ForeignChangeError if somebody else's changed its rows."""
         before = int(opened.version())
         opened.update_incremental()
-        if self.fence is not None and table not in SHARED_TABLES:
-            refuse_foreign_changes(self.location, table, before, int(opened.version()))
+        self._refuse_foreign_changes(table, before, int(opened.version()))
+
+    def _refuse_foreign_changes(self, table: str, before: int, after: int) -> None:
+        if self.fence is None or table in SHARED_TABLES:
+            return
+        try:
+            refuse_foreign_changes(self.location, table, before, after)
+        except ForeignChangeError:
+            self._refused[table] = before
+            self.forget(table)
+            raise
+        self._refused.pop(table, None)
 
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
         """Make one commit to a table by delta-rs, and return the table's version after it.
@@ -180,7 +194,7 @@ class OpenTables:
             fence.remember_commit(table, mark, version, base)
             if version != base + 1:
                 fence.check(table, opened)
-                refuse_foreign_changes(self.location, table, base, version)
+                self._refuse_foreign_changes(table, base, version)
         return version
 
     def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:

@@ -47,12 +47,28 @@ def is_of_a_writer(actions: list[Action]) -> bool:
 
 
 def refuse_foreign_changes(location: WarehouseLocation, table: str, before: int, after: int) -> None:
-    """Raise ForeignChangeError if somebody else has changed rows or columns of a table between two versions."""
+    """Raise ForeignChangeError if somebody else has changed rows or columns of a table between two versions.
+
+    Changes that were taken back since, such as by a RESTORE, do not count.
+    """
+    harmful = None
     for commit in foreign_commits(location, table, before, after):
-        if not commit.effect.is_harmless:
-            raise ForeignChangeError(
-                f"somebody else has changed the table: {commit}",
-                table=table,
-                advice=ADVICE.format(version=commit.version - 1, table=table),
-            )
         log.info("%s: %s; the writer looks again", table, commit)
+        if harmful is None and not commit.effect.is_harmless:
+            harmful = commit
+    if harmful is not None and not _are_equal(location, table, before, after):
+        raise ForeignChangeError(
+            f"somebody else has changed the table: {harmful}",
+            table=table,
+            advice=ADVICE.format(version=harmful.version - 1, table=table),
+        )
+
+
+def _are_equal(location: WarehouseLocation, table: str, before: int, after: int) -> bool:
+    """Return whether two versions of a table have the same files, deletion vectors and columns."""
+    one, other = (read_log(location, table, version) for version in (before, after))
+    return (
+        one.adds.keys() == other.adds.keys()
+        and one.vectors() == other.vectors()
+        and columns_of(one.metadata) == columns_of(other.metadata)
+    )

@@ -1,10 +1,10 @@
 """What a commit of somebody else does to a table: whether its rows are still those that the last epoch names. Pure.
 
-Users compact, describe, restore, alter and delete in the tables. A commit that moves rows to other files, or says
-something about the table, does no harm: the writer looks again and continues. A commit that changes rows makes the table
-differ from what the replicasets' logs say, and a commit that replaces the schema's columns makes it another table: both
-are refused by name. Whether rows change is what the commit itself says (`dataChange`, Delta protocol, "Add File and
-Remove File").
+Users compact, describe, restore, alter and delete in the tables. A commit that moves rows to other files, or describes
+the table, does no harm: the writer looks again and continues. After a commit that changes rows, the table differs from
+what the logs of the replicasets give, and a commit that removes or changes columns makes it another table: both are
+refused by name. Whether rows change is what the commit itself says (`dataChange`, Delta protocol, "Add File and Remove
+File").
 """
 
 from __future__ import annotations
