@@ -27,13 +27,9 @@ WINDOW_GROWTH = 16
 def checksum_before(fs: pyarrow.fs.FileSystem, path: str, position: int) -> int:
     """Return the CRC-32C of the bytes before a position at which a block ends.
 
-    Raises
-    ------
-    XlogTruncatedError
-        If the file ends before the position.
-    XlogMissingError
-        If the file is gone.
-
+    Raises:
+        XlogTruncatedError: If the file ends before the position.
+        XlogMissingError: If the file is gone.
     """
     window = CHECKED_BYTES
     try:

@@ -25,25 +25,16 @@ from sources.xlog.stream.segment import LogGap
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """The files of one source that the stream can read next.
-
-    Parameters
-    ----------
-    directory : Directory
-        The files of the leader.
-    entry : OffsetEntry
-        Where the stream is.
-    files : tuple of LogFile
-        From the entry's file to the last one that may be read.
-    end_position : int
-        Where the complete blocks of the last file end, in bytes.
-
-    """
+    """The files of one source that the stream can read next."""
 
     directory: Directory
+    """The files of the leader."""
     entry: OffsetEntry
+    """Where the stream is."""
     files: tuple[LogFile, ...]
+    """From the entry's file to the last one that may be read."""
     end_position: int
+    """Where the complete blocks of the last file end, in bytes."""
 
     def first_unread_byte(self, file_index: int) -> int:
         """Return the position of the first byte to read of the file with this index."""
@@ -125,13 +116,9 @@ def checked_entry_at(
 def refuse_changed_history(directory: Directory, file: LogFile, entry: OffsetEntry) -> None:
     """Raise an error if a file does not have what was read of it up to an entry.
 
-    Raises
-    ------
-    XlogTruncatedError
-        If the file is shorter than the entry's position.
-    XlogRewrittenError
-        If its header has another VClock, or the bytes before the position differ.
-
+    Raises:
+        XlogTruncatedError: If the file is shorter than the entry's position.
+        XlogRewrittenError: If its header has another VClock, or the bytes before the position differ.
     """
     if entry.position > file.size:
         raise shorter_file_error(file, entry, directory.source.name)
@@ -152,24 +139,15 @@ def read_ahead_of(
 ) -> ReadAhead:
     """Return the files that the stream can read from an entry on.
 
-    Parameters
-    ----------
-    directory, listing
-        The leader's directory, and its files.
-    entry : OffsetEntry
-        Where the stream is.
-    fixed_end : OffsetEntry, optional
-        Where reading ends in this source, if its end is fixed.
+    Args:
+        directory, listing: The leader's directory, and its files.
+        entry: Where the stream is.
+        fixed_end: Where reading ends in this source, if its end is fixed.
 
-    Raises
-    ------
-    XlogMissingError
-        If the entry's file is gone.
-    XlogTruncatedError, XlogRewrittenError
-        If the entry's file does not have any more what was read of it.
-    XlogError
-        If the last file is damaged.
-
+    Raises:
+        XlogMissingError: If the entry's file is gone.
+        XlogTruncatedError, XlogRewrittenError: If the entry's file does not have any more what was read of it.
+        XlogError: If the last file is damaged.
     """
     files = files_from(listing, entry)
     refuse_changed_history(directory, files[0], entry)
