@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from config.deployment import Config
-from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import log_segments, with_members
 from pipeline.plan.batch_plan import Allocator, BatchPlan, bucket_spaces, plan_batch, sync_spaces
+from pipeline.plan.healing import Healing
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows
-from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from pipeline.waiting_order import ordered_pending_rows
+from pipeline.work import SyncSpaces, WatchedSpaces
 from sources.xlog.reader import reader
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
@@ -36,24 +36,14 @@ class Summarizer(Protocol):
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans batches of one configuration.
-
-    Parameters
-    ----------
-    config : Config
-    tables : OpenTables
-    state : State
-        Before the batch.
-    allocate_ids : callable
-        Assigns global ids to the instances that a batch names.
-    router : Router
-
-    """
+    """Plans batches of one configuration."""
 
     config: Config
     tables: OpenTables
     state: State
+    """Before the batch."""
     allocate_ids: Allocator
+    """Assigns global ids to the instances that a batch names."""
     router: Router
 
     def plan(
@@ -65,16 +55,10 @@ class Planner:
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan of a batch, and the waiting rows that the batch reads.
 
-        Parameters
-        ----------
-        summarizer : Summarizer
-            Summarizes the rows of the segments.
-        segments : sequence of Segment
-        log_stream : LogStream
-            Lists the segments' files.
-        healing : Healing, optional
-            Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
-
+        Args:
+            summarizer: Summarizes the rows of the segments.
+            log_stream: Lists the segments' files.
+            healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
         """
         numbered = {segment.number: segment for segment in segments}
         sources = len(self.config.sources)

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison, SpaceProof
-from pipeline.plan.control import SpaceDefinition
-from pipeline.state import ReplicasetState, State
+from pipeline.state import ReplicasetState, SpaceDefinition, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
 from schemas.names import local_instance_of
 from schemas.system_tuples import fields_of
@@ -34,23 +33,14 @@ async def prove_spaces(
 ) -> AsyncIterator[SpaceProof]:
     """Compare each space of the peers' replicaset, and yield the results.
 
-    Parameters
-    ----------
-    peers : sequence of Peer
-        Servers of one replicaset.
-    state : State
-        The state of the tables at the newest epoch.
-    tables : callable
-        Returns the tables at the newest epoch.
-    limits : ProofLimits
-    spaces : collection of str
-        Names of spaces or of tables to compare; empty: all.
+    Args:
+        peers: Servers of one replicaset.
+        state: The state of the tables at the newest epoch.
+        tables: Returns the tables at the newest epoch.
+        spaces: Names of spaces or of tables to compare; empty: all.
 
-    Raises
-    ------
-    IprotoError
-        No peer answers, or the connection is lost.
-
+    Raises:
+        IprotoError: No peer answers, or the connection is lost.
     """
     connection = await _connect_to_first(peers)
     try:

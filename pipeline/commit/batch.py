@@ -18,16 +18,17 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
 from pipeline.commit.compact import is_join_due, join_small_files
-from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
-from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
 from pipeline.waiting import PENDING, processed_rows_mask
+from pipeline.work import BatchOutput, BatchWork
 from pipeline.write.prepare import PreparedTables, rewrite_masked
+from pipeline.write.system_rows import append_rows, write_system_rows
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
 from schemas.tables import SYSTEM_TABLES
@@ -36,7 +37,7 @@ from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
 from warehouse import schema, vclock
 from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.data_files import DataFile, opened
 from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
 
@@ -48,22 +49,14 @@ CommitHook = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BatchName:
-    """The origin of an epoch in `_epochs`: a batch of the stream, or work outside of the stream.
-
-    Parameters
-    ----------
-    query_id : str
-        Spark's id of the streaming query, or a text that names the work outside of the stream.
-    batch_id : int
-        Spark's number of the batch within the checkpoint.
-    offsets : (str or None, str or None)
-        The stream's offsets before and after the batch; None for work outside of the stream.
-
-    """
+    """The origin of an epoch in `_epochs`: a batch of the stream, or work outside of the stream."""
 
     query_id: str
+    """Spark's id of the streaming query, or a text that names the work outside of the stream."""
     batch_id: int
+    """Spark's number of the batch within the checkpoint."""
     offsets: tuple[str | None, str | None] = (None, None)
+    """The stream's offsets before and after the batch; None for work outside of the stream."""
 
 
 def instant_label(name: BatchName, after: State) -> str | None:
@@ -101,18 +94,9 @@ def commit_batch(
 ) -> State:
     """Commit the output of a batch, and return the state after it.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    work : BatchWork
-    prepared : PreparedTables
-    written : BatchOutput
-    name : BatchName
-    after_commit : callable
-        Called with the name of each table after its commit.
-    closed_gaps : sequence of mapping
-        Rows of `_gaps` for gaps that the batch closes.
-
+    Args:
+        after_commit: Called with the name of each table after its commit.
+        closed_gaps: Rows of `_gaps` for gaps that the batch closes.
     """
     plan = work.plan
     after = _with_findings(_with_settled_vclocks(plan, written), work, written)
@@ -244,10 +228,7 @@ def _commit_pending(
             others = parquet.read().filter(pc.invert(own))
         removed.append(file)
         if others.num_rows:
-            dictionary = LOW_CARDINALITY[PENDING]
-            rest.append(
-                write_file(tables.location, PENDING, others, dictionary=dictionary, is_new_data=False)
-            )
+            rest.append(write_system_rows(tables.location, PENDING, others, is_new_data=False))
     commit(PENDING, [*added, *rest], removed)
 
 
@@ -373,14 +354,9 @@ def filled_gap_rows(
 ) -> list[dict[str, Any]]:
     """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`.
 
-    Parameters
-    ----------
-    gaps : iterable of mapping
-        The newest row of each gap.
-    replicaset_ids : frozenset of int
-        The replicasets whose rows do not wait any more.
-    epoch : int
-
+    Args:
+        gaps: The newest row of each gap.
+        replicaset_ids: The replicasets whose rows do not wait any more.
     """
     now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": GapState.FILLED}
     own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in replicaset_ids]

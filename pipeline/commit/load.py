@@ -10,11 +10,16 @@ from deltalake import DeltaTable
 
 from pipeline.commit import vshard
 from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
-from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
-from pipeline.plan.vshard import VshardBucket
-from pipeline.state import ApplierMapEntry, ReplicasetState, State, TableWriters
+from pipeline.state import (
+    ApplierMapEntry,
+    ReplicasetState,
+    SpaceDefinition,
+    State,
+    TableWriters,
+    VshardBucket,
+)
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, refusal_reason
@@ -29,11 +34,8 @@ from warehouse.warehouse import Warehouse
 def check_format(settings: str | None) -> None:
     """Raise WarehouseError for tables that a newer release has written.
 
-    Parameters
-    ----------
-    settings : str or None
-        The settings in the newest epoch (`pipeline.plan.settings`).
-
+    Args:
+        settings: The settings in the newest epoch (`pipeline.plan.settings`).
     """
     found = 1 if settings is None else int(json.loads(settings).get("format", 1))
     if found > TABLES_FORMAT:
@@ -46,11 +48,8 @@ def check_format(settings: str | None) -> None:
 def load_state(warehouse: Warehouse) -> State:
     """Return the state as of the last epoch.
 
-    Raises
-    ------
-    WarehouseError
-        A newer release has written the tables.
-
+    Raises:
+        WarehouseError: A newer release has written the tables.
     """
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
+from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, write_file
+from warehouse.data_files import DataFile
 from warehouse.location import WarehouseLocation
 
 MAX_REPORTED_BYTES = 1 << 20
@@ -28,48 +28,26 @@ MAX_REPORTED_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class PartitionWork:
-    """The inputs that all tasks of a batch's second stage share.
-
-    Parameters
-    ----------
-    plan : PartitionPlan
-    base_files : BaseFiles
-    key_ranges : KeyRanges
-    files_by_table : mapping of str to sequence of TableFile
-        All files of each masked table, in which removed rows are found by their keys.
-    location : WarehouseLocation
-
-    """
+    """The inputs that all tasks of a batch's second stage share."""
 
     plan: PartitionPlan
     base_files: BaseFiles
     key_ranges: KeyRanges
     files_by_table: Mapping[str, list[TableFile]]
+    """All files of each masked table, in which removed rows are found by their keys."""
     location: WarehouseLocation
 
 
 @dataclass
 class PartitionReport:
-    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `PartitionResult`.
-
-    Parameters
-    ----------
-    added_files : dict of str to list of DataFile
-        By table: new files of spaces' and system tables.
-    system_rows : dict of str to pyarrow.Table
-        By system table: rows that the driver writes, since they are few.
-    removed_row_bits : dict of FileRef to uint8[m]
-        For each file, a bitmap of the rows to remove (`numpy.packbits`).
-    key_errors : pyarrow.Table or None
-    writers : frozenset of (int, int)
-    unfit_tables : frozenset of int
-    collected_rows : pyarrow.Table
-
-    """
+    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `PartitionResult`."""
 
     added_files: dict[str, list[DataFile]] = field(default_factory=dict)
+    """By table: new files of spaces' and system tables."""
     system_rows: dict[str, pa.Table] = field(default_factory=dict)
+    """By system table: rows that the driver writes, since they are few."""
     removed_row_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    """For each file, a bitmap of the rows to remove (`numpy.packbits`)."""
     key_errors: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
@@ -81,14 +59,9 @@ def run_partition_task(
 ) -> Iterator[pa.RecordBatch]:
     """Process one partition; pass on the reports of the first stage, and yield the partition's own report.
 
-    Parameters
-    ----------
-    partition : int
-        The task's number; tasks beyond the number of partitions only pass on reports.
-    cells : iterable of pyarrow.RecordBatch
-        `pipeline.executors.cells.CELL_SCHEMA`.
-    work : PartitionWork
-
+    Args:
+        partition: The task's number; tasks beyond the number of partitions only pass on reports.
+        cells: `pipeline.executors.cells.CELL_SCHEMA`.
     """
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
@@ -142,15 +115,8 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeC
         if rows.nbytes < MAX_REPORTED_BYTES:
             report.system_rows[table] = rows
         else:
-            report.added_files[table] = [write_system_file(work.location, table, rows)]
+            report.added_files[table] = [write_system_rows(work.location, table, rows)]
     return report
-
-
-def write_system_file(location: WarehouseLocation, table: str, rows: pa.Table) -> DataFile:
-    """Write rows of a system table as one file."""
-    return write_file(
-        location, table, sorted_for_lookups(table, rows), dictionary=LOW_CARDINALITY.get(table, ())
-    )
 
 
 def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:

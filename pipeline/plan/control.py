@@ -11,18 +11,17 @@ names neither a space nor an instance changes nothing. `udfs.remap.cluster_repla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import msgpack
 
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
+from pipeline.state import SpaceDefinition
 from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
-from schemas.space import Space, faulty_space, space_of_rows
 from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations.operations import apply_update, apply_upsert
@@ -38,26 +37,6 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class SpaceDefinition:
-    """The encoded tuples that define a space: one of `_space`, and those of `_index` by index id."""
-
-    space: bytes
-    indexes: Mapping[int, bytes] = field(default_factory=dict)
-
-    def decoded(self) -> Space:
-        """Return the space that the tuples define; malformed tuples give a space with a `fault`."""
-        return self._decoded
-
-    @cached_property
-    def _decoded(self) -> Space:
-        space = _fields_or_empty(self.space)
-        try:
-            return space_of_rows(space, self.indexes)
-        except TupleError as error:
-            return faulty_space(space, error.reason)
-
-
-@dataclass(frozen=True)
 class ReplicaIdChange:
     """A row of `_cluster`: from `position` on, `replica_id` belongs to the instance `uuid` (None: to no instance)."""
 
@@ -68,33 +47,23 @@ class ReplicaIdChange:
 
 @dataclass(frozen=True)
 class SpaceChange:
-    """An event that changes a space's definition or removes all of its tuples.
-
-    Parameters
-    ----------
-    position : LogPosition
-    space_id : int
-    kind : SpaceEvent
-        `DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
-        drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with
-        the same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not.
-    definition : SpaceDefinition
-        The definition after the event; for a drop, the one before it.
-    replica_id, lsn, timestamp
-        Of the row that causes the event.
-    reason : str or None
-        For `HELD`, the reason.
-
-    """
+    """An event that changes a space's definition or removes all of its tuples."""
 
     position: LogPosition
     space_id: int
     kind: SpaceEvent
+    """`DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
+    drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with the
+    same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not.
+    """
     definition: SpaceDefinition
+    """The definition after the event; for a drop, the one before it."""
     replica_id: int | None
     lsn: int | None
     timestamp: datetime | None = None
+    """Of the row that causes the event."""
     reason: str | None = None
+    """For `HELD`, the reason."""
 
 
 @dataclass(frozen=True)
@@ -137,18 +106,12 @@ def apply_control_rows(
 ) -> ControlChanges:
     """Apply the control rows of one replicaset, and return what they change.
 
-    Parameters
-    ----------
-    spaces : mapping of int to SpaceDefinition
-        The replicaset's user spaces before the rows.
-    cluster : mapping of int to str
-        For each replica id, the instance uuid before the rows.
-    rows : iterable of ControlRow
-        Those that take effect, in log order.
-    snapshot_segments : frozenset of int
-        Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of earlier
-        truncations, and truncate no space.
-
+    Args:
+        spaces: The replicaset's user spaces before the rows.
+        cluster: For each replica id, the instance uuid before the rows.
+        rows: Those that take effect, in log order.
+        snapshot_segments: Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of
+            earlier truncations, and truncate no space.
     """
     system_spaces = _SystemSpaces(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
@@ -272,13 +235,6 @@ class _SystemSpaces:
             row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
         )
         self.changes.append(change)
-
-
-def _fields_or_empty(data: bytes) -> Sequence[Any]:
-    try:
-        return fields_of(data, "a row of _space")
-    except TupleError:
-        return ()
 
 
 def row_space_id(key: bytes | None, tuple_: bytes | None) -> int | None:

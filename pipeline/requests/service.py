@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.compact import compact
-from pipeline.commit.epoch import append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.requests.arguments import (
     BackfillArguments,
     ConflictsArguments,
@@ -33,6 +33,7 @@ from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from pipeline.requests.snapshots import heal, newly_included_spaces, read_spaces_again
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
 from pipeline.retention.progress import SourceProgress, source_progress
+from pipeline.write.system_rows import append_rows
 from schemas.errors import AggregatorError
 from schemas.states import RequestKind, RequestState
 from warehouse import epochs, maintenance, requests
@@ -53,18 +54,10 @@ def _ignore_progress(_read_bytes: int, _total_bytes: int, _rows: int) -> None:
 class Service:
     """Serves the requests of `_requests`, for the holder of the writer's lock.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    warehouse : Warehouse
-    config : Config
-    writer : BatchWriter
-        Processes the batches; its state advances.
-    report_progress : callable, optional
-        Called with the progress of a backfill.
-    log_step : callable, optional
-        Called with a text when a long step of maintenance begins.
-
+    Args:
+        writer: Processes the batches; its state advances.
+        report_progress: Called with the progress of a backfill.
+        log_step: Called with a text when a long step of maintenance begins.
     """
 
     def __init__(

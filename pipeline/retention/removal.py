@@ -10,30 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.commit.compact import MAX_JOINED_BYTES
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
+from pipeline.write.system_rows import write_system_rows
 from udfs.buffers import as_array
 from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.data_files import DataFile, opened
 
 
 @dataclass(frozen=True)
 class Removal:
-    """The rows to remove from one table.
-
-    Parameters
-    ----------
-    table : str
-    files : sequence of (TableFile, pyarrow.BooleanArray)
-        Each file that has rows to remove, with a mask that is true for them.
-    last_lsns_by_instance : sequence of dict
-        Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
-        (the last one that is removed), `rows` (the number of rows).
-
-    """
+    """The rows to remove from one table."""
 
     table: str
     files: Sequence[tuple[TableFile, pa.BooleanArray]] = ()
+    """Each file that has rows to remove, with a mask that is true for them."""
     last_lsns_by_instance: Sequence[dict[str, Any]] = field(default=())
+    """Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
+    (the last one that is removed), `rows` (the number of rows).
+    """
 
     @property
     def row_count(self) -> int:
@@ -84,6 +77,5 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
 
 
 def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
-    rows = sorted_for_lookups(table, pa.concat_tables(parts, promote_options="default"))
-    dictionary = LOW_CARDINALITY.get(table, ())
-    return write_file(tables.location, table, rows, dictionary=dictionary, is_new_data=False)
+    rows = pa.concat_tables(parts, promote_options="default")
+    return write_system_rows(tables.location, table, rows, is_new_data=False)

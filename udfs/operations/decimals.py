@@ -12,15 +12,8 @@ import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from math import isfinite
 
-from udfs.operations.msgpack_walk import (
-    INT,
-    KIND,
-    UINT,
-    encode_integer,
-    raise_broken,
-    read_integer,
-    string_bounds,
-)
+from udfs.operations.msgpack_kinds import INT, KIND, UINT
+from udfs.operations.msgpack_walk import encode_integer, raise_broken, read_integer, string_bounds
 
 DECIMAL_EXTENSION = 1
 """`MP_DECIMAL`."""
@@ -47,11 +40,8 @@ def is_decimal(data: bytes, pos: int) -> bool:
 def read(data: bytes, pos: int) -> Decimal:
     """Return the decimal at `pos` (`decimal_unpack`).
 
-    Raises
-    ------
-    TupleError
-        The body is not a decimal that the server can store.
-
+    Raises:
+        TupleError: The body is not a decimal that the server can store.
     """
     start, end = string_bounds(data, pos)
     body = data[start:end]
