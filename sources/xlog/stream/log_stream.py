@@ -472,7 +472,6 @@ class LogStream:
 
 
 def _error_with_source(error: Exception, source: str) -> AggregatorError:
-    """Return an error with the name of the source, as an `AggregatorError`."""
     if isinstance(error, AggregatorError):
         if "source" in error.fields:
             return error

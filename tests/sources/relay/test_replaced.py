@@ -24,7 +24,6 @@ def spool_of(directory: Path) -> Spool:
 
 
 def append_block(spool: Spool, count: int, value: int = 1) -> None:
-    """Append transactions as one block."""
     body, lsn = encode_body(space_id=512, tuple_=msgpack.packb([value])), (spool.vclock or {})[1]
     rows = [encode_row(3, body, timestamp=1.5, replica_id=1, lsn=lsn + k + 1) for k in range(count)]
     spool.append(np.frombuffer(b"".join(rows), np.uint8), {1: lsn + count})
