@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 from config.values import ByteCount, ConfigSection, Location
 
 VectorMode = Literal["auto", "always", "never"]
-"""When a table of a space gets deletion vectors: once a batch would write too many old rows again, at once, or never."""
+"""When a table gets deletion vectors: once a batch would write too many of its old rows again, at once, or never."""
 
 DEFAULT_VECTORS_ABOVE = 64 * 1024 * 1024
 

@@ -115,7 +115,8 @@ def test_users_who_change_rows_are_named_until_they_take_it_back(writers: Writer
     rows = one.open_tables.open("_gaps").to_pyarrow_table()
     write_deltalake(one.location.uri("_gaps"), rows, mode="append")
     for _ in range(2):
-        with pytest.raises(ForeignChangeError, match=rf"version {version + 1}, WRITE.*changes rows.*version {version} "):
+        named = rf"version {version + 1}, WRITE.*changes rows.*version {version} "
+        with pytest.raises(ForeignChangeError, match=named):
             append(one)
     DeltaTable(one.location.uri("_gaps")).restore(version)
     assert append(one) == version + 3
