@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
+from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import FILE_BYTES, write_rows
 from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile, write_file
+from warehouse.data_files import DataFile
 from warehouse.delta.table_files import TableFile, open_file, open_footer, read_file
 
 MIN_FILES_TO_JOIN = 32
@@ -125,9 +125,4 @@ def _write_joined(tables: OpenTables, table: str, files: Sequence[TableFile]) ->
     rows = pa.concat_tables(parts, promote_options="default")
     if _has_key_column(tables, table):
         return write_rows(tables.location, table, rows, is_new_data=False)
-    dictionary = LOW_CARDINALITY.get(table, ())
-    return [
-        write_file(
-            tables.location, table, sorted_for_lookups(table, rows), dictionary=dictionary, is_new_data=False
-        )
-    ]
+    return [write_system_rows(tables.location, table, rows, is_new_data=False)]

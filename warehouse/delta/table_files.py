@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
+from warehouse.delta.deletion_vectors import Descriptor
 from warehouse.location import WarehouseLocation
 
 SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
@@ -28,31 +29,6 @@ SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "v
 
 COLUMN_MAPPING_READER_VERSION = 2
 """The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
-
-
-@dataclass(frozen=True)
-class DeletionVector:
-    """Where the deletion vector of a data file is: the descriptor in Delta's log, field by field.
-
-    Source: Delta's PROTOCOL.md, "Deletion Vector Descriptor Schema".
-    """
-
-    storage_type: str
-    """`u`: a file beside the data files, named by a UUID; `p`: a file at a path; `i`: the descriptor has it."""
-    path_or_inline: str
-    """Of `u` an optional prefix and the UUID in Z85, of `p` the path, of `i` the vector in Z85."""
-    offset: int | None
-    """Where the vector begins in its file; None for `i`."""
-    size: int
-    """Of the vector, in bytes, without its length and checksum."""
-    cardinality: int
-    """The number of deleted rows."""
-
-    @property
-    def id(self) -> str:
-        """The vector's name: two vectors of a file are the same if it is equal (`uniqueId` in PROTOCOL.md)."""
-        place = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storage_type}{self.path_or_inline}{place}"
 
 
 @dataclass(frozen=True)
@@ -65,8 +41,8 @@ class TableFile:
     """In bytes."""
     num_records: int | None = field(compare=False)
     """The number of physical rows, deleted ones too; None if the log does not have it. Most callers want `rows`."""
-    vector: DeletionVector | None = None
-    """The deletion vector; None if the table has all rows of the file."""
+    vector: Descriptor | None = None
+    """The descriptor of its deletion vector; None if the table has all rows of the file."""
 
     @property
     def rows(self) -> int | None:

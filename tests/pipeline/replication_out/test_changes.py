@@ -12,7 +12,8 @@ from pipeline.replication_out import changes
 from pipeline.replication_out.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
 from warehouse.data_files import write_file
-from warehouse.delta.table_files import DeletionVector, FileKeys, TableFile
+from warehouse.delta.deletion_vectors import RELATIVE, Descriptor
+from warehouse.delta.table_files import FileKeys, TableFile
 from warehouse.location import WarehouseLocation, location_of
 from warehouse.version_files import key_ranges
 
@@ -97,7 +98,7 @@ def test_a_digest_is_of_paths_and_deletion_vectors() -> None:
     one, other = TableFile("a", 1, 1), TableFile("b", 1, 1)
     assert files_digest({one, other}) == files_digest([other, one])
     assert files_digest({one, other}) != files_digest({one, TableFile("c", 1, 1)})
-    vector = DeletionVector("u", "0=I.{Q8cL#JAbGh08#:a", 1, 52, 1)
+    vector = Descriptor(RELATIVE, "0=I.{Q8cL#JAbGh08#:a", 52, 1, 1)
     assert files_digest({one}) != files_digest({replace(one, vector=vector)})
     assert files_digest({replace(one, vector=vector)}) != files_digest(
         {replace(one, vector=replace(vector, offset=61))}
