@@ -16,16 +16,20 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
-from warehouse.delta.deletion_vectors import Descriptor
+from warehouse.delta.deletion_vectors import ABSOLUTE, Descriptor, RowNumbers, decode_inline, decode_stored
 from warehouse.location import WarehouseLocation
 
 SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
 """The features of Delta that files written by the aggregator support."""
+
+VECTOR_FRAME_BYTES = 8
+"""The length before a stored vector and the checksum after it."""
 
 COLUMN_MAPPING_READER_VERSION = 2
 """The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
@@ -206,18 +210,31 @@ def open_footer(location: WarehouseLocation, table: str, file: TableFile) -> pq.
         return pq.read_metadata(stream)
 
 
+def read_vector(location: WarehouseLocation, table: str, vector: Descriptor) -> RowNumbers:
+    """Return the physical numbers of the rows that a deletion vector names.
+
+    A damaged vector raises WarehouseError, a file of vectors that cannot be read OSError.
+    """
+    if vector.path is None:
+        return decode_inline(vector)
+    fs, path = location.fs, location.at(table, vector.path)
+    if vector.storage == ABSOLUTE:
+        fs, path = pafs.FileSystem.from_uri(vector.path)
+    with fs.open_input_file(path) as file:
+        file.seek(vector.offset or 0)
+        return decode_stored(file.read(vector.size + VECTOR_FRAME_BYTES), vector)
+
+
 @dataclass(frozen=True)
 class _LiveRows:
     """Which rows of a file are not deleted: the one place where deleted rows are left out."""
 
-    deleted: NDArray[np.int64] | None
+    deleted: RowNumbers | None
     """The physical numbers of deleted rows, ascending; None if there are none."""
 
     @classmethod
     def of(cls, location: WarehouseLocation, table: str, file: TableFile) -> _LiveRows:
-        if file.vector is None:
-            return cls(None)
-        raise UnsupportedError(f"deletion vectors are not read: {location.at(table, file.path)}", table=table)
+        return cls(None if file.vector is None else read_vector(location, table, file.vector))
 
     def numbers(self, first: int, count: int) -> NDArray[np.int64]:
         """Return the physical numbers of the rows from `first` on that are not deleted."""
