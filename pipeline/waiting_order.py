@@ -23,7 +23,7 @@ from pipeline.state import ReplicasetState, State
 from pipeline.waiting import PendingPart, PendingRows, pending_by_segment, vclock_before_file, waiting_segment
 from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.stream.segment import Segment
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 
 SEGMENT_NUMBER_STEP = 1 << 20
 """Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""

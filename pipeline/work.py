@@ -17,9 +17,9 @@ from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
 from pipeline.write.tables import TableChange, TableWrite
-from warehouse.data_files import DataFile
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
-from warehouse.location import WarehouseLocation
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""

@@ -374,7 +374,7 @@ def test_code_in_texts_imports_only_what_exists() -> None:
     [
         ("import sys\nfrom warehouse import cluster\n", 0),
         ("import sys\nfrom no_such_package import cluster\n", 1),
-        ("from warehouse.cluster import nothing_like_this\n", 1),
+        ("from warehouse.system_tables.cluster import nothing_like_this\n", 1),
     ],
 )
 def test_a_missing_import_would_be_found(code: str, expected: int) -> None:
@@ -388,7 +388,7 @@ def test_no_entry_point_hides_a_package() -> None:
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
-    source = "import os, config.deployment as c\ndef f():\n    from warehouse.lock import x\n"
+    source = "import os, config.deployment as c\ndef f():\n    from warehouse.lock.lock import x\n"
     assert rooms_of(source) == {"config", "warehouse"}
 
 

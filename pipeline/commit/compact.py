@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import FILE_BYTES, write_rows
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.table_files import TableFile, open_file, open_footer, read_file
 
 MIN_FILES_TO_JOIN = 32

@@ -31,7 +31,7 @@ from pipeline.write.system_rows import append_table
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import TableFile, read_file
 
 MAX_EXAMPLES = 10

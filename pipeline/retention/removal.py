@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pipeline.commit.compact import MAX_JOINED_BYTES
 from pipeline.write.system_rows import write_system_rows
 from udfs.buffers import as_array
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.table_files import TableFile, read_file
 
 

@@ -22,8 +22,8 @@ from pipeline.reduce.versions import BASE_VERSIONS, MERGED, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import FileKeys, NumberedRows, OpenFile, TableFile, open_file, read_file
-from warehouse.location import WarehouseLocation
 
 VERSIONS = "_versions"
 MAX_SORTED_KEYS = 200_000

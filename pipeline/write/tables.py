@@ -21,9 +21,9 @@ from pipeline.resolve.resolve import PUTS
 from pipeline.write.lookup import KeyRangeCache, LookupKeys
 from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
-from warehouse.data_files import DataFile, write_file
+from warehouse.delta.data_files import DataFile, write_file
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, open_file
-from warehouse.location import WarehouseLocation
 
 FILE_ROWS = 2_000_000
 """The maximum number of rows in a file."""

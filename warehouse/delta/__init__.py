@@ -1,4 +1,4 @@
-"""One Delta table: its files, its log, and commits to it.
+"""One Delta table: where it is, its files, its log, and commits to it.
 
-Read first: `table_files` (the only door to the rows of a data file), `deletion_vectors` (which of them are deleted).
+Read first: `location`, `table_files` (the only door to the rows of a data file), `commits` (the writer's open tables).
 """

@@ -2,8 +2,8 @@
 
 A file's rows have *physical* numbers: their places in the Parquet file, which never change. A deletion vector names the
 physical rows of a file that the table no longer has. Every function that returns rows leaves these out, all by
-`_LiveRows`, so a caller meets them only as numbers that are missing. Not here: writing files (`warehouse.data_files`)
-and commits (`warehouse.commits`).
+`_LiveRows`, so a caller meets them only as numbers that are missing. Not here: writing files
+(`warehouse.delta.data_files`) and commits (`warehouse.delta.commits`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
 from warehouse.delta.deletion_vectors import ABSOLUTE, Descriptor, RowNumbers, decode_inline, decode_stored
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
 """The features of Delta that files written by the aggregator support."""

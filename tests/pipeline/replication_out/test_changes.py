@@ -11,11 +11,11 @@ import pytest
 from pipeline.replication_out import changes
 from pipeline.replication_out.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
-from warehouse.data_files import write_file
+from warehouse.delta.data_files import write_file
 from warehouse.delta.deletion_vectors import RELATIVE, Descriptor
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.table_files import FileKeys, TableFile
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.version_files import key_ranges
+from warehouse.delta.version_files import key_ranges
 
 MADE = 999_999
 
@@ -65,7 +65,7 @@ def test_files_that_were_joined_change_nothing(location: WarehouseLocation) -> N
 
 
 def test_key_by_key_range(location: WarehouseLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("warehouse.delta.data_files.ROW_GROUP_ROWS", 10)
     sizes: list[int] = []
     compared = changes._changes_in_range
 

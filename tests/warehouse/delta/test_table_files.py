@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.errors import WarehouseError
-from warehouse.data_files import write_file
+from warehouse.delta.data_files import write_file
 from warehouse.delta.deletion_vectors import (
     INLINE,
     RELATIVE,
@@ -21,6 +21,7 @@ from warehouse.delta.deletion_vectors import (
     encode_file,
     file_name,
 )
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.table_files import (
     NumberedRows,
     TableFile,
@@ -29,7 +30,6 @@ from warehouse.delta.table_files import (
     read_file,
     read_row_groups,
 )
-from warehouse.location import WarehouseLocation, location_of
 
 ROWS = 100
 GROUP_ROWS = 30
@@ -38,7 +38,7 @@ DELETED = np.array([0, 29, 30, 31, 60, 61, 99], np.int64)
 
 @pytest.fixture
 def location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WarehouseLocation:
-    monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", GROUP_ROWS)
+    monkeypatch.setattr("warehouse.delta.data_files.ROW_GROUP_ROWS", GROUP_ROWS)
     (tmp_path / "aggregator.db" / "s").mkdir(parents=True)
     return location_of(str(tmp_path))
 
