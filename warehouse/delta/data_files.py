@@ -41,30 +41,19 @@ _LAST_CHARACTER = "\U0010ffff"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A written file of a table, perhaps not committed yet.
-
-    Parameters
-    ----------
-    table : str
-    path : str
-        Relative to the table's folder.
-    size : int
-        In bytes.
-    rows : int
-        The number of rows.
-    stats : str
-        The file's statistics as JSON, as in Delta's log.
-    is_new_data : bool
-        Delta's `dataChange`: False if the file only has rows that other files had before.
-
-    """
+    """A written file of a table, perhaps not committed yet."""
 
     table: str
     path: str
+    """Relative to the table's folder."""
     size: int
+    """In bytes."""
     rows: int
+    """The number of rows."""
     stats: str
+    """The file's statistics as JSON, as in Delta's log."""
     is_new_data: bool = True
+    """Delta's `dataChange`: False if the file only has rows that other files had before."""
 
     def as_table_file(self) -> TableFile:
         """Return the file as the table has it after the commit."""
@@ -81,16 +70,9 @@ def write_file(
 ) -> DataFile:
     """Write rows as one new file of a table.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    rows : pyarrow.Table
-        With the columns of the table.
-    dictionary : sequence of str
-        Columns with few different values, to be dictionary-encoded.
-    is_new_data : bool
-
+    Args:
+        rows: With the columns of the table.
+        dictionary: Columns with few different values, to be dictionary-encoded.
     """
     path = f"part-{uuids.uuid4()}.parquet"
     found: list[pq.FileMetaData] = []
@@ -112,14 +94,8 @@ def write_file(
 class FileWriter:
     """A new file of a table that is written batch by batch.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    schema : pyarrow.Schema
-    dictionary : sequence of str
-        Columns with few different values, to be dictionary-encoded.
-
+    Args:
+        dictionary: Columns with few different values, to be dictionary-encoded.
     """
 
     def __init__(
@@ -162,12 +138,8 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
     Each column should have both bounds in every file. If one file has the bounds of a column and another file does not,
     a filter through delta-rs' Arrow dataset of the table finds no row of the file without the bounds.
 
-    Parameters
-    ----------
-    metadata : pyarrow.parquet.FileMetaData
-    long_texts : mapping of str to (str, str)
-        From `long_text_bounds`.
-
+    Args:
+        long_texts: From `long_text_bounds`.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}

@@ -27,11 +27,8 @@ _KEY = "_key"
 def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
     """Return the files of a table at a version.
 
-    Raises
-    ------
-    WarehouseError
-        The version cannot be read any more.
-
+    Raises:
+        WarehouseError: The version cannot be read any more.
     """
     try:
         found = location.open(table, version)
@@ -55,22 +52,13 @@ def rows_by_key_range(
 
     Old or new rows are None if no file that only that version has may have keys of the range.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    before, after : frozenset of TableFile
-        All files of the old and the new version (`files_at`).
-    columns : sequence of str, optional
-        Columns to read, by default all; `_key` must be among them.
-    range_rows : int
-        About how many rows a range has.
+    Args:
+        before, after: All files of the old and the new version (`files_at`).
+        columns: Columns to read, by default all; `_key` must be among them.
+        range_rows: About how many rows a range has.
 
-    Raises
-    ------
-    WarehouseError
-        A file does not exist any more.
-
+    Raises:
+        WarehouseError: A file does not exist any more.
     """
     with ExitStack() as stack:
         try:
