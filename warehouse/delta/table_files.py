@@ -85,8 +85,7 @@ class NumberedRows:
 def files_of(table: DeltaTable, name: str) -> list[TableFile]:
     """Return the files of a table at its open version.
 
-    Raises
-    ------
+    Raises:
         UnsupportedError: It has features of Delta that this door does not know.
     """
     check_features(table, name)
