@@ -18,10 +18,10 @@ from observe.json_objects import json_object
 from schemas.errors import ConfigurationError
 from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.read import query_rows
 from warehouse.delta.table_files import TableFile, active_files
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read import query_rows
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows of a query's result: values by column."""

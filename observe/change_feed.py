@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.read import rows_of
 from warehouse.delta.table_files import TableFile
-from warehouse.location import WarehouseLocation
-from warehouse.maintenance import retention_horizon
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read import rows_of
-from warehouse.version_files import RANGE_ROWS, files_at, rows_by_key_range
+from warehouse.delta.version_files import RANGE_ROWS, files_at, rows_by_key_range
+from warehouse.system_tables.maintenance import retention_horizon
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 

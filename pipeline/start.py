@@ -33,10 +33,10 @@ from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options
 from sources.xlog.stream.instants import log_stream_of
-from warehouse import cluster, epochs
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import read_file
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import cluster, epochs
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)

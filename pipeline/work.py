@@ -19,9 +19,9 @@ from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.write.changes import TableChange, TableWrite
 from pipeline.write.vector_rule import NO_VECTORS, VectorRule
-from warehouse.data_files import DataFile
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
-from warehouse.location import WarehouseLocation
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""

@@ -15,11 +15,11 @@ from typing import Any
 from deltalake.exceptions import DeltaError
 
 from schemas.states import GapState, RowState
-from warehouse import epochs
+from warehouse.copies.generations import ComparedRid, read_compared_rid
+from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
+from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.delta.table_files import active_files
-from warehouse.generations import ComparedRid, read_compared_rid
-from warehouse.location import WarehouseLocation, has_known_scheme, location_of
-from warehouse.newest_epoch import NEVER_ROLLED_BACK
+from warehouse.system_tables import epochs
 from warehouse.warehouse import Warehouse
 
 Row = Mapping[str, Any]

@@ -30,8 +30,8 @@ from pipeline.encode.columns import TableEncoding, column_for_file
 from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, read_row_groups
-from warehouse.location import WarehouseLocation
 
 DIFFERING_COLUMNS = "differing_columns"
 """Name of a computed column: columns that differ from `_tuple`, joined by commas, or why it cannot be decoded.

@@ -34,9 +34,9 @@ from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
 from schemas.layout import MISFITS_COLUMN
 from schemas.names import table_of_exact_tuples
-from warehouse.commits import columns_of
+from warehouse.delta.commits import columns_of
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, files_of
-from warehouse.location import WarehouseLocation
 
 MIN_FILES_PER_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""

@@ -26,8 +26,8 @@ from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, read_file
-from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
 """Commits a batch: `_changelog` first, `_epochs` last.
 
 `_epochs` is the commit of the batch. A writer that dies before it leaves an unfinished batch, which the next writer
-rolls back when it starts (`warehouse.epochs.roll_back`). The rows of `_schema`, `_gaps`, `_vclock`, and those of
-`_quarantine` for system spaces, are made here, since only the commit knows the states before and after the batch.
+rolls back when it starts (`warehouse.system_tables.epochs.roll_back`). The rows of `_schema`, `_gaps`, `_vclock`, and
+those of `_quarantine` for system spaces, are made here, since only the commit knows the states before and after the
+batch.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
-from warehouse import schema, vclock
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import RowNumbers
+from warehouse.delta.read import newest_of_each
 from warehouse.delta.table_files import TableFile, open_file
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each
+from warehouse.system_tables import schema, vclock
+from warehouse.system_tables.gaps import KEY
 
 log = logging.getLogger(__name__)
 

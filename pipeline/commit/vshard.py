@@ -25,10 +25,10 @@ from schemas.names import column_name, table_of_exact_tuples
 from schemas.states import ChangedSide, ConflictKind, RowMove, VersionState
 from schemas.system_tuples import fields_of
 from schemas.vshard import WRITABLE_STATES, shard_field
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import open_file
-from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 

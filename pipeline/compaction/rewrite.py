@@ -14,8 +14,8 @@ from pipeline.compaction.choose import SizedFile, groups_to_join, small_files
 from pipeline.write.changes import write_rows
 from pipeline.write.limits import MAX_JOINED_BYTES
 from pipeline.write.system_rows import write_system_rows
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.table_files import TableFile, open_file, open_footer, read_file
 
 _KEY_COLUMN = "_key"

@@ -61,10 +61,10 @@ from pipeline.write.vector_rule import Deletions
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment
-from warehouse.data_files import DataFile
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import RowNumbers
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
-from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 

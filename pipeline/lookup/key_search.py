@@ -22,11 +22,11 @@ from pipeline.lookup.key_copy import CopyName, KeyCopy
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.keys.key_index import WantedKeys
-from warehouse.data_files import DataFile
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import NO_ROWS, RowNumbers, is_deleted
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import FileKeys, NumberedRows, OpenFile, TableFile, open_file
 from warehouse.delta.vector_files import VectorReader
-from warehouse.location import WarehouseLocation
 
 MAX_SORTED_KEYS = 200_000
 """Up to this many keys are sorted to find the row groups that may contain one. Of more keys, only the range is used."""

@@ -13,8 +13,8 @@ from pipeline.lookup.key_search import KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.versions import BASE_VERSIONS, MERGED
 from udfs.versions.kernels.lives import PRESENT
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
-from warehouse.location import WarehouseLocation
 
 _TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
 

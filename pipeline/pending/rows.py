@@ -25,8 +25,8 @@ from pipeline.plan.unknown import waits_for_definition
 from pipeline.state import ReplicasetState, State
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.vclock import vclock_of
-from warehouse.commits import OpenTables
-from warehouse.data_files import in_schema
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import in_schema
 from warehouse.delta.table_files import read_file
 
 PENDING = "_pending"

@@ -1,7 +1,7 @@
 """Finds the keys whose tuples differ between two versions of a space's table.
 
 Any two versions can be compared, in either order. Rows are compared by ranges of keys, so `RANGE_ROWS` limits the
-memory. `warehouse.version_files` reads the files.
+memory. `warehouse.delta.version_files` reads the files.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
-from warehouse.location import WarehouseLocation
-from warehouse.version_files import RANGE_ROWS, rows_by_key_range
+from warehouse.delta.version_files import RANGE_ROWS, rows_by_key_range
 
 _KEY_AND_TUPLE = ["_key", "_tuple"]
 _COLUMNS = (*_KEY_AND_TUPLE, "_replicaset_id")

@@ -50,7 +50,7 @@ from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
 from warehouse.delta.table_files import TableFile
-from warehouse.version_files import files_at
+from warehouse.delta.version_files import files_at
 from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)

@@ -32,11 +32,11 @@ from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, RowState
 from sources.xlog.format.vclock import Vclock, is_at_most
-from warehouse.commits import OpenTables
-from warehouse.data_files import in_schema
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import in_schema
+from warehouse.delta.read import newest_of_each
 from warehouse.delta.table_files import read_file
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each
+from warehouse.system_tables.gaps import KEY
 
 GapRows = list[Mapping[str, Any]]
 """Rows of `_gaps`."""

@@ -34,7 +34,7 @@ from pipeline.write.system_rows import append_table
 from pipeline.write.vector_rule import NO_VECTORS
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import TableFile, read_file
 
 MAX_EXAMPLES = 10

@@ -53,10 +53,10 @@ from schemas.states import ConflictKind
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.newest_epoch import EPOCHS
 from warehouse.delta.table_files import OpenFile, TableFile, open_file
-from warehouse.maintenance import RETENTION, first_readable_epoch
-from warehouse.newest_epoch import EPOCHS
+from warehouse.system_tables.maintenance import RETENTION, first_readable_epoch
 
 KEYS_AT_ONCE = 200_000
 """The number of keys that are looked up at a time."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.compaction.rewrite import write_remaining
 from udfs.buffers import as_array
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import TableFile, read_file
 
 

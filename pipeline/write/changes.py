@@ -22,10 +22,10 @@ from pipeline.resolve.resolve import PUTS
 from pipeline.write.limits import FILE_BYTES, FILE_ROWS, MAX_JOINED_BYTES, SMALL_FILE_BYTES
 from pipeline.write.vector_rule import NO_VECTORS, VectorRule
 from schemas.tables import VERSION_COLUMNS
-from warehouse.data_files import DataFile, write_file
+from warehouse.delta.data_files import DataFile, write_file
 from warehouse.delta.deletion_vectors import NO_ROWS, RowNumbers
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, open_file
-from warehouse.location import WarehouseLocation
 
 
 def remaining_rows(location: WarehouseLocation, table: str, file: TableFile, removed: RowNumbers) -> pa.Table:

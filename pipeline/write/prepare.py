@@ -26,8 +26,8 @@ from pipeline.write.changes import (
 )
 from schemas.errors import WarehouseError
 from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
-from warehouse import write
-from warehouse.commits import OpenTables
+from warehouse.delta import write
+from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import TableFile, open_footer, read_file
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from tests.pipeline.deployment import Deployment, contents
 from tests.pipeline.test_executors import POLICIES
 from tests.soaked import partly_soaked
 from tests.truth import own
+from warehouse.delta.location import location_of
 from warehouse.delta.table_files import live_files
 from warehouse.delta.table_log import read_log
-from warehouse.location import location_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,8 +2,8 @@
 
 A file's rows have *physical* numbers: their places in the Parquet file, which never change. A deletion vector names the
 physical rows of a file that the table no longer has. Every function that returns rows leaves these out, all by
-`_LiveRows`, so a caller meets them only as numbers that are missing. Not here: writing files (`warehouse.data_files`)
-and commits (`warehouse.commits`).
+`_LiveRows`, so a caller meets them only as numbers that are missing. Not here: writing files
+(`warehouse.delta.data_files`) and commits (`warehouse.delta.commits`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
 from warehouse.delta.deletion_vectors import FEATURE, Descriptor
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_log import LogState, read_log
 from warehouse.delta.vector_files import read_vector
-from warehouse.location import WarehouseLocation
 
 SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", FEATURE, "invariants", "variantType"})
 """The features of Delta that files written by the aggregator support."""

@@ -19,7 +19,7 @@ from warehouse.delta.deletion_vectors import (
     encode_file,
     file_name,
 )
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 KEPT_ROWS = 32 << 20
 """The vectors that a process keeps have at most this many rows together, of 8 bytes each."""

@@ -11,11 +11,11 @@ import pytest
 from pipeline.replication_out import changes
 from pipeline.replication_out.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
-from warehouse.data_files import write_file
-from warehouse.delta.deletion_vectors import Descriptor
+from warehouse.delta.data_files import write_file
+from warehouse.delta.deletion_vectors import RELATIVE, Descriptor
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.table_files import FileKeys, TableFile
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.version_files import key_ranges
+from warehouse.delta.version_files import key_ranges
 
 MADE = 999_999
 
@@ -65,7 +65,7 @@ def test_files_that_were_joined_change_nothing(location: WarehouseLocation) -> N
 
 
 def test_key_by_key_range(location: WarehouseLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("warehouse.delta.data_files.ROW_GROUP_ROWS", 10)
     sizes: list[int] = []
     compared = changes._changes_in_range
 
@@ -98,7 +98,7 @@ def test_a_digest_is_of_paths_and_deletion_vectors() -> None:
     one, other = TableFile("a", 1, 1), TableFile("b", 1, 1)
     assert files_digest({one, other}) == files_digest([other, one])
     assert files_digest({one, other}) != files_digest({one, TableFile("c", 1, 1)})
-    vector = Descriptor("u", "0=I.{Q8cL#JAbGh08#:a", 1, 52, 1)
+    vector = Descriptor(RELATIVE, "0=I.{Q8cL#JAbGh08#:a", 52, 1, 1)
     assert files_digest({one}) != files_digest({replace(one, vector=vector)})
     assert files_digest({replace(one, vector=vector)}) != files_digest(
         {replace(one, vector=replace(vector, offset=61))}

@@ -15,11 +15,11 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 
+from warehouse.delta.fence import APP_ID
 from warehouse.delta.log_commit import VersionTakenError
 from warehouse.delta.table_log import Action
-from warehouse.fence import APP_ID
-from warehouse.lease import StoredLease
-from warehouse.write import USER_METADATA
+from warehouse.delta.write import USER_METADATA
+from warehouse.lock.lease import StoredLease
 
 
 @dataclass(frozen=True)
