@@ -137,10 +137,9 @@ class Warehouse:
         write.create(self.location, table, schema, comment)
 
     def create_system_tables(self) -> None:
-        """Create the system tables that do not exist yet, and add the columns that an existing one lacks."""
+        """Create the system tables that do not exist yet."""
         for name, schema in SYSTEM_TABLES.items():
             self.create(name, schema)
-            self.open_tables.add_columns(name, schema)
 
     def tables(self) -> list[str]:
         """Return the names of all Delta tables of the database, sorted."""
