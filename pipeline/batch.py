@@ -34,8 +34,8 @@ from pipeline.pending.order import with_spaced_numbers
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
-from pipeline.plan.router import build_router
-from pipeline.plan.tables import check_space
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
 from pipeline.state import State
 from pipeline.work import BatchWork, Executor

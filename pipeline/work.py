@@ -15,7 +15,7 @@ from pipeline.lookup.files import BaseFiles
 from pipeline.partition import PartitionPlan
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.summary import Summary
+from pipeline.plan.rows.summary import Summary
 from pipeline.write.changes import TableChange, TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.summary import LOCAL_ID
+from pipeline.plan.rows.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
 from warehouse.commits import TableFile
 from warehouse.data_files import opened

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from pipeline.commit import vshard
 from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
 from pipeline.pending.rows import unknown_spaces
+from pipeline.plan.rows.summary import LOCAL_ID
 from pipeline.plan.settings import TABLES_FORMAT
-from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import (
     ApplierMapEntry,
     ReplicasetState,

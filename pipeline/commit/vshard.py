@@ -1,6 +1,6 @@
 """Records vshard's buckets: their states, rows of its garbage collector, and the conflicts of doubled buckets.
 
-A *doubled* bucket is active in several replicasets at once (`pipeline.plan.vshard`).
+A *doubled* bucket is active in several replicasets at once (`pipeline.plan.spaces.vshard`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from pipeline.plan.vshard import changed_buckets, newly_doubled_buckets
+from pipeline.plan.spaces.vshard import changed_buckets, newly_doubled_buckets
 from pipeline.state import ReplicasetState, State, VshardBucket
 from pipeline.work import BatchOutput
 from pipeline.write.system_rows import write_system_rows

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import Summary
 from schemas.states import GapState
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.lookup.reduce_plan import ReducePlan
-from pipeline.plan.tables import CHANGE_TYPES
+from pipeline.plan.spaces.tables import CHANGE_TYPES
 from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 

@@ -1,11 +1,11 @@
 """Plans how a member's snapshot replaces a replicaset or some of its spaces, and which rows are applied again after it.
 
-The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although the tables are newer. The rows of
-`_changelog` after its vclock are applied again after it, in the same batch and in their first order. So the
-result depends neither on the snapshot's age nor on the stream's progress. `_changelog` gets the snapshot's rows, and
-keeps the rows that were settled first; divergences before the snapshot become `healed` in `_gaps`. Rows of a diverged
-instance are reapplied only if the member's log has them too: the others belong to the end of a log that the member
-lost, and `_gaps` keeps them as an open divergence.
+The snapshot becomes a generation of the tables (`pipeline.plan.ids.generation`) although the tables are newer. The rows
+of `_changelog` after its vclock are applied again after it, in the same batch and in their first order. So the result
+depends neither on the snapshot's age nor on the stream's progress. `_changelog` gets the snapshot's rows, and keeps the
+rows that were settled first; divergences before the snapshot become `healed` in `_gaps`. Rows of a diverged instance
+are reapplied only if the member's log has them too: the others belong to the end of a log that the member lost, and
+`_gaps` keeps them as an open divergence.
 
 `pipeline.requests.snapshots` chooses the snapshot and reads it.
 """
@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.own_ids import lsns_of_ids, replica_ids_in_replicaset
 from pipeline.changelog.rows import CHANGELOG_ARROW
-from pipeline.plan.control import row_space_id
 from pipeline.plan.healing import Healing
-from pipeline.plan.summary import CONTROL_SPACES, has_inapplicable_rows
-from pipeline.plan.tables import CHANGE_TYPES
+from pipeline.plan.rows.summary import CONTROL_SPACES, has_inapplicable_rows
+from pipeline.plan.spaces.system_rows import row_space_id
+from pipeline.plan.spaces.tables import CHANGE_TYPES
 from pipeline.retention.changelog import check_rows_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError

@@ -22,9 +22,9 @@ from uuid import UUID
 
 import msgpack
 
-from pipeline.plan.control import ControlChanges
-from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import ControlRow
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import ControlRow
+from pipeline.plan.spaces.system_rows import ControlChanges
 from pipeline.state import Buckets, SpaceDefinition, State, VshardBucket
 from schemas.errors import TupleError, UnsupportedError
 from schemas.system_tuples import field_at, fields_of, integer_of

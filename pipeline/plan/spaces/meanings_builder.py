@@ -1,7 +1,7 @@
 """Builds the history of a batch: what each space id means at each position.
 
 Pure: definitions before the batch, their changes in log order, and a router in; a `History` out.
-`pipeline.plan.control` decodes the system rows, `pipeline.plan.tables` chooses the columns of tables.
+`pipeline.plan.spaces.system_rows` decodes the system rows, `pipeline.plan.spaces.tables` chooses the columns of tables.
 """
 
 from __future__ import annotations
@@ -10,11 +10,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 
-from pipeline.plan.control import SpaceChange
-from pipeline.plan.history import NO_TABLE, Era, History, Lineage, Meaning, Refusal, SchemaVersion, SpaceKey
-from pipeline.plan.position import BEGINNING, LogPosition
-from pipeline.plan.router import Router, TableOwner, TableOwners
-from pipeline.plan.unknown import UnknownRange, UnknownRanges
+from pipeline.plan.rows.position import BEGINNING, LogPosition
+from pipeline.plan.spaces.meanings import (
+    NO_TABLE,
+    Era,
+    History,
+    Lineage,
+    Meaning,
+    Refusal,
+    SchemaVersion,
+    SpaceKey,
+)
+from pipeline.plan.spaces.router import Router, TableOwner, TableOwners
+from pipeline.plan.spaces.system_rows import SpaceChange
+from pipeline.plan.spaces.undefined import UnknownRange, UnknownRanges
 from pipeline.state import SpaceDefinition
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import SpaceEvent, is_held

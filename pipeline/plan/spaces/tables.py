@@ -16,10 +16,10 @@ from typing import Literal
 from config.deployment import Config, Types
 from config.policies import Policies, Policy
 from config.spaces import Spaces
-from pipeline.plan.history import History, Lineage, SpaceKey
-from pipeline.plan.masks import Mask, mask_of
-from pipeline.plan.router import TableCheck, TableOwner, TableOwners
-from pipeline.plan.summary import Summary
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.masks import Mask, mask_of
+from pipeline.plan.spaces.meanings import History, Lineage, SpaceKey
+from pipeline.plan.spaces.router import TableCheck, TableOwner, TableOwners
 from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, TypeOptions, column_storage, table_layout, union_fields

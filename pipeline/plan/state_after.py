@@ -4,7 +4,7 @@ When a replica id passes to another instance, the new instance's rows begin at t
 one: there the new entry of the applier map begins. The rows of a refused space stay in its table as they are. The last
 definition by which they were applied is stored with the space, since newer definitions do not describe these rows.
 
-Pure. `pipeline.plan.settle` decides which rows take effect, `udfs.remap.cluster_replace` assigns global ids.
+Pure. `pipeline.plan.ids.settle` decides which rows take effect, `udfs.remap.cluster_replace` assigns global ids.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.plan.control import ControlChanges, ReplicaIdChange
-from pipeline.plan.history import NO_TABLE, History, Lineage
-from pipeline.plan.members import (
+from pipeline.plan.ids.members import (
     IdTranslation,
     SourceIds,
     map_entries_of_source,
     settlement_in_source_ids,
     translate_summary,
 )
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import Settlement, Vclock
-from pipeline.plan.summary import LOCAL_ID, Summary
-from pipeline.plan.upgrades import last_server_version
-from pipeline.plan.vshard import ReplicasetBuckets, latest_time
+from pipeline.plan.ids.settle import Settlement, Vclock
+from pipeline.plan.ids.upgrades import last_server_version
+from pipeline.plan.rows.position import LogPosition, LogSegment
+from pipeline.plan.rows.summary import LOCAL_ID, Summary
+from pipeline.plan.spaces.meanings import NO_TABLE, History, Lineage
+from pipeline.plan.spaces.system_rows import ControlChanges, ReplicaIdChange
+from pipeline.plan.spaces.vshard import ReplicasetBuckets, latest_time
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import VCLOCK_MAX
 from schemas.space import Space
@@ -40,7 +40,7 @@ class ReplicasetDecision:
     before: ReplicasetState
     """The state before the batch."""
     settlement: Settlement
-    """Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.members`)."""
+    """Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.ids.members`)."""
     control: ControlChanges
     """What the rows of system spaces change."""
     registrations: tuple[ReplicaIdChange, ...]
@@ -117,7 +117,7 @@ def _expulsion_of_replaced(
 def _replica_id_in_source(source_ids: SourceIds, replica_id: int) -> int:
     """Return the replica id that a source uses for the replicaset's id `replica_id`.
 
-    They differ only if `replica_id` is above Tarantool's maximum (`pipeline.plan.members` assigns such ids).
+    They differ only if `replica_id` is above Tarantool's maximum (`pipeline.plan.ids.members` assigns such ids).
     """
     if replica_id < VCLOCK_MAX:
         return replica_id

@@ -6,7 +6,7 @@ A *lineage* is a space from its creation to its drop. The versions of its keys b
 renamed: a rename only moves them to another table. A truncation, or the drop, ends all of its versions. A changed
 primary key begins an *era*, in which the versions continue under new keys.
 
-Pure data. `pipeline.plan.history_builder` makes a `History`.
+Pure data. `pipeline.plan.spaces.meanings_builder` makes a `History`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from pipeline.plan.position import LogPosition
+from pipeline.plan.rows.position import LogPosition
 from schemas.space import KeyParts, Space
 
 NO_TABLE = -1

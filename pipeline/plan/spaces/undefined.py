@@ -7,7 +7,7 @@ snapshot that contains the space, they are never applied: their effects are gone
 Spaces are unknown if the first file of a source is not the snapshot that defines them, if a whitelist excludes the
 master that created the space, or if rows of several masters are merged by time.
 
-Pure. `pipeline.plan.history_builder` assigns these rows to tables.
+Pure. `pipeline.plan.spaces.meanings_builder` assigns these rows to tables.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.control import ControlChanges
-from pipeline.plan.position import BEGINNING, LogPosition
+from pipeline.plan.rows.position import BEGINNING, LogPosition
+from pipeline.plan.spaces.system_rows import ControlChanges
 from pipeline.state import SpaceDefinition
 from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.states import SpaceEvent

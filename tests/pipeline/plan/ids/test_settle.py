@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.plan.position import LogPosition
-from pipeline.plan.settle import LsnGap, Settlement, settle
-from pipeline.plan.summary import concat_summaries, summarize_rows
+from pipeline.plan.ids.settle import LsnGap, Settlement, settle
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import concat_summaries, summarize_rows
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, Transaction, batch, local_row, put, settling_row, synchronous_row, txn
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import msgpack
 import pytest
 
-from pipeline.plan.control import ControlChanges, ReplicaIdChange, apply_control_rows
-from pipeline.plan.position import LogPosition
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.spaces.system_rows import ControlChanges, ReplicaIdChange, apply_control_rows
 from pipeline.state import SpaceDefinition
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from config.spaces import Spaces
-from pipeline.plan.history import Refusal
-from pipeline.plan.masks import check_still_masked
+from pipeline.plan.spaces.masks import check_still_masked
+from pipeline.plan.spaces.meanings import Refusal
 from schemas.errors import UnsupportedError
 from schemas.space import KeyParts, Space
 
@@ -30,7 +30,8 @@ SpaceCheck = Callable[[Space], None]
 
 TableCheck = Callable[[str, Mapping[int, Space], Mapping[int, frozenset[KeyParts]]], None]
 """Called with a table's name, each replicaset's definition of its rows, and the primary keys that each has had (both by
-replicaset id, as for `pipeline.plan.tables.table_plan`). Raises UnsupportedError if they contradict each other."""
+replicaset id, as for `pipeline.plan.spaces.tables.table_plan`). Raises UnsupportedError if they contradict each
+other."""
 
 
 def build_router(spaces: Spaces, check: SpaceCheck) -> Router:

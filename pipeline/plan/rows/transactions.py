@@ -1,7 +1,7 @@
 """Finds the transactions of a log that wait for a quorum, however its rows are divided into record batches.
 
 Pure. A record batch may end inside a transaction, so each part reports its first and last transaction, and
-`join_transactions` joins the pieces. `pipeline.plan.settle` decides whether waiting transactions are committed.
+`join_transactions` joins the pieces. `pipeline.plan.ids.settle` decides whether waiting transactions are committed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.plan.position import BEGINNING, Int64s, LogPosition
+from pipeline.plan.rows.position import BEGINNING, Int64s, LogPosition
 
 LOCAL_REPLICA_ID = 0
 """The replica id of rows of local spaces."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.plan.generation import SnapshotGeneration, find_generation
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import LsnGap
+from pipeline.plan.ids.generation import SnapshotGeneration, find_generation
+from pipeline.plan.ids.settle import LsnGap
+from pipeline.plan.rows.position import LogPosition, LogSegment
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline.logs import A1, A2, A3, A, Transaction, batch, define, index, put, register, txn
 from tests.pipeline.plan.planner import Piece, Planner

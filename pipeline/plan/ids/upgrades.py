@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.summary import ControlRow
+from pipeline.plan.rows.position import LogPosition, LogSegment
+from pipeline.plan.rows.summary import ControlRow
 from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import field_at, fields_of, integer_of

@@ -5,7 +5,7 @@ the applier maps; `_space`, `_index` and `_truncate` the tables of spaces.
 
 A malformed row is a fault and stops only its space: a malformed definition is a `Space` with a `fault`, and a row that
 names neither a space nor an instance changes nothing. `udfs.remap.cluster_replace` assigns global ids,
-`pipeline.plan.history_builder` chooses tables.
+`pipeline.plan.spaces.meanings_builder` chooses tables.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import msgpack
 
-from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import ControlRow
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import ControlRow
 from pipeline.state import SpaceDefinition
 from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace

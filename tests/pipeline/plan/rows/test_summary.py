@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import LsnRun, Summary, concat_summaries, summarize_rows
-from pipeline.plan.transactions import WaitingTransaction
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import LsnRun, Summary, concat_summaries, summarize_rows
+from pipeline.plan.rows.transactions import WaitingTransaction
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
 from tests.pipeline.logs import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline.plan.router import TableOwner, TableOwners
+from pipeline.plan.spaces.router import TableOwner, TableOwners
 from schemas.errors import UnsupportedError
 from schemas.space import Field, KeyPart, KeyParts, Space, key_parts
 

@@ -1,12 +1,12 @@
 """Summarizes a part of a log: runs of consecutive lsns, counts of rows, and the control rows.
 
 Pure: header fields and control rows in, a `Summary` out. Planning sees nothing else of a batch's rows. Summaries are
-made where the rows are decoded, and joined by `concat_summaries`; `pipeline.plan.settle` and `pipeline.plan.control`
-use them.
+made where the rows are decoded, and joined by `concat_summaries`; `pipeline.plan.ids.settle` and
+`pipeline.plan.spaces.system_rows` use them.
 
 Also finds rows that cannot be applied to tables: changes of an unknown type, or with content that cannot be decoded.
 Such a row stops its space: the table does not change any more, and the row and the space's later rows are written to
-`_changelog` only. Other spaces continue. `pipeline.plan.history_builder` then refuses the space.
+`_changelog` only. Other spaces continue. `pipeline.plan.spaces.meanings_builder` then refuses the space.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.position import Int64s, LogPosition
-from pipeline.plan.transactions import (
+from pipeline.plan.rows.position import Int64s, LogPosition
+from pipeline.plan.rows.transactions import (
     ASYNCHRONOUS,
     FLAGGED,
     Transactions,
@@ -162,7 +162,7 @@ def control_rows(
     controls |= np.isin(headers.type, LIMBO_CODES)
     held = _held_reasons(rows, headers, np.flatnonzero(controls), watched_spaces)
     controls[list(held)] = True
-    # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.upgrades`).
+    # `_schema` has the version of the schema, which shows upgrades (`pipeline.plan.ids.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
     controls |= np.isin(headers.space_id, list(watched_spaces))
     at = np.flatnonzero(controls)

@@ -8,8 +8,8 @@ import pytest
 
 from config.deployment import Types
 from config.spaces import Spaces
-from pipeline.plan.masks import Mask, check_still_masked, mask_of
-from pipeline.plan.tables import build_table_layout
+from pipeline.plan.spaces.masks import Mask, check_still_masked, mask_of
+from pipeline.plan.spaces.tables import build_table_layout
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
 

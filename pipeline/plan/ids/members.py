@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 
 import msgpack
 
-from pipeline.plan.control import ReplicaIdChange
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import Settlement
-from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
-from pipeline.plan.transactions import Transactions
+from pipeline.plan.ids.settle import Settlement
+from pipeline.plan.rows.position import LogPosition, LogSegment
+from pipeline.plan.rows.summary import LIMBO_TYPES, ControlRow, Summary
+from pipeline.plan.rows.transactions import Transactions
+from pipeline.plan.spaces.system_rows import ReplicaIdChange
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
@@ -129,7 +129,7 @@ def assign_source_ids(
         segments: The replicaset's segments.
         registrations: All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
         uuid_by_global_id: Instance uuids by global id.
-        generation_segment: The number of the segment that is a generation (`pipeline.plan.generation`).
+        generation_segment: The number of the segment that is a generation (`pipeline.plan.ids.generation`).
     """
     ids = _IdAssignments(known, uuid_by_global_id)
     views = {source: dict(view) for source, view in known.cluster_by_source.items()}

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.transactions import Transactions, WaitingTransaction
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID, ControlRow, LsnRun, Summary
+from pipeline.plan.rows.transactions import Transactions, WaitingTransaction
 from schemas.errors import TupleError
 from schemas.iproto import LSN_MAX, BodyKey
 from schemas.system_tuples import integer_of, unpacked

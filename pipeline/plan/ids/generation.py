@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.plan.control import (
+from pipeline.plan.ids.settle import LsnGap
+from pipeline.plan.rows.position import LogPosition, LogSegment
+from pipeline.plan.rows.summary import ControlRow
+from pipeline.plan.spaces.system_rows import (
     ControlChanges,
     ReplicaIdChange,
     SpaceChange,
     apply_control_rows,
     row_space_id,
 )
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import LsnGap
-from pipeline.plan.summary import ControlRow
 from pipeline.state import ReplicasetState, SpaceDefinition
 from schemas.iproto import SystemSpace
 from schemas.states import SpaceEvent
@@ -89,7 +89,7 @@ def apply_generation(
     A space that the generation defines as before gets the event `RENEWED`. Any other space that it replaces gets
     `DROPPED`, and the generation's rows may define it again. Instances that are not in the generation's `_cluster` are
     expelled. A generation that replaces only some spaces leaves the others as they are, and expels no instance. If
-    `generation` is None, the rows are applied as by `pipeline.plan.control.apply_control_rows`.
+    `generation` is None, the rows are applied as by `pipeline.plan.spaces.system_rows.apply_control_rows`.
     """
     if generation is None:
         return apply_control_rows(known.spaces, known.cluster, rows, snapshot_segments)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.plan.control import ReplicaIdChange
-from pipeline.plan.members import assign_source_ids, map_entries_of_source
-from pipeline.plan.position import LogPosition
+from pipeline.plan.ids.members import assign_source_ids, map_entries_of_source
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.spaces.system_rows import ReplicaIdChange
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline import logs
 from tests.pipeline.logs import (
