@@ -24,8 +24,8 @@ from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
+from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import commit_epoch
-from pipeline.commit.vshard import mark_collected_rows
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_ranges import KeyRangeCache

@@ -56,7 +56,7 @@ class BatchWork:
     aggregator_rows: pa.Table | None = None
     """Rows for `_changelog` with the aggregator's own changes of `_cluster`."""
     reapplied_rows: Sequence[pa.Table] = ()
-    """Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`)."""
+    """Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.healing`)."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ row because of a conflict writes a NOP in its place. The row that was settled fi
 `_gaps` and in the log. Rows are compared whenever a batch reads them again: after a failover, a backfill, a lost
 checkpoint. Timestamps are not compared, since each member sets its own.
 
-An operator can heal a divergence: a snapshot replaces the replicaset's state (`pipeline.requests.generation`). Healed
+An operator can heal a divergence: a snapshot replaces the replicaset's state (`pipeline.requests.healing`). Healed
 lsns are not reported again.
 """
 

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
+from pipeline.commit.doubled_buckets import bucket_rows, doubled_bucket_conflicts
 from pipeline.commit.epoch import commit_epoch
-from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
 from pipeline.compaction.after_batch import join_small_files
 from pipeline.pending.rows import PENDING, processed_rows_mask
 from pipeline.plan.batch_plan import BatchPlan

@@ -1,6 +1,6 @@
 """What a batch does to heal a replicaset by a snapshot. Pure.
 
-`pipeline.requests.generation` plans it.
+`pipeline.requests.healing` plans it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from pipeline.plan.healing import Healing
 from pipeline.plan.rows.position import LogSegment
 from pipeline.plan.rows.summary import Summary
-from pipeline.requests.generation import plan_healing
+from pipeline.requests.healing import plan_healing
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from tests.pipeline.logs import A1, A

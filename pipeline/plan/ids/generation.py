@@ -4,7 +4,7 @@ A spool has a generation if no server has the missing logs any more: the daemon 
 server's directory has one if the server has removed old logs: reading continues from the server's own snapshot. The
 snapshot is the replicaset's complete state at its vclock: keys and spaces that are not in it are deleted, differing
 tuples are updated, and equal ones keep their origin and time. The missing rows are in no log; they are recorded in
-`_gaps` as `bridged`. A snapshot for healing (`pipeline.requests.generation`) may be older than the tables.
+`_gaps` as `bridged`. A snapshot for healing (`pipeline.requests.healing`) may be older than the tables.
 
 Pure. `pipeline.reduce` finds the keys that change; `sources.xlog.stream.read_ahead` finds generations in a stream.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipeline.changelog.own_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
+from pipeline.changelog.replica_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
 from pipeline.state import ApplierMapEntry, ReplicasetState
 from tests.pipeline.logs import A
 

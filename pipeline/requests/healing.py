@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import LSN_HASHES
-from pipeline.changelog.own_ids import lsns_of_ids, replica_ids_in_replicaset
+from pipeline.changelog.replica_ids import lsns_of_ids, replica_ids_in_replicaset
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.healing import Healing
 from pipeline.plan.rows.summary import CONTROL_SPACES, has_inapplicable_rows
