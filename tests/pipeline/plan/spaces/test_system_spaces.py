@@ -14,7 +14,7 @@ from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, A3, A, Row, batch_of, change, rows_of, txn
 from tests.pipeline.plan.planner import Piece, Planner
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "semantics.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "semantics.md"
 LISTED = {
     int(id_): does for id_, does in re.findall(r"^\| `_\w+` \| (\d+) \| (.*) \|$", PAGE.read_text(), re.M)
 }
