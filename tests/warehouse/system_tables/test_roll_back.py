@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from schemas.errors import WarehouseError
+from tests.warehouse.vectors import delete_rows
 from warehouse.delta.read import rows_of
-from warehouse.system_tables.epochs import roll_back
+from warehouse.delta.table_files import active_files
+from warehouse.system_tables.epochs import Epoch, roll_back
 from warehouse.warehouse import Warehouse
+
+NO_EPOCH = Epoch(0, "q", 0, {}, {}, {}, None)
 
 
 @pytest.fixture
@@ -46,3 +51,19 @@ def test_a_commit_of_others_behind_an_unfinished_batch_is_an_error(warehouse: Wa
         WarehouseError, match="commit 2 is not the aggregator's and follows an unfinished batch"
     ):
         roll_back(warehouse, None)
+
+
+def test_deletion_vectors_of_an_unfinished_batch_are_rolled_back(warehouse: Warehouse) -> None:
+    warehouse.append_rows("_schema", [{"epoch": 0, "name": name} for name in ("a", "b", "c")])
+
+    def delete(name: str) -> int:
+        return delete_rows(
+            warehouse.location, "_schema", lambda rows: [one == name for one in rows["name"].to_pylist()]
+        )
+
+    kept = replace(NO_EPOCH, versions={"_schema": delete("a")})
+    delete("b")
+    assert roll_back(warehouse, kept) == ["_schema"]
+    assert sorted(row["name"] for row in rows_of(warehouse.opened("_schema"))) == ["b", "c"]
+    assert [file.rows for file in active_files(warehouse.opened("_schema"))] == [2]
+    assert roll_back(warehouse, kept) == []
