@@ -64,7 +64,9 @@ def delete(location: WarehouseLocation, *numbers: int) -> int:
     return delete_rows(location, TABLE, lambda rows: [one in wanted for one in rows["_key"].to_pylist()])
 
 
-def found_changes(location: WarehouseLocation, before: int, after: int) -> dict[int, tuple[bytes | None, bytes | None]]:
+def found_changes(
+    location: WarehouseLocation, before: int, after: int
+) -> dict[int, tuple[bytes | None, bytes | None]]:
     """Return the changes between two versions as the relay finds them; those of the change feed are the same."""
     files = files_at(location, TABLE, before), files_at(location, TABLE, after)
     found = {
