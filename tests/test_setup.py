@@ -22,7 +22,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ".venv/.parts/tools": ("setup/tools.lock",),
     ".venv/.parts/packages": ("setup/tools.lock", "requirements-run.lock"),
     ".venv/.parts/project": ("setup/tools.lock", "requirements-run.lock", "pyproject.toml"),
-    ".venv/.parts/jars": (SPARK, "setup/spark_jars.py", "setup/jars-delta.sha256"),
+    ".venv/.parts/jars": (SPARK, "jobs/installation/spark_jars.py", "jobs/installation/jars-delta.sha256"),
     ".venv/.parts/bytecode": (SPARK, "setup/compile_pyspark.py"),
     "udfs/__pycache__/compiled": ("setup/tools.lock", "requirements-run.lock"),
 }
@@ -38,6 +38,7 @@ def machine(tmp_path: Path) -> Path:
         assert found, tool
         (tmp_path / "bin" / tool).symlink_to(found)
     shutil.copytree(ROOT / "setup", tmp_path / "setup")
+    shutil.copytree(ROOT / "jobs" / "installation", tmp_path / "jobs" / "installation")
     for file in (*LOCKS, "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     return tmp_path
@@ -121,15 +122,15 @@ def test_a_set_up_that_failed_goes_on_with_what_is_missing(machine: Path) -> Non
     note_done(
         machine, *(part for part in PARTS if part not in (".venv/.parts/jars", ".venv/.parts/bytecode"))
     )
-    called = python_that_notes(machine, fails_at="spark_jars.py")
+    called = python_that_notes(machine, fails_at="jobs.setup delta")
     assert set_up(machine).returncode == 1
-    assert "setup/spark_jars.py delta" in called.read_text().splitlines()
+    assert "-m jobs.setup delta" in called.read_text().splitlines()
     called.unlink()
     python_that_notes(machine)
     assert set_up(machine).returncode == 0
     again = called.read_text().splitlines()
-    assert "setup/spark_jars.py delta" in again
-    assert {*again} <= {"setup/spark_jars.py delta", "setup/compile_pyspark.py"}
+    assert "-m jobs.setup delta" in again
+    assert {*again} <= {"-m jobs.setup delta", "setup/compile_pyspark.py"}
     called.unlink()
     assert set_up(machine).returncode == 0
     assert not called.exists()
@@ -146,7 +147,7 @@ def test_what_tests_need_is_installed_only_for_them(machine: Path) -> None:
     text = called.read_text()
     assert text.count("requirements-docs.lock") == 1
     assert "requirements-test.lock" in text
-    assert "setup/java_archive.py" in text
+    assert "-m jobs.setup classes" in text
 
 
 def test_without_a_tarantool_it_goes_on_and_says_so(machine: Path) -> None:
