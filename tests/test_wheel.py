@@ -21,7 +21,17 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     interpreter = python_without_project(folder / "venv")
     (wheel,) = pack_project(folder / "dist").parent.glob("*.whl")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(interpreter), "install", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "--python",
+        str(interpreter),
+        "install",
+        "--no-deps",
+        "--ignore-installed",
+    ]
     subprocess.run([*pip, str(wheel)], check=True, timeout=120)
     return interpreter
 
