@@ -139,7 +139,18 @@ CIRCLES_OF_ROOMS = {
 }
 """Circles that are seen when each folder of a package is taken as one module, by package, to be ended."""
 
-STAGES = ("state", "plan", "changelog", "reduce", "resolve", "encode", "write", "commit")
+STAGES = (
+    "state",
+    "plan",
+    "changelog",
+    "lookup",
+    "reduce",
+    "resolve",
+    "encode",
+    "write",
+    "compaction",
+    "commit",
+)
 """Rooms of `pipeline` in the order of the data: none imports a later one."""
 
 
