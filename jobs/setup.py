@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jobs.commands.main import main
 from jobs.runtime.command_line import DONE, FAILED
 from jobs.runtime.parts import PARTS
 from schemas.errors import AggregatorError
@@ -46,7 +45,3 @@ def _install(name: str) -> str:
     from jobs.installation.kernels import compile_kernels
 
     return f"{compile_kernels(daemons=name == 'kernels')} functions compiled, the others were there"
-
-
-if __name__ == "__main__":
-    sys.exit(main("setup"))

@@ -45,13 +45,13 @@ from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
-from warehouse import applier_map, cluster
-from warehouse.commits import TableFile
-from warehouse.gaps import KEY
-from warehouse.lock import WriterLock
-from warehouse.read import newest_of_each
+from warehouse.delta.read import newest_of_each
+from warehouse.delta.table_files import TableFile
+from warehouse.delta.write import arrow_rows
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import applier_map, cluster
+from warehouse.system_tables.gaps import KEY
 from warehouse.warehouse import Warehouse
-from warehouse.write import arrow_rows
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.write.changes import TableChange, TableWrite
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""

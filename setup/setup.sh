@@ -149,7 +149,7 @@ project() {
 }
 
 jars() {
-  "$venv/bin/python" -m jobs.setup delta
+  "$venv/bin/python" -m aggregator setup delta
 }
 
 bytecode() {
@@ -157,14 +157,14 @@ bytecode() {
 }
 
 class_archive() {
-  "$venv/bin/python" -m jobs.setup classes || true # everything works without it
+  "$venv/bin/python" -m aggregator setup classes || true # everything works without it
 }
 
 # Machine code lies beside the sources, and goes with it (`make clean`): so does the note that it is there.
 kernels() {
   local note=udfs/__pycache__/compiled
   [ "$(cat "$note" 2>/dev/null)" != "$(digest setup/tools.lock requirements-run.lock)" ] || return 0
-  "$venv/bin/python" -m jobs.setup batch-kernels
+  "$venv/bin/python" -m aggregator setup batch-kernels
   digest setup/tools.lock requirements-run.lock >"$note"
 }
 
@@ -223,7 +223,7 @@ want_s3() {
 }
 
 jars_of_s3() {
-  "$venv/bin/python" -m jobs.setup s3
+  "$venv/bin/python" -m aggregator setup s3
   class_archive # Java ignores an archive that was made with other jars
 }
 

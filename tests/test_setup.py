@@ -122,15 +122,15 @@ def test_a_set_up_that_failed_goes_on_with_what_is_missing(machine: Path) -> Non
     note_done(
         machine, *(part for part in PARTS if part not in (".venv/.parts/jars", ".venv/.parts/bytecode"))
     )
-    called = python_that_notes(machine, fails_at="jobs.setup delta")
+    called = python_that_notes(machine, fails_at="aggregator setup delta")
     assert set_up(machine).returncode == 1
-    assert "-m jobs.setup delta" in called.read_text().splitlines()
+    assert "-m aggregator setup delta" in called.read_text().splitlines()
     called.unlink()
     python_that_notes(machine)
     assert set_up(machine).returncode == 0
     again = called.read_text().splitlines()
-    assert "-m jobs.setup delta" in again
-    assert {*again} <= {"-m jobs.setup delta", "setup/compile_pyspark.py"}
+    assert "-m aggregator setup delta" in again
+    assert {*again} <= {"-m aggregator setup delta", "setup/compile_pyspark.py"}
     called.unlink()
     assert set_up(machine).returncode == 0
     assert not called.exists()
@@ -147,7 +147,7 @@ def test_what_tests_need_is_installed_only_for_them(machine: Path) -> None:
     text = called.read_text()
     assert text.count("requirements-docs.lock") == 1
     assert "requirements-test.lock" in text
-    assert "-m jobs.setup classes" in text
+    assert "-m aggregator setup classes" in text
 
 
 def test_without_a_tarantool_it_goes_on_and_says_so(machine: Path) -> None:

@@ -31,8 +31,8 @@ from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.instants import log_stream_of
-from warehouse import cluster
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import cluster
 from warehouse.warehouse import Warehouse
 
 RECORDINGS = "share/tarantool-aggregator/recordings"

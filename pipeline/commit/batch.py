@@ -1,8 +1,9 @@
 """Commits a batch: `_changelog` first, `_epochs` last.
 
 `_epochs` is the commit of the batch. A writer that dies before it leaves an unfinished batch, which the next writer
-rolls back when it starts (`warehouse.epochs.roll_back`). The rows of `_schema`, `_gaps`, `_vclock`, and those of
-`_quarantine` for system spaces, are made here, since only the commit knows the states before and after the batch.
+rolls back when it starts (`warehouse.system_tables.epochs.roll_back`). The rows of `_schema`, `_gaps`, `_vclock`, and
+those of `_quarantine` for system spaces, are made here, since only the commit knows the states before and after the
+batch.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
-from warehouse import schema, vclock
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.read import newest_of_each
+from warehouse.delta.table_files import TableFile, open_file
+from warehouse.system_tables import schema, vclock
+from warehouse.system_tables.gaps import KEY
 
 log = logging.getLogger(__name__)
 
@@ -220,12 +222,11 @@ def _commit_pending(
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = processed_rows_mask(named, ids, ended)
+        with open_file(tables.location, PENDING, file) as opened:
+            own = processed_rows_mask(opened.read(["replicaset_id", "space_id", "reason"]), ids, ended)
             if not pc.any(own).as_py():
                 continue
-            others = parquet.read().filter(pc.invert(own))
+            others = opened.read().filter(pc.invert(own))
         removed.append(file)
         if others.num_rows:
             rest.append(write_system_rows(tables.location, PENDING, others, is_new_data=False))

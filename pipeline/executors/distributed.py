@@ -60,9 +60,9 @@ from pipeline.write.system_rows import write_system_rows
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 log = logging.getLogger(__name__)
 

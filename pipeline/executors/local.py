@@ -31,8 +31,8 @@ from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange, Segment
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.table_files import TableFile
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,9 +19,9 @@ from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.changes import rows_with_keys, write_rows
 from pipeline.write.system_rows import write_system_rows
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 MAX_REPORTED_BYTES = 1 << 20
 """Rows of a system table below this size are sent to the driver, which writes those of all tasks as one file."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
-from warehouse.data_files import FileKeys, keys_of, read_groups
+from warehouse.delta.table_files import FileKeys, NumberedRows, OpenFile
 
 MAX_SORTED_KEYS = 200_000
 """Up to this many keys are sorted to find the row groups that may contain one. Of more keys, only the range is used."""
@@ -26,11 +25,11 @@ class KeyRangeCache:
 
     ranges_by_file: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
 
-    def key_ranges(self, file: pq.ParquetFile, table: str, path: str, column: str) -> FileKeys:
+    def key_ranges(self, file: OpenFile, table: str, path: str, column: str) -> FileKeys:
         """Return the key ranges of an open file's row groups."""
         name = (table, path)
         if name not in self.ranges_by_file:
-            self.ranges_by_file[name] = keys_of(file, column)
+            self.ranges_by_file[name] = file.key_ranges(column)
         return self.ranges_by_file[name]
 
 
@@ -68,15 +67,14 @@ class LookupKeys:
         return self.groups.find(np.zeros(len(keys), np.int32), keys)
 
 
-def row_groups_with_keys(
-    wanted: LookupKeys, file: pq.ParquetFile, keys: FileKeys, column: str
-) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield (number, index of its first row in the file, indices in it of the rows with the keys) of each row group."""
-    start = 0
-    for number, rows in enumerate(keys.rows):
-        if wanted.may_be_between(keys.least[number], keys.greatest[number]):
-            found = wanted.find_numbers(as_array(read_groups(file, [number], [column])[column]))
-            matches = np.flatnonzero(found >= 0)
+def rows_with_keys(
+    wanted: LookupKeys, file: OpenFile, keys: FileKeys, column: str, columns: Sequence[str]
+) -> Iterator[NumberedRows]:
+    """Yield columns of the rows that have one of the keys in the key column, of each row group that has such rows."""
+    for number, (least, greatest) in enumerate(zip(keys.least, keys.greatest, strict=True)):
+        if wanted.may_be_between(least, greatest):
+            (key_rows,) = file.read_row_groups([column], [number])
+            matches = np.flatnonzero(wanted.find_numbers(as_array(key_rows.rows[column])) >= 0)
             if len(matches):
-                yield number, start, matches
-        start += rows
+                (group_rows,) = file.read_row_groups(columns, [number])
+                yield NumberedRows(group_rows.numbers[matches], group_rows.rows.take(pa.array(matches)))

@@ -23,7 +23,7 @@ from pipeline.lookup.space_tables import versions_in_table_file
 from pipeline.lookup.versions import BASE_VERSIONS
 from pipeline.lookup.versions_table import keys_in_versions, with_stored_versions
 from udfs.keys.grouping import group
-from warehouse.data_files import opened
+from warehouse.delta.table_files import read_file
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _with_keys_of_replicasets(
     name, own = files.exact_tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
-        with opened(files.location, name, file.path) as parquet:
-            keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
+        rows = read_file(files.location, name, file, ["_key", "_replicaset_id"])
+        keys += requested(rows, "_key", "_replicaset_id")
     own_versions = keys_in_versions(files, files.table_names[request.table], request.key_filters)
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys, row_groups_with_keys
+from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys, rows_with_keys
 from pipeline.lookup.requests import BaseRequest, KeyFilter
 from pipeline.lookup.versions import BASE_VERSIONS, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
-from warehouse.data_files import opened, read_groups
+from warehouse.delta.table_files import open_file, read_file
 
 VERSIONS = "_versions"
 
@@ -38,8 +38,7 @@ def keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Key
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
     for file in files.versions_files:
-        with opened(files.location, VERSIONS, file.path) as parquet:
-            rows = parquet.read(columns=columns)
+        rows = read_file(files.location, VERSIONS, file, columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
         parts.append(rows.filter(pc.and_(pc.equal(rows["space"], space), own)))
     if not parts:
@@ -92,10 +91,10 @@ def _versions_in_versions_table(
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions_files:
-        with opened(files.location, VERSIONS, file.path) as parquet:
-            known = cache.key_ranges(parquet, VERSIONS, file.path, "key")
-            for number, _, matches in row_groups_with_keys(wanted, parquet, known, "key"):
-                rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
+        with open_file(files.location, VERSIONS, file) as opened:
+            known = cache.key_ranges(opened, VERSIONS, file.path, "key")
+            for found in rows_with_keys(wanted, opened, known, "key", _VERSION_COLUMNS):
+                rows = found.rows
                 own = _table_numbers(rows["space"], numbers)
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):

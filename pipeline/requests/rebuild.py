@@ -33,8 +33,8 @@ from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_t
 from pipeline.write.system_rows import append_table
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import opened
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import TableFile, read_file
 
 MAX_EXAMPLES = 10
 """The maximum number of changed keys that a rebuild lists."""
@@ -107,8 +107,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
     """Yield the keys of a table that have versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
-        with opened(tables.location, "_versions", file.path) as parquet:
-            rows = parquet.read(columns=["space", "key"])
+        rows = read_file(tables.location, "_versions", file, ["space", "key"])
         parts += rows["key"].filter(pc.equal(rows["space"], table)).chunks
     whole = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))

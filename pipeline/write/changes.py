@@ -22,9 +22,9 @@ from pipeline.resolve.resolve import PUTS
 from pipeline.write.limits import FILE_BYTES, FILE_ROWS, MAX_JOINED_BYTES, SMALL_FILE_BYTES
 from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, opened, write_file
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile, write_file
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile, open_file
 
 
 def remaining_rows(
@@ -33,31 +33,28 @@ def remaining_rows(
     """Return the rows of a file that remain when some are removed.
 
     Args:
-        removed: The indices in the file of the rows to leave out (int64[n]).
+        removed: The physical numbers of the rows to leave out (int64[n]).
     """
-    with opened(location, table, file.path) as parquet:
-        rows = parquet.read()
-    keep = np.ones(rows.num_rows, np.bool_)
-    keep[removed] = False
-    return rows.filter(pa.array(keep))
+    with open_file(location, table, file) as opened:
+        rows = opened.read()
+        return rows if not len(removed) else rows.filter(pa.array(~np.isin(opened.row_numbers(), removed)))
 
 
 def rows_with_keys(
     location: WarehouseLocation, table: str, files: Iterable[TableFile], keys: pa.Array, cache: KeyRangeCache
 ) -> Mapping[TableFile, NDArray[np.int64]]:
-    """Return the indices of the rows that have one of the keys, by file; only for files with such rows."""
+    """Return the physical numbers of the rows that have one of the keys, by file; only for files with such rows."""
     wanted = LookupKeys.of(keys)
     found: dict[TableFile, NDArray[np.int64]] = {}
     for file in files:
-        with opened(location, table, file.path) as parquet:
-            known = cache.key_ranges(parquet, table, file.path, "_key")
+        with open_file(location, table, file) as opened:
+            known = cache.key_ranges(opened, table, file.path, "_key")
             ranges = zip(known.least, known.greatest, strict=True)
             if not any(wanted.may_be_between(least, greatest) for least, greatest in ranges):
                 continue
-            column = parquet.read(columns=["_key"])["_key"].combine_chunks()
-        rows = np.flatnonzero(wanted.find_numbers(as_array(column)) >= 0)
-        if len(rows):
-            found[file] = rows.astype(np.int64)
+            matches = wanted.find_numbers(as_array(opened.read(["_key"])["_key"])) >= 0
+            if matches.any():
+                found[file] = opened.row_numbers()[matches]
     return found
 
 
@@ -131,7 +128,7 @@ class TableChanges:
     rows: pa.Table | None
     """New rows of the exact table."""
     removed: Mapping[TableFile, NDArray[np.int64]]
-    """For each file of the exact table, the indices of removed rows."""
+    """For each file of the exact table, the physical numbers of removed rows."""
     removed_keys: pa.Array | None
     """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import WarehouseError
 from warehouse.delta.deletion_vectors import Descriptor
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 LOG_FOLDER = "_delta_log"
 

@@ -15,9 +15,9 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 
-from warehouse.fence import APP_ID
-from warehouse.lease import StoredLease
-from warehouse.write import USER_METADATA
+from warehouse.delta.fence import APP_ID
+from warehouse.delta.write import USER_METADATA
+from warehouse.lock.lease import StoredLease
 
 
 @dataclass(frozen=True)
