@@ -160,12 +160,16 @@ class_archive() {
   "$venv/bin/python" -m aggregator setup classes || true # everything works without it
 }
 
-# Machine code lies beside the sources, and goes with it (`make clean`): so does the note that it is there.
+# Whether the kernels were compiled with the locked numba. Machine code lies beside the sources, and goes with it
+# (`make clean`): so does the note. After a change of a kernel, its first call compiles it.
+has_kernels() {
+  [ "$(cat udfs/__pycache__/compiled 2>/dev/null)" = "$(grep '^numba==' requirements-run.lock)" ]
+}
+
 kernels() {
-  local note=udfs/__pycache__/compiled
-  [ "$(cat "$note" 2>/dev/null)" != "$(digest setup/tools.lock requirements-run.lock)" ] || return 0
+  ! has_kernels || return 0
   "$venv/bin/python" -m aggregator setup batch-kernels
-  digest setup/tools.lock requirements-run.lock >"$note"
+  grep '^numba==' requirements-run.lock >udfs/__pycache__/compiled
 }
 
 want_tests() {
@@ -273,8 +277,7 @@ fi
 spark=("$venv"/lib/python3*/site-packages/pyspark/version.py)
 of_jars=("${spark[0]}" jobs/installation/spark_jars.py jobs/installation/jars-delta.sha256)
 of_bytecode=("${spark[0]}" setup/compile_pyspark.py)
-if [ "$(cat udfs/__pycache__/compiled 2>/dev/null)" != "$(digest "${of_packages[@]}")" ] ||
-  ! is_done jars "${of_jars[@]}" || ! is_done project "${of_project[@]}" || ! is_done bytecode "${of_bytecode[@]}"; then
+if ! has_kernels || ! is_done jars "${of_jars[@]}" || ! is_done project "${of_project[@]}" || ! is_done bytecode "${of_bytecode[@]}"; then
   side_by_side kernels "part jars ${of_jars[*]}" "part project ${of_project[*]}" "part bytecode ${of_bytecode[*]}"
 fi
 for wanted in "$@"; do
