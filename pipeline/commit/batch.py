@@ -38,6 +38,7 @@ from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.data_files import DataFile
+from warehouse.delta.deletion_vectors import RowNumbers
 from warehouse.delta.read import newest_of_each
 from warehouse.delta.table_files import TableFile, open_file
 from warehouse.system_tables import schema, vclock
@@ -105,12 +106,17 @@ def commit_batch(
     versions: dict[str, int] = {}
     new_files: Counter[str] = Counter()
 
-    def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
-        if added or removed:
+    def commit(
+        table: str,
+        added: Sequence[DataFile],
+        removed: Sequence[TableFile] = (),
+        deleted: Mapping[TableFile, RowNumbers] | None = None,
+    ) -> None:
+        if added or removed or deleted:
             if added and table in SYSTEM_TABLES:
                 # A table of an earlier release may lack columns.
                 tables.add_columns(table, SYSTEM_TABLES[table])
-            versions[table] = tables.commit(table, added, [(file, True) for file in removed])
+            versions[table] = tables.commit(table, added, [(file, True) for file in removed], deleted)
             new_files[table] += len(added)
             after_commit(table)
 
@@ -118,7 +124,7 @@ def commit_batch(
     _commit_pending(tables, plan, written.pending, commit)
     for one in written.tables:
         if one.schema is None:
-            commit(one.table, one.added, one.removed)
+            commit(one.table, one.added, one.removed, one.deleted)
         else:
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             after_commit(one.table)

@@ -39,8 +39,8 @@ def sized_files(tables: OpenTables, table: str, files: Iterable[TableFile]) -> I
     """Yield files with the approximate sizes of their rows in memory: those of the uncompressed pages."""
     for file in files:
         footer = open_footer(tables.location, table, file)
-        groups = range(footer.num_row_groups)
-        yield SizedFile(file, sum(footer.row_group(number).total_byte_size for number in groups))
+        groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+        yield SizedFile(file, sum(group.total_byte_size for group in groups))
 
 
 def write_joined(tables: OpenTables, table: str, files: Iterable[TableFile]) -> list[DataFile]:

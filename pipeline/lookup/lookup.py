@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.files import BaseFiles, FileRef
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys
+from pipeline.lookup.key_search import KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.space_tables import versions_in_table_file
 from pipeline.lookup.versions import BASE_VERSIONS
@@ -44,7 +44,7 @@ class TaskKeys(Protocol):
 
 
 def find_versions(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache, task_keys: TaskKeys | None = None
+    requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch, task_keys: TaskKeys | None = None
 ) -> FoundVersions:
     """Find the requested versions, in the tables of spaces and in `_versions`.
 
@@ -61,13 +61,13 @@ def find_versions(
         name, own = files.exact_tables.get(request.table, ("", ()))
         wanted = LookupKeys.of(request.keys)
         for file in own:
-            found = versions_in_table_file(request, wanted, files.location, name, file, len(refs), cache)
+            found = versions_in_table_file(request, wanted, files.location, name, file, len(refs), search)
             if found is not None:
                 refs.append(FileRef(name, file))
                 parts.append(found)
     rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
     asked = [request for request in requests if request.reads_versions_table]
-    return FoundVersions(with_stored_versions(rows, asked, files, cache) if asked else rows, refs)
+    return FoundVersions(with_stored_versions(rows, asked, files, search) if asked else rows, refs)
 
 
 def _with_keys_of_replicasets(

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys, rows_with_keys
+from pipeline.lookup.key_search import KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.versions import BASE_VERSIONS, MERGED
 from udfs.versions.kernels.lives import PRESENT
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.table_files import TableFile, open_file
+from warehouse.delta.table_files import TableFile
 
 _TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
 
@@ -28,15 +28,14 @@ def versions_in_table_file(
     table: str,
     file: TableFile,
     file_number: int,
-    cache: KeyRangeCache,
+    search: KeySearch,
 ) -> pa.Table | None:
     """Return the rows of a file that have keys of the lookup, as `BASE_VERSIONS`; None if it has none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
-    parts = []
-    with open_file(location, table, file) as opened:
-        keys = cache.key_ranges(opened, table, file.path, "_key")
-        for found in rows_with_keys(wanted, opened, keys, "_key", columns):
-            parts.append(_base_versions_of_rows(found.rows, request.table, file_number, found.numbers))
+    parts = [
+        _base_versions_of_rows(found.rows, request.table, file_number, found.numbers)
+        for found in search.find(location, table, file, wanted, columns)
+    ]
     return pa.concat_tables(parts) if parts else None
 
 

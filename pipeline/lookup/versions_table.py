@@ -13,20 +13,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys, rows_with_keys
+from pipeline.lookup.key_search import VERSIONS_TABLE, KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest, KeyFilter
 from pipeline.lookup.versions import BASE_VERSIONS, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
-from warehouse.delta.table_files import open_file, read_file
+from warehouse.delta.table_files import read_file
 
 VERSIONS = "_versions"
 
-_VERSION_COLUMNS = (
-    *("space", "key", "replicaset_id", "tuple", "global_id", "lsn", "timestamp", "created"),
-    *("state", "epoch"),
-)
+_VERSION_COLUMNS = VERSIONS_TABLE.names
 
 
 def keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
@@ -56,10 +53,10 @@ def keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Key
 
 
 def with_stored_versions(
-    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache
+    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch
 ) -> pa.Table:
     """Return the current version of each (table, key, replicaset), from rows of tables and from `_versions`."""
-    listed = _versions_in_versions_table(requests, files, cache)
+    listed = _versions_in_versions_table(requests, files, search)
     if not listed.num_rows:
         return rows
     epochs = np.concatenate([np.zeros(rows.num_rows, np.int64), listed["epoch"].to_numpy()])
@@ -81,7 +78,7 @@ def with_stored_versions(
 
 
 def _versions_in_versions_table(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache
+    requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch
 ) -> pa.Table:
     """Return all rows of `_versions` with requested keys, as `BASE_VERSIONS` with the column `epoch`."""
     numbers = {files.table_names[request.table]: request.table for request in requests}
@@ -91,15 +88,13 @@ def _versions_in_versions_table(
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions_files:
-        with open_file(files.location, VERSIONS, file) as opened:
-            known = cache.key_ranges(opened, VERSIONS, file.path, "key")
-            for found in rows_with_keys(wanted, opened, known, "key", _VERSION_COLUMNS):
-                rows = found.rows
-                own = _table_numbers(rows["space"], numbers)
-                asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
-                if len(asked):
-                    versions = _base_versions_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
-                    parts.append(_with_restored_misfits(versions, files.tables_without_misfits))
+        for found in search.find(files.location, VERSIONS, file, wanted, _VERSION_COLUMNS, VERSIONS_TABLE):
+            rows = found.rows
+            own = _table_numbers(rows["space"], numbers)
+            asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
+            if len(asked):
+                versions = _base_versions_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
+                parts.append(_with_restored_misfits(versions, files.tables_without_misfits))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 

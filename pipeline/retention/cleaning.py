@@ -29,7 +29,7 @@ from config.deployment import Config
 from config.policies import Policy
 from config.retention import Retention
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.key_search import KeySearch
 from pipeline.lookup.lookup import find_versions
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.versions import MERGED, STATE_NAMES, times_of
@@ -83,10 +83,10 @@ def tombstone_removal(
     files = tables.files(VERSIONS)
     row_numbers = [_row_numbers(tables, file) for file in files]
     gone = [np.zeros(len(numbers) and int(numbers[-1]) + 1, np.bool_) for numbers in row_numbers]
-    stay_reasons, cache = [], KeyRangeCache()
+    stay_reasons, search = [], KeySearch()
     for space in _spaces_with_deletions(tables, files):
         rows = _rows_of_space(tables, files, space)
-        removable = _is_removable(tables, state, files, space, rows, limits, cache)
+        removable = _is_removable(tables, state, files, space, rows, limits, search)
         if removable.any() and not _lets_later_rows_win(state, config, space):
             stay_reasons.append(
                 f"deleted keys of {space} stay: its policy may prefer a deletion to any later row"
@@ -150,7 +150,7 @@ def _is_removable(
     space: str,
     rows: pa.Table,
     limits: TombstoneLimits,
-    cache: KeyRangeCache,
+    search: KeySearch,
 ) -> NDArray[np.bool_]:
     """Return for each row whether its key is deleted in all replicasets, and each deletion is old enough."""
     keys = as_array(rows["key"])
@@ -173,7 +173,7 @@ def _is_removable(
     base = BaseFiles(tables.location, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):
         some = keys.take(pa.array(groups.first_rows[chosen[begin : begin + KEYS_AT_ONCE]]))
-        found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).base_versions
+        found = find_versions([BaseRequest(0, some, {}, False, True)], base, search).base_versions
         lives = np.isin(found["state"].to_numpy(), (PRESENT, UNFIT, MERGED))
         alive = groups.find(np.zeros(found.num_rows, np.int32), as_array(found["key"]))
         may_go[alive[lives & (alive >= 0)]] = False

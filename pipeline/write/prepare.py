@@ -192,7 +192,7 @@ def commit_table_write(tables: OpenTables, write: TableWrite) -> int:
     """Commit the added and removed files of a table, and return the table's new version."""
     if write.schema is not None:
         return tables.replace(write.table, write.added, write.schema)
-    return tables.commit(write.table, write.added, [(file, True) for file in write.removed])
+    return tables.commit(write.table, write.added, [(file, True) for file in write.removed], write.deleted)
 
 
 def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:

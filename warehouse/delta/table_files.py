@@ -8,7 +8,8 @@ physical rows of a file that the table no longer has. Every function that return
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,14 +23,13 @@ from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
-from warehouse.delta.deletion_vectors import ABSOLUTE, Descriptor, RowNumbers, decode_inline, decode_stored
+from warehouse.delta.deletion_vectors import FEATURE, Descriptor
 from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_log import LogState, read_log
+from warehouse.delta.vector_files import read_vector
 
-SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
+SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", FEATURE, "invariants", "variantType"})
 """The features of Delta that files written by the aggregator support."""
-
-VECTOR_FRAME_BYTES = 8
-"""The length before a stored vector and the checksum after it."""
 
 COLUMN_MAPPING_READER_VERSION = 2
 """The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
@@ -46,7 +46,7 @@ class TableFile:
     num_records: int | None = field(compare=False)
     """The number of physical rows, deleted ones too; None if the log does not have it. Most callers want `rows`."""
     vector: Descriptor | None = None
-    """The descriptor of its deletion vector; None if the table has all rows of the file."""
+    """The deletion vector; None if the table has all rows of the file."""
 
     @property
     def rows(self) -> int | None:
@@ -104,10 +104,36 @@ def files_with_bounds(table: DeltaTable, column: str) -> list[tuple[TableFile, i
     names = ("path", "size_bytes", "num_records", low, high)
     unknown = [None] * actions.num_rows
     columns = [actions[name].to_pylist() if name in actions.column_names else unknown for name in names]
+    vectors = _vectors(table)
     return [
-        (TableFile(path, size, records), least, greatest)
+        (TableFile(path, size, records, vectors.get(path)), least, greatest)
         for path, size, records, least, greatest in zip(*columns, strict=True)
     ]
+
+
+def _vectors(table: DeltaTable) -> dict[str, Descriptor]:
+    """Return the deletion vectors of a table's files at its open version, by path; delta-rs does not show them."""
+    if FEATURE not in (table.protocol().reader_features or ()):
+        return {}
+    root, _, name = str(table.table_uri).rstrip("/").rpartition("/")
+    fs, path = pafs.FileSystem.from_uri(
+        root.replace("s3a://", "s3://", 1) if "://" in root else f"file://{root}"
+    )
+    return read_log(WarehouseLocation(root, fs, path), name, int(table.version())).vectors()
+
+
+def live_files(state: LogState) -> list[TableFile]:
+    """Return the files of a table as its log has them."""
+    return [
+        TableFile(path, int(add["size"]), _num_records(add), state.vector_of(path))
+        for path, add in state.adds.items()
+    ]
+
+
+def _num_records(add: Mapping[str, Any]) -> int | None:
+    stats = add.get("stats")
+    found = None if not stats else json.loads(stats).get("numRecords")
+    return None if found is None else int(found)
 
 
 def check_features(table: DeltaTable, name: str) -> None:
@@ -209,26 +235,11 @@ def open_footer(location: WarehouseLocation, table: str, file: TableFile) -> pq.
         return pq.read_metadata(stream)
 
 
-def read_vector(location: WarehouseLocation, table: str, vector: Descriptor) -> RowNumbers:
-    """Return the physical numbers of the rows that a deletion vector names.
-
-    A damaged vector raises WarehouseError, a file of vectors that cannot be read OSError.
-    """
-    if vector.path is None:
-        return decode_inline(vector)
-    fs, path = location.fs, location.at(table, vector.path)
-    if vector.storage == ABSOLUTE:
-        fs, path = pafs.FileSystem.from_uri(vector.path)
-    with fs.open_input_file(path) as file:
-        file.seek(vector.offset or 0)
-        return decode_stored(file.read(vector.size + VECTOR_FRAME_BYTES), vector)
-
-
 @dataclass(frozen=True)
 class _LiveRows:
     """Which rows of a file are not deleted: the one place where deleted rows are left out."""
 
-    deleted: RowNumbers | None
+    deleted: NDArray[np.int64] | None
     """The physical numbers of deleted rows, ascending; None if there are none."""
 
     @classmethod

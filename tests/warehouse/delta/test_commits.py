@@ -338,7 +338,6 @@ def test_a_replacement_has_other_columns_and_no_row_of_before(
 @pytest.mark.parametrize(
     ("property_", "value", "what"),
     [
-        ("delta.enableDeletionVectors", "true", "deletionVectors"),
         ("delta.enableRowTracking", "true", "rowTracking"),
         ("delta.columnMapping.mode", "name", "columnMapping"),
         ("delta.constraints.positive", "n > 0", "delta.constraints.positive"),

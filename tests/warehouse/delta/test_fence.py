@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from pipeline.write.system_rows import append_rows
-from schemas.errors import LockError, RidStateError, WarehouseError
+from schemas.errors import ForeignChangeError, LockError, RidStateError, WarehouseError
 from warehouse.copies.primary import PrimaryLock
 from warehouse.copies.switch import demote
 from warehouse.delta.fence import SHARED_TABLES, marked_commit, newest_mark, take_writer_number, writer_of
@@ -99,14 +99,27 @@ def test_a_table_that_an_overtaken_writer_creates_is_no_base(writers: Writers) -
         last.open_tables.open("orders")
 
 
-def test_users_are_no_obstacle(writers: Writers) -> None:
+def test_users_who_change_no_rows_are_no_obstacle(writers: Writers) -> None:
     one = writers.start()
     append(one)
-    opened = one.open_tables.open("_gaps")
-    rows = opened.to_pyarrow_table()
+    append(one)
+    table = DeltaTable(one.location.uri("_gaps"))
+    table.optimize.compact()
+    table.alter.set_table_properties({"note": "compacted"}, raise_if_not_exists=False)
+    assert append(one) == 5
+
+
+def test_users_who_change_rows_are_named_until_they_take_it_back(writers: Writers) -> None:
+    one = writers.start()
+    version = append(one)
+    rows = one.open_tables.open("_gaps").to_pyarrow_table()
     write_deltalake(one.location.uri("_gaps"), rows, mode="append")
-    write_deltalake(one.location.uri("_gaps"), rows, mode="append")
-    assert append(one) == 4
+    for _ in range(2):
+        named = rf"version {version + 1}, WRITE.*changes rows.*version {version} "
+        with pytest.raises(ForeignChangeError, match=named):
+            append(one)
+    DeltaTable(one.location.uri("_gaps")).restore(version)
+    assert append(one) == version + 3
 
 
 @pytest.mark.parametrize("table", ["_cluster", "_requests"])
