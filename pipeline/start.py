@@ -23,8 +23,8 @@ from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.pending.log_segments import state_with_server_versions
 from pipeline.pending.rows import PENDING
-from pipeline.plan.masks import MASKS_PROPERTY
-from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
+from pipeline.plan.spaces.masks import MASKS_PROPERTY
+from pipeline.plan.spaces.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from pipeline.write.changes import TableChange, write_rows

@@ -18,15 +18,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
+from pipeline.commit.doubled_buckets import bucket_rows, doubled_bucket_conflicts
 from pipeline.commit.epoch import commit_epoch
-from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
 from pipeline.compaction.after_batch import join_small_files
 from pipeline.lookup.key_search import MASKED_TABLE, SPACE_TABLE, key_search_in
 from pipeline.pending.rows import PENDING, processed_rows_mask
-from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.control import SpaceChange
-from pipeline.plan.summary import LOCAL_ID, ControlRow
+from pipeline.plan.rows.summary import LOCAL_ID, ControlRow
+from pipeline.plan.spaces.system_rows import SpaceChange
+from pipeline.plan.state_after import with_settled_lsns
 from pipeline.state import ReplicasetState, State, TableWriters
 from pipeline.work import BatchOutput, BatchWork
 from pipeline.write.changes import TableWrite
