@@ -214,10 +214,10 @@ def delta_rs_merge(folder: Path, rows: int, changes: Sequence[int]) -> None:
 
 def spark_merge(folder: Path, rows: int, changes: Sequence[int]) -> None:
     """Measure Spark's MERGE of random rows into a table of as many rows, with and without deletion vectors."""
-    from delta.tables import DeltaTable as SparkTable  # noqa: PLC0415 (starts Java)
-    from pyspark.sql import functions as F  # noqa: PLC0415
+    from delta.tables import DeltaTable as SparkTable
+    from pyspark.sql import functions as F
 
-    from benchmarks.measured_job import session_in  # noqa: PLC0415
+    from benchmarks.measured_job import session_in
 
     spark = session_in(folder)
     try:
