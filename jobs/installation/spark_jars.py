@@ -1,12 +1,11 @@
-"""Copies jars into the `jars` folder of this environment's Spark: Delta's, or (`s3`) those for `s3a://`.
+"""Copies jars into the `jars` folder of this environment's Spark: Delta's, or those for `s3a://`.
 
-    python setup/spark_jars.py [s3]
-    python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 again, after a new version
+    python -m jobs.installation.spark_jars delta|s3      write jars-….sha256 again, after a new version
 
 Ivy resolves the coordinates and downloads the jars; those with classes that Spark has already are left out. Afterwards
 neither spark-submit nor plain python needs the network or `--packages`. Each jar must have its SHA-256 in
-`setup/jars-delta.sha256` or `setup/jars-s3.sha256`. With Delta's jars, Spark's configuration folder becomes a link to
-`conf/`.
+`jars-delta.sha256` or `jars-s3.sha256` beside this module. With Delta's jars, Spark's configuration folder becomes a
+link to `conf/`, in a clone of the repository.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from jobs.runtime.session import CONF_FOLDER, delta_coordinates
+from schemas.errors import ConfigurationError
 
 SPARK = Path(pyspark.__file__).resolve().parent
 JARS = SPARK / "jars"
@@ -79,7 +79,10 @@ def resolve(group: Group) -> list[Path]:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         except Exception:
             log.seek(0)
-            sys.exit(f"{log.read()}\nset-up: the jars of {group.name} could not be resolved (see above)")
+            raise ConfigurationError(
+                f"the jars of {group.name} could not be resolved: {log.read().strip()}",
+                advice="Ivy needs a Maven repository, or its own cache with these jars from another machine",
+            ) from None
     jars = gateway.jvm.SparkConf(True).get("spark.jars")
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -126,17 +129,28 @@ def sum_of(jar: Path) -> str:
 
 
 def check_sums(jars: list[Path], sums_file: Path) -> None:
-    """Exit, naming the jars, unless each has the SHA-256 that is listed for it; exit if the list is missing."""
+    """Refuse jars that do not have the SHA-256 that is listed for them.
+
+    Raises:
+        ConfigurationError: If one has another, or if the list is missing.
+    """
     if not sums_file.exists():
-        sys.exit(f"set-up: {sums_file.name} is missing, so no jar is known as the one that was tested")
-    known = dict(line.split()[::-1] for line in sums_file.read_text().splitlines())
-    wrong = [jar for jar in jars if known.get(file_name(jar)) != sum_of(jar)]
+        raise ConfigurationError(
+            f"{sums_file.name} is missing, so no jar is known as the one that was tested"
+        )
+    wrong = [jar for jar in jars if known_sums(sums_file).get(file_name(jar)) != sum_of(jar)]
     if wrong:
         names = ", ".join(f"{file_name(jar)} ({sum_of(jar)})" for jar in wrong)
-        sys.exit(
-            f"set-up: not the jars of {sums_file.name}: {names}. Remove them from Ivy's folders (one is "
-            f"{wrong[0].parent}) and try again; if they are a new version: python setup/spark_jars.py sums"
+        raise ConfigurationError(
+            f"not the jars of {sums_file.name}: {names}",
+            advice=f"remove them from Ivy's folders (one is {wrong[0].parent}) and try again; if they are a new "
+            "version: python -m jobs.installation.spark_jars",
         )
+
+
+def known_sums(sums_file: Path) -> dict[str, str]:
+    """Return the SHA-256 of each jar that is listed, by its name."""
+    return dict(line.split()[::-1] for line in sums_file.read_text().splitlines())
 
 
 def write_sums(group: Group) -> None:
@@ -155,18 +169,38 @@ def link_configuration() -> None:
         link.symlink_to(target, target_is_directory=True)
 
 
-def main(name: str = "delta", group_name: str = "delta") -> None:
-    """Install the jars of the group `name`; or, if it is `sums`, write the sums of the group `group_name`."""
-    if name == "sums":
-        write_sums(group_of(group_name))
-        return
+def is_installed(group: Group) -> bool:
+    """Return whether the jars of a group are among Spark's, in the version that was tested."""
+    names = group.copied_list.read_text().split() if group.copied_list.exists() else []
+    sums = known_sums(group.sums_file)
+    wanted = {
+        f"{artifact}-{version}.jar" for _, artifact, version in (one.split(":") for one in group.coordinates)
+    }
+    return wanted <= {*names} and all(
+        (JARS / name).is_file() and sum_of(JARS / name) == sums.get(name) for name in names
+    )
+
+
+def install_jars(name: str) -> None:
+    """Install the jars of the group `name`, unless they are there: then without the network.
+
+    Raises:
+        ConfigurationError: If the jars cannot be had, are others than those that were tested, or cannot be stored.
+    """
     group = group_of(name)
-    print(f"set-up: jars of {name} ({', '.join(group.coordinates)})", flush=True)
-    if not copy(resolve(group), group):
-        sys.exit("set-up: Spark has classes of every jar that Ivy resolved, so none was copied")
-    if name == "delta":
+    if not is_installed(group):
+        try:
+            copied = copy(resolve(group), group)
+        except PermissionError as error:
+            raise ConfigurationError(
+                f"the jars of {name} cannot be stored: {error}",
+                advice="run it as the owner of Spark's folder",
+            ) from error
+        if not copied:
+            raise ConfigurationError("Spark has classes of every jar that Ivy resolved, so none was copied")
+    if name == "delta" and CONF_FOLDER.is_dir():
         link_configuration()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    write_sums(group_of(sys.argv[1]))

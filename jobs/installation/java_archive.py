@@ -1,18 +1,15 @@
 """Makes an archive of Java's classes (class data sharing), with which Spark starts faster.
 
-    python setup/java_archive.py
-
 Most of Spark's start is the time in which Java reads and checks some 20,000 classes; an archive of them halves it. Java
-ignores an archive that was made with other jars, or another order of them, so set-up makes it again after jars were
+ignores an archive that was made with other jars, or another order of them, so it is made again after jars were
 added. `jobs.runtime.session` passes it to the Java that it starts. A Java that spark-submit starts has another class
-path, and does not use it. Everything works without the archive, so set-up continues if it cannot be made.
+path, and does not use it. Everything works without the archive.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -53,9 +50,12 @@ def is_whole(archive: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def main() -> None:
-    """Replace the archive."""
-    print("set-up: archive of Java's classes", flush=True)
+def make_class_archive() -> None:
+    """Replace the archive.
+
+    Raises:
+        OSError: If Java made no archive that it accepts.
+    """
     JAVA_ARCHIVE.unlink(missing_ok=True)
     made = JAVA_ARCHIVE.with_suffix(".part")
     made.unlink(missing_ok=True)
@@ -75,11 +75,4 @@ def main() -> None:
         made.replace(JAVA_ARCHIVE)
     else:
         made.unlink(missing_ok=True)
-        print("set-up: Java made no archive of its classes: Spark starts more slowly", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except Exception as error:
-        print(f"set-up: no archive of Java's classes, so Spark starts more slowly: {error}", file=sys.stderr)
+        raise OSError("Java made no archive of its classes")
