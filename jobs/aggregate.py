@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
+from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
 from pipeline.batch import BatchWriter
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.service import Service
@@ -36,7 +38,7 @@ from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
-from warehouse.location import location_of
+from warehouse.location import WarehouseLocation, location_of
 from warehouse.lock import WriterLock
 from warehouse.primary import PrimaryLock
 from warehouse.standbys import Standbys
@@ -118,11 +120,18 @@ def start_stream(
     return stream.start()
 
 
-def aggregate(config: Config, *, once: bool = False) -> State:
-    """Run the job until it is stopped, or with `once` up to the current end of the logs.
+@dataclass(frozen=True)
+class RunEnd:
+    """Where a run of the job has ended."""
 
-    Returns the state after the last epoch.
-    """
+    epoch: int
+    """The last epoch; -1 if there is none."""
+    pending: tuple[str, ...]
+    """What is not done: pending rows, sources that were not read, open requests."""
+
+
+def aggregate(config: Config, *, once: bool = False) -> RunEnd:
+    """Run the job until it is stopped, or with `once` up to the current end of the logs."""
     check_custom_functions(config)
     if not is_cached(walk_rows):
         print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
@@ -164,9 +173,25 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 finally:
                     query.stop()
         service.serve()
+        pending = _pending_work(warehouse.location, query)
         if catalog.has_metastore(warehouse):
             catalog.register_tables(warehouse)
-    return writer.state
+    return RunEnd(writer.state.epoch, pending)
+
+
+def _pending_work(location: WarehouseLocation, query: StreamingQuery) -> tuple[str, ...]:
+    """Return texts about what is not done although the stream has ended."""
+    last = query.lastProgress
+    source = last.sources[0] if last is not None and last.sources else None
+    unread = unread_sources(None if source is None else source.latestOffset)
+    end = None if source is None else source.endOffset
+    leaders = leaders_of(end)
+    return (
+        *waiting_instants(end),
+        *(f"source {name} was not read: {reason}" for name, reason in sorted(unread.items())),
+        *pending_rows(location, leaders),
+        *(f"request {text}" for text in open_requests(location)),
+    )
 
 
 if __name__ == "__main__":

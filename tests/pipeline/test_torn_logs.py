@@ -1,7 +1,7 @@
-"""A torn or zeroed last block, after which the server went on with `force_recovery`: `tests/recordings/torn`, a real 3.9.
+"""A torn or zeroed last block, and `force_recovery`: `tests/recordings/torn`, a real 3.9.
 
-`da` and `db` are two members. The first log of `da` ends with a block of which only the beginning was written, followed by
-zeros; the next log begins right before it.
+`da` and `db` are two members. The first log of `da` ends with a block of which only the beginning was written, and with
+zeros. The next log begins right before it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def held_by_the_servers() -> list[bytes]:
     return sorted(map(base64.b64decode, json.loads(line)["rows"]))
 
 
-def deployment_of(folder: Path, members: Sequence[str], **settings: str) -> Deployment:
+def deployment_of(folder: Path, members: Sequence[str], start: str = "logs") -> Deployment:
     for name in members:
         shutil.copytree(RECORDING / name, folder / name)
-    return Deployment(folder, {name: folder / name for name in members}, **settings)
+    return Deployment(folder, {name: folder / name for name in members}, start=start)
 
 
 def assert_equal(deployment: Deployment) -> None:
