@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -28,6 +29,7 @@ from observe.metrics.listener import metrics_listener
 from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
 from pipeline.batch import BatchWriter
 from pipeline.executors.distributed import DistributedExecutor
+from pipeline.requests.pending_moves import PendingMoves
 from pipeline.requests.service import Service
 from pipeline.source_options import stream_options
 from pipeline.start import open_writer
@@ -151,6 +153,7 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
         writer = open_batch_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
+        moves = PendingMoves(writer)
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
@@ -162,7 +165,9 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
                 progress.wait_for_end(
                     query,
                     lambda: keep_standbys_connected(
-                        writer, standbys, may_have_new_epoch=service.serve_if_due() > 0
+                        writer,
+                        standbys,
+                        may_have_new_epoch=service.serve_if_due() + moves.look_again_if_due() > 0,
                     ),
                 )
             finally:
@@ -173,6 +178,8 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
                 finally:
                     query.stop()
         service.serve()
+        if once:
+            moves.look_again(datetime.now(UTC))
         pending = _pending_work(warehouse.location, query)
         if catalog.has_metastore(warehouse):
             catalog.register_tables(warehouse)
