@@ -45,7 +45,7 @@ def run(config: str, once: bool) -> int:
         print_result(text)
     if end.pending:
         print_result(
-            f"read up to epoch {end.epoch}, but not everything is done",
+            f"read up to epoch {end.epoch}; what is named above waits",
             f"aggregator status --config {config}",
         )
         return PENDING
