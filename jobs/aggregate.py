@@ -40,10 +40,10 @@ from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.lock import WriterLock
-from warehouse.primary import PrimaryLock
-from warehouse.standbys import Standbys
+from warehouse.copies.primary import PrimaryLock
+from warehouse.copies.standbys import Standbys
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,8 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
     """Run the job until it is stopped, or with `once` up to the current end of the logs."""
     check_custom_functions(config)
     if not is_cached(walk_rows):
-        print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
+        text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
+        print(f"{text} (`aggregator setup` does it ahead)", file=sys.stderr)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)

@@ -13,8 +13,8 @@ from typing import Any
 from schemas.names import replicaset_label
 from schemas.states import RequestState
 from sources.xlog.directory.offset import InstantState
-from warehouse.location import WarehouseLocation
-from warehouse.read import query_rows, rows_of
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.read import query_rows, rows_of
 
 _PENDING_QUERY = """
     SELECT replicaset_id, reason, count(*) AS rows, min("timestamp") AS since FROM opened

@@ -18,9 +18,9 @@ from pipeline.partition import partition_plan
 from pipeline.pending.log_segments import state_with_server_versions
 from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.router import build_router
-from pipeline.plan.summary import Summary
-from pipeline.plan.tables import check_space
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
 from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes
@@ -36,10 +36,10 @@ from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
-from warehouse import cluster, requests
-from warehouse.newest_epoch import EPOCHS
-from warehouse.requests import Request
-from warehouse.rid import RidTable
+from warehouse.copies.rid import RidTable
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.system_tables import cluster, requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
-from pipeline.plan.vshard import MOVE_WAIT
-from warehouse.data_files import opened
+from pipeline.plan.spaces.vshard import MOVE_WAIT
+from warehouse.delta.table_files import read_file
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,7 @@ class PendingMoves:
     def _has_pending_moves(self) -> bool:
         tables = self.writer.tables
         for file in tables.files("_pending"):
-            with opened(tables.location, "_pending", file.path) as parquet:
-                reasons = parquet.read(columns=["reason"])["reason"]
+            reasons = read_file(tables.location, "_pending", file, ["reason"])["reason"]
             if pc.any(pc.match_substring(reasons, REASON_PART)).as_py():
                 return True
         return False

@@ -21,15 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.own_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
-from pipeline.plan.summary import CONTROL_SPACES
+from pipeline.changelog.replica_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
+from pipeline.plan.rows.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress, SourceProgress
 from pipeline.retention.removal import Removal, read_columns, without_nulls
 from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
-from warehouse.commits import OpenTables
-from warehouse.maintenance import CHANGELOG, read_last_removed_lsns
+from warehouse.delta.commits import OpenTables
+from warehouse.system_tables.maintenance import CHANGELOG, read_last_removed_lsns
 
 _READ_COLUMNS = (
     "epoch",

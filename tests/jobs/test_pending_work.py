@@ -14,7 +14,7 @@ from jobs.runtime.command_line import DONE, FAILED, PENDING
 from observe.pending_work import open_requests, pending_rows, unread_sources, waiting_instants
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 S = 600
 

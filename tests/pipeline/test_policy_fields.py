@@ -8,13 +8,13 @@ import pytest
 
 from config.policies import Policies, Policy
 from pipeline.commit.load import load_state
-from pipeline.plan.tables import unknown_fields
+from pipeline.plan.spaces.tables import unknown_fields
 from pipeline.requests.rebuild import plan_rebuild
 from pipeline.start import open_writer
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 USERS = 600

@@ -14,12 +14,12 @@ import pytest
 from config.policies import Policy
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
-from pipeline.plan.tables import current_table_plan
+from pipeline.plan.spaces.tables import current_table_plan
 from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents
 from tests.soaked import partly_soaked
-from warehouse import schema
+from warehouse.system_tables import schema
 from warehouse.warehouse import Warehouse
 
 ID, NAME, VALUE, UPDATED = FIELDS

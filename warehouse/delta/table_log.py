@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import WarehouseError
 from warehouse.delta.deletion_vectors import Descriptor
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 LOG_FOLDER = "_delta_log"
 
@@ -33,6 +33,9 @@ _CHECKPOINT = re.compile(
     r"^(\d{20})\.checkpoint(?:\.([0-9a-f-]{36})|\.(\d{10})\.(\d{10}))?\.(?:parquet|json)$"
 )
 _COMMIT = re.compile(r"^(\d{20})\.json$")
+
+_MAPS = frozenset({"partitionValues", "tags", "configuration", "options"})
+"""The parts of actions that are maps; Arrow returns a map as a list of pairs."""
 
 _CHECKPOINT_COLUMNS = ("txn", "add", "metaData", "protocol", "sidecar")
 
@@ -65,6 +68,11 @@ class LogState:
     def vector_of(self, path: str) -> Descriptor | None:
         """Return the descriptor of the deletion vector of a live file; None if it has none."""
         return Descriptor.of_action(self.adds[path])
+
+    def vectors(self) -> dict[str, Descriptor]:
+        """Return the deletion vectors of all live files that have one, by path."""
+        found = {path: Descriptor.of_action(add) for path, add in self.adds.items()}
+        return {path: vector for path, vector in found.items() if vector is not None}
 
     def after(self, version: int, actions: Iterable[Action]) -> LogState:
         """Return the state of the next version, whose commit has these actions."""
@@ -203,8 +211,7 @@ def _checkpoint_actions(location: WarehouseLocation, path: str, table: str) -> l
 
 def _plain(value: Any) -> Any:
     """Return a value of a checkpoint as a commit's JSON has it: maps as objects, and without missing parts."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items() if part is not None}
-    if isinstance(value, list) and value and all(isinstance(one, tuple) for one in value):
-        return dict(value)
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    given = {name: part for name, part in value.items() if part is not None}
+    return {name: dict(part) if name in _MAPS else _plain(part) for name, part in given.items()}

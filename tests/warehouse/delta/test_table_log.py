@@ -14,9 +14,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from schemas.errors import WarehouseError
 from warehouse.delta import deletion_vectors as vectors
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.log_commit import VersionTakenError, put_commit
 from warehouse.delta.table_log import commits_after, read_commit, read_log
-from warehouse.location import WarehouseLocation, location_of
 
 TABLE = "numbers"
 
@@ -106,6 +106,7 @@ def test_a_file_with_a_vector_has_it_also_after_a_checkpoint(location: Warehouse
     assert again.vector_of(path) == state.vector_of(path)
     assert again.adds[path]["stats"] == state.adds[path]["stats"]
     assert (again.features, again.properties) == (state.features, state.properties)
+    assert again.metadata == {name: value for name, value in state.metadata.items() if value is not None}
     assert {p: dict(a)["size"] for p, a in again.adds.items()} == {
         p: dict(a)["size"] for p, a in state.adds.items()
     }
