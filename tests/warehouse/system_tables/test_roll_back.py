@@ -9,9 +9,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from schemas.errors import ForeignChangeError, WarehouseError
+from tests.warehouse.vectors import delete_rows
 from warehouse.delta.read import rows_of
+from warehouse.delta.table_files import active_files
 from warehouse.system_tables.epochs import Epoch, require_tables, roll_back
 from warehouse.warehouse import Warehouse
+
+NO_EPOCH = Epoch(0, "q", 0, {}, {}, {}, None)
 
 
 @pytest.fixture
@@ -85,3 +89,19 @@ def test_lost_epochs_are_not_a_new_warehouse(warehouse: Warehouse) -> None:
         WarehouseError, match="_epochs is lost: it has no epoch, but _vclock has rows of epoch 3"
     ):
         require_tables(warehouse.location, None)
+
+
+def test_deletion_vectors_of_an_unfinished_batch_are_rolled_back(warehouse: Warehouse) -> None:
+    warehouse.append_rows("_schema", [{"epoch": 0, "name": name} for name in ("a", "b", "c")])
+
+    def delete(name: str) -> int:
+        return delete_rows(
+            warehouse.location, "_schema", lambda rows: [one == name for one in rows["name"].to_pylist()]
+        )
+
+    kept = replace(NO_EPOCH, versions={"_schema": delete("a")})
+    delete("b")
+    assert roll_back(warehouse, kept) == ["_schema"]
+    assert sorted(row["name"] for row in rows_of(warehouse.opened("_schema"))) == ["b", "c"]
+    assert [file.rows for file in active_files(warehouse.opened("_schema"))] == [2]
+    assert roll_back(warehouse, kept) == []
