@@ -117,4 +117,5 @@ def _written_text(written: WrittenFiles) -> str:
     if written.rows is None:
         return f"{text}  (its files are removed by maintenance)"
     added = f"{written.added} files added with {written.rows} rows"
-    return f"{text}  {added}, {written.removed} removed"
+    deleted = f", {written.deleted_rows} rows deleted in files that stay" if written.deleted_rows else ""
+    return f"{text}  {added}, {written.removed} removed{deleted}"

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from config.deployment import Config
+from observe.pending_work import open_requests, pending_rows
 from schemas.names import is_space_table, replicaset_label
-from schemas.states import RequestState, refusal_reason
+from schemas.states import refusal_reason
 from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY_ULID, Rid
@@ -25,12 +26,6 @@ from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.newest_epoch import newest_epoch_row
 from warehouse.delta.read import newest_of_each, query_rows, rows_of
 from warehouse.system_tables.gaps import open_gaps
-
-_OPEN_REQUESTS_QUERY = f"""
-    SELECT request, kind, asked_at FROM
-    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
-    WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
-"""
 
 
 @dataclass(frozen=True)
@@ -105,6 +100,8 @@ class Overview:
     """Requests to the writer (rows of `_requests`) that it has not carried out yet."""
     waiting: int
     """Number of rows of `_pending`."""
+    pending: tuple[str, ...]
+    """What these rows wait for, and since when; one text for each replicaset and reason."""
     set_aside: int
     """Number of rows of `_quarantine` that are in no table."""
     misfits: int
@@ -124,8 +121,7 @@ class Overview:
     def findings(self) -> list[tuple[str, str]]:
         """The problems, each as (description, command or SQL query that helps)."""
         found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
-        if self.waiting:
-            found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
+        found += [(text, "docs/operation.md, runbook: rows wait") for text in self.pending]
         if self.set_aside:
             found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
         for spool in self.stopped:
@@ -159,13 +155,13 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         query = f"SELECT count(*) AS n FROM opened WHERE {where}"
         return 0 if opened is None else int(query_rows(opened, query)[0]["n"])
 
-    gaps, requests = location.open("_gaps"), location.open("_requests")
+    gaps = location.open("_gaps")
     leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
     replicasets = {
         uuid: {**leaders.get(uuid, {}), "vclock": vclock}
         for uuid, vclock in json.loads(last["vclock"] or "{}").items()
     }
-    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS_QUERY)
+    names = {uuid: str(one["leader"]) for uuid, one in leaders.items()}
     return Overview(
         warehouse=location.root,
         epoch=int(last["epoch"]),
@@ -174,12 +170,13 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         spaces=sum(1 for name, _ in last["versions"] if is_space_table(name)),
         replicasets=replicasets,
         gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
-        requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
+        requests=open_requests(location),
         waiting=count("_pending", "true"),
+        pending=pending_rows(location, names),
         set_aside=count("_quarantine", "misfits IS NULL"),
         misfits=count("_quarantine", "misfits IS NOT NULL"),
         conflicts=count("_conflicts", "true"),
-        refused=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
+        refused=_refused_spaces(location, names),
     )
 
 

@@ -12,8 +12,8 @@ unknown. If maintenance has removed rows of a key, the key's history begins with
 complete tuple or is a DELETE.
 
 A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
-A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.history` computes
-the versions of keys.
+A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.all_versions`
+computes the versions of keys.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from pyspark.sql.types import IntegerType
 
 from config.deployment import Config
 from pipeline.changelog.keyed_rows import SERVER_VERSION
-from pipeline.plan.control import SpaceChange, apply_control_rows
-from pipeline.plan.history import History, Lineage, SchemaVersion
-from pipeline.plan.history_builder import build_history
-from pipeline.plan.position import LogPosition
-from pipeline.plan.router import build_router
-from pipeline.plan.summary import APPLIED_TYPES, ControlRow, unsupported_reason
-from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import APPLIED_TYPES, ControlRow, unsupported_reason
+from pipeline.plan.spaces.meanings import History, Lineage, SchemaVersion
+from pipeline.plan.spaces.meanings_builder import build_history
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.system_rows import SpaceChange, apply_control_rows
+from pipeline.plan.spaces.tables import CHANGE_TYPES, build_table_layout, check_space
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.states import RowState, SpaceEvent, VersionState
@@ -51,7 +51,7 @@ from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.tuples.tuples import tuple_columns
-from udfs.versions.history import (
+from udfs.versions.all_versions import (
     INPUT_COLUMNS,
     KEY_COLUMNS,
     POSITION_COLUMNS,

@@ -17,9 +17,9 @@ from pipeline.executors.summary_task import summaries_by_replicaset, summarize_r
 from pipeline.partition import partition_plan
 from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.router import build_router
-from pipeline.plan.summary import Summary
-from pipeline.plan.tables import check_space
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
 from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes

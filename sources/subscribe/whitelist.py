@@ -24,10 +24,10 @@ import numpy as np
 
 from schemas.errors import ProtocolError, UnknownInstanceError
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType, SystemSpace, type_name
-from sources.iproto.inflow import TransactionChunk
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.filter import next_registering_transaction, replace_unwanted_rows
-from sources.relay.catalog import SpoolCatalog
+from sources.iproto.row_stream import TransactionChunk
+from sources.spool.catalog import SpoolCatalog
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.stream.origins import first_owners, id_assignment_of, unknown_instance_error
 
@@ -67,7 +67,7 @@ class OriginWhitelist:
         """{replica id: instance uuid} after the last filtered row, also of expelled instances."""
         self._is_loaded = False
         if self.origins:
-            _compile_kernels()
+            compile_kernels()
 
     def invalidate(self) -> None:
         """Make the next `load` read the spool again, because rows were written that this object has not filtered."""
@@ -222,7 +222,7 @@ def _cluster_rows(rows: bytes) -> Iterator[dict[str, Any]]:
             }
 
 
-def _compile_kernels() -> None:
+def compile_kernels() -> None:
     """Compile the kernels, or load them from numba's cache, before the first row arrives.
 
     Later this would delay acknowledgements by seconds.
