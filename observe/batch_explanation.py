@@ -57,7 +57,7 @@ class WrittenFiles:
     """Number of rows in the added files, including rows that were copied from removed files; None if `added` is None.
     """
     deleted_rows: int | None = None
-    """Number of rows that deletion vectors have deleted in files that stay; None if `added_files` is None."""
+    """Number of rows that deletion vectors have deleted in files that stay; None if `added` is None."""
 
 
 @dataclass(frozen=True)
