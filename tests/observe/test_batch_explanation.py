@@ -126,8 +126,8 @@ def test_rows_that_a_deletion_vector_deletes_are_counted(tmp_path: Path) -> None
     deployment.run()
     config = deployment.config()
     found = explain_batch(location_of(config.warehouse, config.database), 1)
-    (written,) = [one for one in found.written_files if one.table == "users"]
-    assert (written.added_files, written.removed_files, written.added_rows, written.deleted_rows) == (
+    (written,) = [one for one in found.written if one.table == "users"]
+    assert (written.added, written.removed, written.rows, written.deleted_rows) == (
         1,
         0,
         1,
