@@ -67,6 +67,8 @@ class ReplicasetState:
         Whether rows of its log are lost, or differ between members. If so, the key of an INSERT may already exist.
     unknown_spaces : frozenset of int
         Ids of spaces whose rows wait in `_pending` for the space's definition.
+    described_spaces : mapping of int to bytes
+        For each space that a REPLACE of `_space` has described, and whose creation was not read, its `_space` tuple.
     server_version : str or None
         The Tarantool version that wrote the last row read. In memory only.
     last_file : str or None
@@ -97,6 +99,7 @@ class ReplicasetState:
     id_translations: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     has_loss: bool = False
     unknown_spaces: frozenset[int] = frozenset()
+    described_spaces: Mapping[int, bytes] = field(default_factory=dict)
     server_version: str | None = None
     last_file: str | None = None
     cluster_by_source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)

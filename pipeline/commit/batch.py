@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
 from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.control import SpaceChange
+from pipeline.plan.control import SpaceChange, SpaceDefinition
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
 from pipeline.waiting import PENDING, processed_rows_mask
@@ -280,7 +280,25 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
         other |= {i for i, table in now.tables.items() if known.tables.get(i, table) != table}
         for space_id in sorted(set(changes) | other):
             found.append(_space_version(now, space_id, changes.get(space_id)))
+        found += _described_versions(known, now, set(changes))
     return found
+
+
+def _described_versions(
+    before: ReplicasetState, now: ReplicasetState, changed: Collection[int]
+) -> list[schema.SpaceVersion]:
+    """Return the versions of spaces that a batch has described, or that are not described any more.
+
+    `changed` are the spaces that have a version already.
+    """
+    described = {i: one for i, one in now.described_spaces.items() if before.described_spaces.get(i) != one}
+    gone = before.described_spaces.keys() - now.described_spaces.keys() - now.spaces.keys() - set(changed)
+    states = [(one, SpaceState.DESCRIBED) for one in described.values()]
+    states += [(before.described_spaces[i], SpaceState.DROPPED) for i in gone]
+    return [
+        schema.SpaceVersion(now.id, SpaceDefinition(one).decoded(), None, state, None, None, one, {})
+        for one, state in states
+    ]
 
 
 def _space_version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:

@@ -17,7 +17,7 @@ from pipeline.plan.vshard import VshardBucket
 from pipeline.state import ApplierMapEntry, ReplicasetState, State, TableWriters
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
-from schemas.states import GapKind, GapState, refusal_reason
+from schemas.states import GapKind, GapState, SpaceState, refusal_reason
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID, Cluster
 from warehouse import applier_map, cluster, epochs, schema, vclock
@@ -105,6 +105,11 @@ def load_state(warehouse: Warehouse) -> State:
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
             unknown_spaces=unknown.get(own, frozenset()),
+            described_spaces={
+                s.space_id: s.space_tuple
+                for s in spaces
+                if s.replicaset_id == own and s.state == SpaceState.DESCRIBED
+            },
             buckets=buckets.get(own, {}),
             last_log_time=_latest_bucket_time(buckets.get(own, {})),
         )
@@ -176,7 +181,7 @@ def _definitions_by_space_id(
     return {
         s.space_id: SpaceDefinition(s.space_tuple, dict(s.index_tuples))
         for s in stored
-        if s.replicaset_id == replicaset_id
+        if s.replicaset_id == replicaset_id and s.state != SpaceState.DESCRIBED
     }
 
 
