@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas.errors import TupleError, UnsupportedError
-from schemas.space import Field, KeyPart, Space
+from schemas.space import KeyPart, Space
 from udfs.operations.json_path import ANY, END, NUMBER, Lexer
+from udfs.operations.tuple_check import TupleCheck, check_of
 from udfs.operations.update_rules import LATEST, Rules
 
 Step = int | bytes
@@ -62,8 +63,8 @@ class TupleFormat:
         The primary key: an UPSERT never changes it.
     rules : Rules
         The rules of the server that wrote the log.
-    checked_fields : tuple of Field
-        Fields whose types vinyl checks in the result of a logged UPSERT; empty for other engines.
+    check : TupleCheck or None
+        What vinyl checks in the result of a logged UPSERT; None for other engines.
 
     """
 
@@ -71,7 +72,7 @@ class TupleFormat:
     root: FormatNode | None = None
     primary_key: tuple[KeyPart, ...] = ()
     rules: Rules = LATEST
-    checked_fields: tuple[Field, ...] = ()
+    check: TupleCheck | None = None
 
 
 def format_of_names(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
@@ -114,8 +115,8 @@ def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
     singles = {path for path, kind in types.items() if kind == "float32"}
     names = {item.name.encode(): number for number, item in enumerate(space.fields)}
     root = _build_node((), doubles, singles) if doubles or singles else None
-    checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
-    return TupleFormat(names, root, space.primary_key, rules, checked)
+    check = check_of(space) if space.engine == "vinyl" and rules.checks_upserts else None
+    return TupleFormat(names, root, space.primary_key, rules, check)
 
 
 def _add_part(types: dict[tuple[Step, ...], str], path: tuple[Step, ...], kind: str, rules: Rules) -> None:
