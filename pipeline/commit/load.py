@@ -105,11 +105,7 @@ def load_state(warehouse: Warehouse) -> State:
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
             unknown_spaces=unknown.get(own, frozenset()),
-            described_spaces={
-                s.space_id: s.space_tuple
-                for s in spaces
-                if s.replicaset_id == own and s.state == SpaceState.DESCRIBED
-            },
+            described_spaces=_described_spaces(own, spaces),
             buckets=buckets.get(own, {}),
             last_log_time=_latest_bucket_time(buckets.get(own, {})),
         )
@@ -183,6 +179,11 @@ def _definitions_by_space_id(
         for s in stored
         if s.replicaset_id == replicaset_id and s.state != SpaceState.DESCRIBED
     }
+
+
+def _described_spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, bytes]:
+    own = [s for s in stored if s.replicaset_id == replicaset_id and s.state == SpaceState.DESCRIBED]
+    return {s.space_id: s.space_tuple for s in own}
 
 
 def _replicasets_with_loss(gaps: DeltaTable) -> frozenset[int]:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from schemas.field_types import type_family
 from schemas.space import KeyPart
 
 _ARRAY_PATTERN = "^(?:9.|dc....|dd.{8})"
@@ -35,7 +36,7 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
     """
     found = ""
     for value, part in zip(values, parts, strict=False):
-        encodings = list(_encodings(value, part.type))
+        encodings = list(_encodings(value, type_family(part.type)))
         found += f"(?:{'|'.join(encodings)})"
         if (
             any(one.endswith(("01", "04")) and "." in one for one in encodings)
