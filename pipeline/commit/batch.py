@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -414,8 +414,9 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockCompon
         for replica_id, lsn in now.settled.items():
             counts_apart = replica_id == LOCAL_ID and now.leader is not None
             if not counts_apart and known.settled.get(replica_id) != lsn:
-                global_id = _global_id(now, replica_id, lsn)
-                found.append(vclock.VclockComponent(now.id, global_id, replica_id, lsn, plan.epoch))
+                before_lsn = known.settled.get(replica_id, 0)
+                for global_id, last in _last_lsns(now, replica_id, before_lsn, lsn):
+                    found.append(vclock.VclockComponent(now.id, global_id, replica_id, last, plan.epoch))
         for instance, lsn in now.local_lsns.items():
             if known.local_lsns.get(instance) != lsn:
                 global_id = after.global_ids.get(instance)
@@ -427,6 +428,15 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockCompon
             )
         )
     return found
+
+
+def _last_lsns(
+    now: ReplicasetState, replica_id: int, before_lsn: int, lsn: int
+) -> Iterator[tuple[int | None, int]]:
+    """Yield (global id, last lsn) of each instance that had a replica id at some lsn after `before_lsn`, up to `lsn`."""
+    starts = [e.since_lsn for e in now.applier_map if e.local_id == replica_id and e.since_lsn <= lsn][1:]
+    for last in (*(start - 1 for start in starts if start - 1 > before_lsn), lsn):
+        yield _global_id(now, replica_id, last), last
 
 
 def _global_id(now: ReplicasetState, replica_id: int, lsn: int) -> int | None:
