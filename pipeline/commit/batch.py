@@ -433,7 +433,7 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockCompon
 def _last_lsns(
     now: ReplicasetState, replica_id: int, before_lsn: int, lsn: int
 ) -> Iterator[tuple[int | None, int]]:
-    """Yield (global id, last lsn) of each instance that had a replica id at some lsn after `before_lsn`, up to `lsn`."""
+    """Yield (global id, last lsn) of each instance that had a replica id after lsn `before_lsn`, up to `lsn`."""
     starts = [e.since_lsn for e in now.applier_map if e.local_id == replica_id and e.since_lsn <= lsn][1:]
     for last in (*(start - 1 for start in starts if start - 1 > before_lsn), lsn):
         yield _global_id(now, replica_id, last), last
