@@ -21,18 +21,8 @@ from schemas.errors import TupleError, UnsupportedError
 from schemas.space import BYTE_COLLATIONS, KeyPart
 from udfs.operations.arithmetic import Number, read_number
 from udfs.operations.json_path import END, Lexer
-from udfs.operations.msgpack_walk import (
-    BIN,
-    EXT,
-    KIND,
-    SIZE,
-    STR,
-    encode_integer,
-    join_tuple,
-    skip,
-    split_tuple,
-    string_bounds,
-)
+from udfs.operations.msgpack_kinds import BIN, EXT, KIND, SIZE, STR
+from udfs.operations.msgpack_walk import encode_integer, join_tuple, skip, split_tuple, string_bounds
 from udfs.operations.operation import decode_operations, operations_by_request
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_path import apply_operation, element_at

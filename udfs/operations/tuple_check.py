@@ -13,22 +13,8 @@ from dataclasses import dataclass
 from schemas.field_types import DECIMAL_DIGITS
 from schemas.space import Field, Space
 from udfs.operations import decimals
-from udfs.operations.msgpack_walk import (
-    ARRAY,
-    BIN,
-    BOOL,
-    DOUBLE,
-    EXT,
-    FLOAT,
-    INT,
-    KIND,
-    MAP,
-    NIL,
-    STR,
-    UINT,
-    read_integer,
-    string_bounds,
-)
+from udfs.operations.msgpack_kinds import ARRAY, BIN, BOOL, DOUBLE, EXT, FLOAT, INT, KIND, MAP, NIL, STR, UINT
+from udfs.operations.msgpack_walk import read_integer, string_bounds
 from udfs.operations.update_rules import Rules
 
 _KINDS_BY_TYPE = {
