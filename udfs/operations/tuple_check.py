@@ -50,21 +50,13 @@ _EXTENSIONS_BY_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class TupleCheck:
-    """What the tuples of a space must fit.
-
-    Parameters
-    ----------
-    fields : tuple of Field
-    field_count : int
-        The exact number of fields; 0 for any.
-    is_constrained : bool
-        Whether the space has constraints, which are not checked.
-
-    """
+    """What the tuples of a space must fit."""
 
     fields: tuple[Field, ...] = ()
     field_count: int = 0
+    """The exact number of fields; 0 for any."""
     is_constrained: bool = False
+    """Whether the space has constraints, which are not checked."""
 
     def fits(self, values: Sequence[bytes], rules: Rules) -> bool:
         """Return whether encoded fields have the types of the format, and none is missing.
