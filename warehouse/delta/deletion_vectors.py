@@ -143,8 +143,7 @@ def decode_stored(stored: bytes, descriptor: Descriptor) -> RowNumbers:
         stored: The bytes of the vector's file from the descriptor's offset on: length, data, checksum.
         descriptor: Names the vector.
 
-    Raises
-    ------
+    Raises:
         WarehouseError: The bytes are not this vector's.
     """
     size = descriptor.size

@@ -35,8 +35,7 @@ class VersionTakenError(WarehouseError):
 def put_commit(location: WarehouseLocation, table: str, version: int, actions: Iterable[Action]) -> None:
     """Write the commit of a version.
 
-    Raises
-    ------
+    Raises:
         VersionTakenError: The log has a commit of this version.
         OSError: The store fails; the commit may be there nevertheless.
         UnsupportedError: The store has no conditional writes.

@@ -93,8 +93,7 @@ def commit_path(version: int) -> str:
 def read_log(location: WarehouseLocation, table: str, version: int | None = None) -> LogState:
     """Return what the log says about a version of a table, by default about the newest one.
 
-    Raises
-    ------
+    Raises:
         WarehouseError: The log does not have the version, or it is damaged.
     """
     names = _names(location, table)
@@ -119,8 +118,7 @@ def read_log(location: WarehouseLocation, table: str, version: int | None = None
 def read_commit(location: WarehouseLocation, table: str, version: int) -> list[Action] | None:
     """Return the actions of a commit; None if the log does not have it.
 
-    Raises
-    ------
+    Raises:
         WarehouseError: The commit is damaged.
     """
     path = location.at(table, commit_path(version))
