@@ -37,7 +37,7 @@ from pyspark.sql.types import IntegerType
 
 from config.deployment import Config
 from pipeline.changelog.keyed_rows import SERVER_VERSION
-from pipeline.inputs import server_version_of_file
+from pipeline.pending.log_segments import server_version_of_file
 from pipeline.plan.control import SpaceChange, apply_control_rows
 from pipeline.plan.history import History, Lineage, SchemaVersion
 from pipeline.plan.history_builder import build_history

@@ -27,17 +27,18 @@ from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import mark_collected_rows
 from pipeline.executors.local import LocalExecutor, read_locally
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_ranges import KeyRangeCache
 from pipeline.partition import partition_plan
+from pipeline.pending.order import with_spaced_numbers
+from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
 from pipeline.state import State
-from pipeline.waiting import PendingRows
-from pipeline.waiting_order import with_spaced_numbers
 from pipeline.work import BatchWork, Executor
-from pipeline.write.lookup import BaseFiles, KeyRangeCache
 from pipeline.write.prepare import PreparedTables, prepare_tables
 from pipeline.write.system_rows import append_rows
 from schemas.states import GapState

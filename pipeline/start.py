@@ -21,14 +21,14 @@ from pipeline.commit.batch import BatchName
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.inputs import state_with_server_versions
+from pipeline.pending.log_segments import state_with_server_versions
+from pipeline.pending.rows import PENDING
 from pipeline.plan.masks import MASKS_PROPERTY
 from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
 from pipeline.state import State
-from pipeline.waiting import PENDING
+from pipeline.write.changes import TableChange, write_rows
 from pipeline.write.prepare import PreparedTables, masks_differ, prepare_table, rewrite_exact, rewrite_masked
-from pipeline.write.tables import TableChange, write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options

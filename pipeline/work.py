@@ -11,12 +11,12 @@ import pyarrow as pa
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.lookup.files import BaseFiles
 from pipeline.partition import PartitionPlan
+from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
-from pipeline.waiting import PendingRows
-from pipeline.write.lookup import BaseFiles
-from pipeline.write.tables import TableChange, TableWrite
+from pipeline.write.changes import TableChange, TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.location import WarehouseLocation

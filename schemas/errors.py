@@ -82,6 +82,10 @@ class XlogTruncatedError(XlogError):
     """A closed file ends inside a block."""
 
 
+class XlogRewrittenError(XlogError):
+    """A file has another content before a position than the one that was read: its history has changed."""
+
+
 class XlogMissingError(XlogError):
     """A file that was seen before is gone."""
 

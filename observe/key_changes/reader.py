@@ -166,7 +166,6 @@ class KeyChangesReader:
         ]
 
     def _with_transaction_rows(self, changes: Sequence[KeyChange]) -> list[KeyChange]:
-        """Add to each change the other rows of its transaction."""
         rows = (change.row for change in changes)
         logged = [row for row in rows if row["tsn"] is not None and not row["file"].endswith(".snap")]
         if not logged:
@@ -239,7 +238,6 @@ def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
 
 
 def _sql_literal(value: str) -> str:
-    """Return a string as an SQL literal."""
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
 

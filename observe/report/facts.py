@@ -300,7 +300,6 @@ class _QueryRunner:
 
 
 def _in_utc(row: Mapping[str, Any]) -> Row:
-    """Return a row with its times in UTC."""
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
     }

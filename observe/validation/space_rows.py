@@ -156,7 +156,6 @@ def _equal_flags(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
 
 
 def _null_flags(column: pa.Array) -> NDArray[np.bool_]:
-    """Return, for each value of a column, whether it is null."""
     nulls: NDArray[np.bool_] = pc.is_null(column).to_numpy(zero_copy_only=False)
     return nulls
 
@@ -182,7 +181,6 @@ def _joined_flagged_names(flags: Mapping[str, NDArray[np.bool_]], count: int) ->
 
 
 def _hex_text(keys: pa.Array) -> pa.Array:
-    """Return binary keys as hexadecimal text."""
     whole = pc.fill_null(keys, b"").cast(pa.large_binary())
     offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
     data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

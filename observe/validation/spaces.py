@@ -29,7 +29,7 @@ from observe.validation.suites import expect_known_ids, expect_not_in_future, ex
 from pipeline.encode.columns import encoding_of
 from pipeline.plan.tables import TablePlan, current_table_plan
 from pipeline.state import State
-from pipeline.write.tables import table_schema
+from pipeline.write.changes import table_schema
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
 from schemas.layout import MISFITS_COLUMN

@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
-from pipeline.commit.compact import is_join_due, join_small_files
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
+from pipeline.compaction.after_batch import join_small_files
+from pipeline.pending.rows import PENDING, processed_rows_mask
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange, SpaceDefinition
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
-from pipeline.waiting import PENDING, processed_rows_mask
 from pipeline.work import BatchOutput, BatchWork
 from pipeline.write.prepare import PreparedTables, rewrite_masked
 from pipeline.write.system_rows import append_rows, write_system_rows
@@ -146,7 +146,7 @@ def commit_batch(
     for table in (names | prepared.committed) - versions.keys():
         if table not in plan.before.versions or table in prepared.committed:
             versions[table] = tables.version(table)
-    versions |= _join_small_files(tables, versions, new_files)
+    versions |= join_small_files(tables, versions, new_files)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
@@ -239,15 +239,6 @@ def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dic
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
     closed = [row for row in known if tuple(row[name] for name in KEY) not in named]
     return [*found, *filled_gap_rows(closed, ids, plan.epoch)]
-
-
-def _join_small_files(
-    tables: OpenTables, versions: Mapping[str, int], added_files: Mapping[str, int]
-) -> dict[str, int]:
-    """Join small files of tables that have many, and return the new versions of these tables."""
-    due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
-    found = {name: join_small_files(tables, name) for name in sorted(due)}
-    return {name: version for name, version in found.items() if version != versions[name]}
 
 
 def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from pipeline.commit import vshard
 from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
+from pipeline.pending.rows import unknown_spaces
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import (
@@ -20,7 +21,6 @@ from pipeline.state import (
     TableWriters,
     VshardBucket,
 )
-from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, SpaceState, refusal_reason
 from sources.xlog.directory.offset import from_text

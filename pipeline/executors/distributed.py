@@ -43,13 +43,11 @@ from pipeline.executors.partition_task import (
 )
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
-from pipeline.key_ranges import KeyRanges, key_ranges
+from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
-from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import (
-    FILE_BYTES,
+from pipeline.write.changes import (
     TableChange,
     TableWrite,
     reencode_rows,
@@ -57,6 +55,8 @@ from pipeline.write.tables import (
     table_schema,
     write_rows,
 )
+from pipeline.write.limits import FILE_BYTES
+from pipeline.write.system_rows import write_system_rows
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
+from pipeline.lookup.key_ranges import KeyRangeCache
 from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
-from pipeline.write.lookup import KeyRangeCache
+from pipeline.write.changes import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
-from pipeline.key_ranges import KeyRanges, PartitionKeys
+from pipeline.lookup.files import BaseFiles, FileRef
+from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.partitions import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
-from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
+from pipeline.write.changes import rows_with_keys, write_rows
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.location import WarehouseLocation

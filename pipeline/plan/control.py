@@ -11,7 +11,7 @@ names neither a space nor an instance changes nothing. `udfs.remap.cluster_repla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 

@@ -19,16 +19,18 @@ from config.policies import Policy
 from pipeline.changelog.keyed_rows import KEY_ERRORS
 from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.lookup import find_versions
+from pipeline.lookup.requests import BaseRequest
 from pipeline.partition import PartitionResult, encode_result
 from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_fields
-from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
-from pipeline.write.lookup import BaseFiles, KeyRangeCache, find_versions
+from pipeline.write.changes import TableChanges, write_exact, write_masked
 from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
 from pipeline.write.system_rows import append_table
-from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
 from warehouse.commits import OpenTables, TableFile

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.commit.compact import compact
 from pipeline.commit.epoch import commit_epoch
+from pipeline.compaction.rewrite import compact
 from pipeline.requests.arguments import (
     BackfillArguments,
     ConflictsArguments,

@@ -28,9 +28,13 @@ from numpy.typing import NDArray
 from config.deployment import Config
 from config.policies import Policy
 from config.retention import Retention
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.lookup import find_versions
+from pipeline.lookup.requests import BaseRequest
+from pipeline.lookup.versions import MERGED, STATE_NAMES, times_of
+from pipeline.lookup.versions_table import VERSIONS
 from pipeline.plan.tables import current_table_plan
-from pipeline.reduce.base import BaseRequest
-from pipeline.reduce.versions import MERGED, STATE_NAMES, times_of
 from pipeline.retention.changelog import changelog_removal
 from pipeline.retention.progress import ReadProgress, SourceProgress, read_progress
 from pipeline.retention.removal import (
@@ -41,7 +45,6 @@ from pipeline.retention.removal import (
     without_nulls,
 )
 from pipeline.state import State
-from pipeline.write.lookup import VERSIONS, BaseFiles, KeyRangeCache, find_versions
 from pipeline.write.system_rows import append_rows
 from schemas.errors import UnsupportedError
 from schemas.names import replicaset_label, table_of_exact_tuples

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding
 from pipeline.plan.masks import MASKS_PROPERTY, TUPLE_COLUMN
-from pipeline.write.tables import (
+from pipeline.write.changes import (
     TableChange,
     TableChanges,
     TableWrite,

@@ -58,7 +58,6 @@ class Deployment:
         self.batches = 0
 
     def config(self) -> Config:
-        """Return the checked configuration."""
         whole = {
             "warehouse": str(self.folder / "warehouse"),
             "checkpoint": str(self.folder / "checkpoint"),

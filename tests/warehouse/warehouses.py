@@ -75,7 +75,6 @@ class Made:
         return int(DeltaTable(str(self.folder / table)).version())
 
     def values(self, table: str, version: int | None = None) -> list[str]:
-        """Return the values of a table, sorted."""
         opened = DeltaTable(str(self.folder / table), version=version)
         return sorted(row["value"] for row in opened.to_pyarrow_table().to_pylist())
 

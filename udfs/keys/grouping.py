@@ -27,7 +27,6 @@ NO_GROUP = -1
 
 @inner
 def _are_bytes_equal(one: Int, other: Int, size: Int) -> Any:
-    """Return whether `size` bytes at two addresses are equal."""
     at = np.int64(0)
     while at + 8 <= size:
         if load64(one + at) != load64(other + at):

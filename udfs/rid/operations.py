@@ -198,7 +198,6 @@ def settle_crash(node: Node) -> Node:
 
 
 def _with_mark(node: Node, new_ulid: ULID) -> Node:
-    """Return the node with a new mark."""
     return replace(node, next_head=ulid_after(node.rid.head, new_ulid))
 
 

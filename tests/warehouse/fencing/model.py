@@ -34,7 +34,6 @@ Log = tuple[Commit, ...]
 
 
 def rows_at(log: Log, version: int) -> tuple[str, ...]:
-    """Return the rows of a table at a version."""
     rows: tuple[str, ...] = ()
     for commit in log[: version + 1]:
         rows = (*rows, *commit.added) if commit.restored is None else rows_at(log, commit.restored)
@@ -53,7 +52,6 @@ class World:
         return dict(self.logs).get(table, ())
 
     def with_log(self, table: str, log: Log) -> World:
-        """Return the world with another log of a table."""
         return replace(self, logs=tuple(sorted({**dict(self.logs), table: log}.items())))
 
 
@@ -117,7 +115,6 @@ class ModelTable:
         self._ask, self._name, self.log = ask, name, log
 
     def version(self) -> int:
-        """Return the version that is open."""
         return len(self.log) - 1
 
     def update_incremental(self) -> None:
@@ -158,7 +155,6 @@ class ModelTable:
         self._commit(Commit(tuple(one.path for one in actions), _mark(commit_properties)))
 
     def restore(self, version: int, *, commit_properties: CommitProperties) -> None:
-        """Commit the restoration of a version."""
         self._commit(Commit((), _mark(commit_properties), restored=version))
 
     def rows(self) -> tuple[str, ...]:
@@ -201,7 +197,6 @@ class ModelPlace:
         return len(self._ask(Request("open", table))) > version
 
     def tables(self) -> list[str]:
-        """Return the names of the tables."""
         return list(self._ask(Request("tables")))
 
     def make(self, table: str) -> None:

@@ -43,7 +43,6 @@ def file(table: str, text: str) -> DataFile:
 
 
 def last_of(log_rows: tuple[str, ...]) -> Epoch | None:
-    """Return the last epoch of the rows of `_epochs`."""
     found = [json.loads(row) for row in log_rows]
     newest = max(found, key=lambda row: int(row["epoch"]), default=None)
     return None if newest is None else Epoch(newest["epoch"], "", 0, {}, newest["versions"], {}, None)

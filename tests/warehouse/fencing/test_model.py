@@ -36,7 +36,6 @@ class Store:
         self.world = world
 
     def ask(self, request: Request) -> Any:
-        """Do a request."""
         self.world, answer = done(self.world, request)
         return answer
 

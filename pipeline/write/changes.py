@@ -17,19 +17,14 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode, variants_for_file
+from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys
 from pipeline.resolve.resolve import PUTS
-from pipeline.write.lookup import KeyRangeCache, LookupKeys
+from pipeline.write.limits import FILE_BYTES, FILE_ROWS, MAX_JOINED_BYTES, SMALL_FILE_BYTES
 from schemas.tables import VERSION_COLUMNS
 from udfs.buffers import as_array
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, opened, write_file
 from warehouse.location import WarehouseLocation
-
-FILE_ROWS = 2_000_000
-"""The maximum number of rows in a file."""
-
-FILE_BYTES = 128 * 1024 * 1024
-"""The approximate maximum size of a file's rows in memory."""
 
 
 def remaining_rows(
@@ -92,12 +87,6 @@ def _with_empty_variant_parts(rows: pa.Table) -> pa.Table:
             rows = rows.set_column(number, column.name, variants_for_file(rows[number].combine_chunks()))
     return rows
 
-
-SMALL_FILE_BYTES = 8 * 1024 * 1024
-"""The remaining rows of a file below this size, in bytes, are joined with the new rows."""
-
-MAX_JOINED_FILE_BYTES = 64 * 1024 * 1024
-"""Joined files have at most this size together, and their rows at most `FILE_BYTES` in memory."""
 
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -208,11 +197,7 @@ def _write_changes(
         rest = remaining_rows(location, table, file, indices)
         rest = rest if encoding is None else reencode_rows(rest, encoding)
         size += file.size
-        if (
-            file.size < SMALL_FILE_BYTES
-            and size < MAX_JOINED_FILE_BYTES
-            and in_memory + rest.nbytes < FILE_BYTES
-        ):
+        if file.size < SMALL_FILE_BYTES and size < MAX_JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:
             joined.append(rest)
             in_memory += rest.nbytes
         else:

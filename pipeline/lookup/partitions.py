@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.lookup.reduce_plan import ReducePlan
 from udfs.buffers import flatten
 from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.kernels.range_search import find_ranges

@@ -15,12 +15,18 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.pending.rows import (
+    PendingPart,
+    PendingRows,
+    pending_by_segment,
+    vclock_before_file,
+    waiting_segment,
+)
 from pipeline.plan.generation import apply_generation, find_generation
 from pipeline.plan.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import PendingPart, PendingRows, pending_by_segment, vclock_before_file, waiting_segment
 from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.stream.segment import Segment
 from warehouse.commits import OpenTables
@@ -205,7 +211,6 @@ def _missing_lsns_before(part: LogPart, read: Mapping[int, int]) -> list[Instanc
 
 
 def _has_lsns(part: LogPart, missing: Sequence[InstanceLsnRange]) -> bool:
-    """Return whether a part has any of the missing lsns."""
     return any(
         one.replica_id == gap.replica_id and one.first <= gap.last and one.last >= gap.first
         for one in part.lsn_ranges

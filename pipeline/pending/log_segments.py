@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from pipeline.pending.rows import pending_by_segment
 from pipeline.plan.position import LogSegment
 from pipeline.plan.upgrades import server_version_in_schema
 from pipeline.state import ReplicasetState, State
-from pipeline.waiting import pending_by_segment
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import ACTIONS, INSERT
-from pipeline.reduce.ranges import Ranges, ranges_in
-from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.lookup.ranges import Ranges, ranges_in
+from pipeline.lookup.reduce_plan import ReducePlan
 from udfs.buffers import as_array
 from udfs.keys.grouping import Groups, group
 from udfs.versions.kernels.lives import OPERATION
@@ -74,7 +74,7 @@ class KeyFilter(Protocol):
 
 
 class TaskTables(Protocol):
-    """Knows in which tables a task has keys to process (`pipeline.key_ranges.PartitionKeys`)."""
+    """Knows in which tables a task has keys to process (`pipeline.lookup.partitions.PartitionKeys`)."""
 
     def has(self, table: int) -> bool:
         """Return whether the task has keys in the table with this number."""
@@ -156,7 +156,7 @@ def further_base_requests(
     other replicasets' versions of these keys are needed.
 
     Args:
-        changes: The versions that the rows changed: `pipeline.reduce.versions.CHANGES`.
+        changes: The versions that the rows changed: `pipeline.lookup.versions.CHANGES`.
         requested: What `base_requests` returned.
         base_versions: The base versions that were read for these requests. It may have keys that `BaseRequest.keys`
             does not name, because `BaseRequest.key_filters` chose them.

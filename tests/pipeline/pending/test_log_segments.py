@@ -10,7 +10,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from pipeline.inputs import log_segments, with_members
+from pipeline.pending.log_segments import log_segments, with_members
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.changelog.keyed_rows import DELETED_RANGE, KEYED
+from pipeline.lookup.ranges import RowKeyPairs, ranges_in
+from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.reduce.ranges import RowKeyPairs, ranges_in
-from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.space import KeyPart, Space
 
 SLOTS = 3

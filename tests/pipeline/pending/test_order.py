@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.waiting_order import InstanceLsnRange, LogPart, order_waiting
+from pipeline.pending.order import InstanceLsnRange, LogPart, order_waiting
 
 
 def lsns(first: int, last: int, replica_id: int = 1) -> InstanceLsnRange:

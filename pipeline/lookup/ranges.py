@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import DELETED_RANGE
-from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.lookup.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
 from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.kernels.range_search import build_range_tree, find_hits, find_ranges
