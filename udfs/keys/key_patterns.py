@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+import msgpack
+
 from schemas.field_types import type_family
 from schemas.space import KeyPart
 
@@ -20,7 +22,8 @@ _DECIMAL_PATTERN = "(?:c7..01|d[4-8]01)"
 _DATETIME_PATTERN = "(?:d704|d804|c7..04)"
 _TYPES_WITH_DECIMALS = ("decimal", "number", "scalar")
 
-Value = str | bytes | int | float | bool | None
+Value = str | bytes | int | float | bool | msgpack.ExtType | None
+"""The value of a key's part; extensions without a text are `msgpack.ExtType`."""
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
@@ -62,6 +65,8 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
         yield from _number_encodings(value)
         if kind in _TYPES_WITH_DECIMALS:
             yield _DECIMAL_PATTERN
+    elif isinstance(value, msgpack.ExtType):
+        yield f"(?:c7..{value.code:02x}|d[4-8]{value.code:02x}){value.data.hex()}"
     else:
         yield from _text_encodings(value, kind)
 
