@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-import msgpack
-
 from schemas.field_types import type_family
 from schemas.space import KeyPart
 
@@ -22,8 +20,8 @@ _DECIMAL_PATTERN = "(?:c7..01|d[4-8]01)"
 _DATETIME_PATTERN = "(?:d704|d804|c7..04)"
 _TYPES_WITH_DECIMALS = ("decimal", "number", "scalar")
 
-Value = str | bytes | int | float | bool | msgpack.ExtType | None
-"""The value of a key's part; extensions without a text are `msgpack.ExtType`."""
+Value = str | bytes | int | float | bool | tuple[int, bytes] | None
+"""The value of a key's part; an extension without a text is (type, content), as `msgpack.ExtType` is."""
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
@@ -65,8 +63,9 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
         yield from _number_encodings(value)
         if kind in _TYPES_WITH_DECIMALS:
             yield _DECIMAL_PATTERN
-    elif isinstance(value, msgpack.ExtType):
-        yield f"(?:c7..{value.code:02x}|d[4-8]{value.code:02x}){value.data.hex()}"
+    elif isinstance(value, tuple):
+        code, data = value
+        yield f"(?:c7..{code:02x}|d[4-8]{code:02x}){data.hex()}"
     else:
         yield from _text_encodings(value, kind)
 

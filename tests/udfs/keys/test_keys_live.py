@@ -109,7 +109,7 @@ TYPES = (
     "uuid",
     "scalar",
 )
-REFUSED = {pack(decimal_ext(str(2**60))), pack(decimal_ext(str(2**63)))}
+REFUSED = {pack(decimal_ext(str(value))) for value in (2**60, 2**63, -(2**63))}
 """Decimals that are one key with an integer, and not with the double that is one key with the same integer."""
 
 CHANGED = ("unsigned", "double")
