@@ -65,9 +65,9 @@ from udfs.versions.history import (
     EndOfAllVersions,
     key_versions,
 )
-from warehouse import epochs
-from warehouse.maintenance import cleaned_replicasets
-from warehouse.newest_epoch import no_batch_error
+from warehouse.delta.newest_epoch import no_batch_error
+from warehouse.system_tables import epochs
+from warehouse.system_tables.maintenance import cleaned_replicasets
 from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from pipeline.bucket_moves import find_collected_rows, without_move_conflicts
 from pipeline.changelog.moves import COLLECTED, ShardPlan, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
 from pipeline.lookup.files import BaseFiles, FileRef
-from pipeline.lookup.key_ranges import KeyRangeCache
+from pipeline.lookup.key_search import KeySearch
 from pipeline.lookup.lookup import FoundVersions, find_versions, join_found_versions
 from pipeline.lookup.partitions import PartitionKeys
 from pipeline.lookup.reduce_plan import ReducePlan, reduce_plan
@@ -89,7 +89,7 @@ def process_partition(
     keyed: pa.Table,
     plan: PartitionPlan,
     files: BaseFiles,
-    cache: KeyRangeCache,
+    search: KeySearch,
     partition_keys: PartitionKeys | None = None,
 ) -> PartitionResult:
     """Compute the changes of all tables from the keyed rows of a partition.
@@ -103,14 +103,14 @@ def process_partition(
     rows = group_keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, partition_keys)
     found = (
-        find_versions(requests, files, cache, partition_keys)
+        find_versions(requests, files, search, partition_keys)
         if requests
         else FoundVersions(BASE_VERSIONS.empty_table(), [])
     )
     reduced = reduce(rows, found.base_versions, plan.reduce)
     more = further_base_requests(reduced.changes, requests, found.base_versions, plan.reduce)
     if more:
-        found = join_found_versions([found, find_versions(more, files, cache, partition_keys)])
+        found = join_found_versions([found, find_versions(more, files, search, partition_keys)])
     resolved = resolve(reduced.changes, found.base_versions, plan.resolve)
     if plan.shards is not None:
         resolved = replace(resolved, conflicts=without_move_conflicts(resolved.conflicts, plan.shards))

@@ -24,7 +24,7 @@ from pipeline.work import SyncSpaces, WatchedSpaces
 from sources.xlog.reader import reader
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 
 
 class Summarizer(Protocol):

@@ -36,10 +36,10 @@ from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
-from warehouse import cluster, requests
-from warehouse.newest_epoch import EPOCHS
-from warehouse.requests import Request
-from warehouse.rid import RidTable
+from warehouse.copies.rid import RidTable
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.system_tables import cluster, requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000

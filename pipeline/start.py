@@ -33,10 +33,10 @@ from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options
 from sources.xlog.stream.instants import log_stream_of
-from warehouse import cluster, epochs
-from warehouse.commits import OpenTables
-from warehouse.data_files import opened
-from warehouse.lock import WriterLock
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import read_file
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import cluster, epochs
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -152,8 +152,7 @@ def _unmask(tables: OpenTables, table: str) -> int:
     exact = exact_table(table)
     added = []
     for file in tables.files(exact):
-        with opened(tables.location, exact, file.path) as parquet:
-            added += write_rows(tables.location, table, parquet.read())
+        added += write_rows(tables.location, table, read_file(tables.location, exact, file))
     tables.replace(table, added, tables.columns(exact))
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
 
@@ -169,8 +168,7 @@ def apply_old_waiting_rows(writer: BatchWriter) -> int:
 
 def _has_old_waiting_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            reasons = parquet.read(columns=["reason"])["reason"]
+        reasons = read_file(tables.location, PENDING, file, ["reason"])["reason"]
         if pc.any(pc.equal(reasons, OLD_WAIT_REASON)).as_py():
             return True
     return False

@@ -129,6 +129,14 @@ class WarehouseError(AggregatorError):
     """The tables of the warehouse contradict each other or the configuration."""
 
 
+class TableMovedError(WarehouseError):
+    """Somebody else has moved rows of a table to other files since they were looked up. Fields: `table`, `file`."""
+
+
+class ForeignChangeError(WarehouseError):
+    """Somebody else has changed rows or columns of a table. Fields: `table`, `version`, `advice`."""
+
+
 class IprotoError(AggregatorError):
     """A live server, or the connection to it, fails. Fields: `peer`, `code` (Tarantool's)."""
 

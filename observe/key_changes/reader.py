@@ -21,10 +21,10 @@ from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold import Fold, RowChange
-from warehouse.location import WarehouseLocation
-from warehouse.maintenance import cleaned_replicasets
-from warehouse.newest_epoch import newest_epoch_row
-from warehouse.read import query_rows
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import newest_epoch_row
+from warehouse.delta.read import query_rows
+from warehouse.system_tables.maintenance import cleaned_replicasets
 
 Row = Mapping[str, Any]
 """A row of a table: values by column."""

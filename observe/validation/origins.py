@@ -22,8 +22,8 @@ from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable,
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse import vclock
-from warehouse.maintenance import RETENTION, RowOrigin, last_removed_lsns
+from warehouse.system_tables import vclock
+from warehouse.system_tables.maintenance import RETENTION, RowOrigin, last_removed_lsns
 
 CHANGELOG = "_changelog"
 

@@ -25,9 +25,9 @@ from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, SpaceState, refusal_reason
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID, Cluster
-from warehouse import applier_map, cluster, epochs, schema, vclock
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each, query_rows
+from warehouse.delta.read import newest_of_each, query_rows
+from warehouse.system_tables import applier_map, cluster, epochs, schema, vclock
+from warehouse.system_tables.gaps import KEY
 from warehouse.warehouse import Warehouse
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pipeline.compaction.choose import crowded_size_classes, groups_to_join, is_join_due
 from pipeline.compaction.rewrite import sized_files, write_joined
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 
 
 def join_small_files(

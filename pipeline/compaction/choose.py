@@ -15,7 +15,7 @@ from pipeline.write.limits import (
     MIN_FILES_TO_JOIN,
     SIZE_CLASS_BYTES,
 )
-from warehouse.commits import TableFile
+from warehouse.delta.table_files import TableFile
 
 
 @dataclass(frozen=True)

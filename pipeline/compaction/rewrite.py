@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.compaction.choose import SizedFile, groups_to_join, small_files
 from pipeline.write.changes import write_rows
 from pipeline.write.limits import MAX_JOINED_BYTES
 from pipeline.write.system_rows import write_system_rows
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, keys_of, opened
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.table_files import TableFile, open_file, open_footer, read_file
 
 _KEY_COLUMN = "_key"
 
@@ -38,22 +38,14 @@ def compact(tables: OpenTables, table: str) -> int:
 def sized_files(tables: OpenTables, table: str, files: Iterable[TableFile]) -> Iterator[SizedFile]:
     """Yield files with the approximate sizes of their rows in memory: those of the uncompressed pages."""
     for file in files:
-        with opened(tables.location, table, file.path) as parquet:
-            yield SizedFile(file, _bytes_in_memory(parquet))
-
-
-def _bytes_in_memory(parquet: pq.ParquetFile) -> int:
-    metadata = parquet.metadata
-    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        footer = open_footer(tables.location, table, file)
+        groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+        yield SizedFile(file, sum(group.total_byte_size for group in groups))
 
 
 def write_joined(tables: OpenTables, table: str, files: Iterable[TableFile]) -> list[DataFile]:
     """Write the rows of some files as new files."""
-    parts = []
-    for file in files:
-        with opened(tables.location, table, file.path) as parquet:
-            parts.append(parquet.read())
-    return _write_parts(tables, table, parts)
+    return _write_parts(tables, table, [read_file(tables.location, table, file) for file in files])
 
 
 def write_remaining(
@@ -65,8 +57,7 @@ def write_remaining(
     for file, gone in files:
         if gone.true_count == len(gone):
             continue
-        with opened(tables.location, table, file.path) as parquet:
-            parts.append(parquet.read().filter(pc.invert(gone)))
+        parts.append(read_file(tables.location, table, file).filter(pc.invert(gone)))
         size += parts[-1].nbytes
         if size > MAX_JOINED_BYTES:
             yield from _write_parts(tables, table, parts)
@@ -87,5 +78,5 @@ def _has_key_column(tables: OpenTables, table: str) -> bool:
 
 
 def _least_key(tables: OpenTables, table: str, file: TableFile) -> bytes:
-    with opened(tables.location, table, file.path) as parquet:
-        return min((key for key in keys_of(parquet, _KEY_COLUMN).least if key is not None), default=b"")
+    with open_file(tables.location, table, file) as opened:
+        return min((key for key in opened.key_ranges(_KEY_COLUMN).least if key is not None), default=b"")

@@ -32,9 +32,9 @@ from sources.xlog.stream.segment import ByteRange
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import OPERATION, PUT
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, FileWriter
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile, FileWriter
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 OVERWRITTEN_TUPLE = b"\x90"
 """An empty MessagePack array, in place of an overwritten tuple: the row must still have some tuple."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from warehouse.commits import TableFile
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.files import BaseFiles, FileRef
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys
+from pipeline.lookup.key_search import KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.space_tables import versions_in_table_file
 from pipeline.lookup.versions import BASE_VERSIONS
 from pipeline.lookup.versions_table import keys_in_versions, with_stored_versions
 from udfs.keys.grouping import group
-from warehouse.data_files import opened
+from warehouse.delta.table_files import read_file
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TaskKeys(Protocol):
 
 
 def find_versions(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache, task_keys: TaskKeys | None = None
+    requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch, task_keys: TaskKeys | None = None
 ) -> FoundVersions:
     """Find the requested versions, in the tables of spaces and in `_versions`.
 
@@ -61,13 +61,13 @@ def find_versions(
         name, own = files.exact_tables.get(request.table, ("", ()))
         wanted = LookupKeys.of(request.keys)
         for file in own:
-            found = versions_in_table_file(request, wanted, files.location, name, file, len(refs), cache)
+            found = versions_in_table_file(request, wanted, files.location, name, file, len(refs), search)
             if found is not None:
                 refs.append(FileRef(name, file))
                 parts.append(found)
     rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
     asked = [request for request in requests if request.reads_versions_table]
-    return FoundVersions(with_stored_versions(rows, asked, files, cache) if asked else rows, refs)
+    return FoundVersions(with_stored_versions(rows, asked, files, search) if asked else rows, refs)
 
 
 def _with_keys_of_replicasets(
@@ -87,8 +87,8 @@ def _with_keys_of_replicasets(
     name, own = files.exact_tables.get(request.table, ("", ()))
     keys = [request.keys]
     for file in own:
-        with opened(files.location, name, file.path) as parquet:
-            keys += requested(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
+        rows = read_file(files.location, name, file, ["_key", "_replicaset_id"])
+        keys += requested(rows, "_key", "_replicaset_id")
     own_versions = keys_in_versions(files, files.table_names[request.table], request.key_filters)
     keys += requested(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)

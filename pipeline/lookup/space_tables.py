@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys, row_groups_with_keys
+from pipeline.lookup.key_search import KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.versions import BASE_VERSIONS, MERGED
 from udfs.versions.kernels.lives import PRESENT
-from warehouse.commits import TableFile
-from warehouse.data_files import opened, read_groups
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 _TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
 
@@ -29,21 +28,19 @@ def versions_in_table_file(
     table: str,
     file: TableFile,
     file_number: int,
-    cache: KeyRangeCache,
+    search: KeySearch,
 ) -> pa.Table | None:
     """Return the rows of a file that have keys of the lookup, as `BASE_VERSIONS`; None if it has none."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
-    parts = []
-    with opened(location, table, file.path) as parquet:
-        keys = cache.key_ranges(parquet, table, file.path, "_key")
-        for group_number, start, matches in row_groups_with_keys(wanted, parquet, keys, "_key"):
-            rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
-            parts.append(_base_versions_of_rows(rows, request.table, file_number, start + matches))
+    parts = [
+        _base_versions_of_rows(found.rows, request.table, file_number, found.numbers)
+        for found in search.find(location, table, file, wanted, columns)
+    ]
     return pa.concat_tables(parts) if parts else None
 
 
 def _base_versions_of_rows(
-    rows: pa.Table, table: int, file_number: int, indices: NDArray[np.intp]
+    rows: pa.Table, table: int, file_number: int, row_numbers: NDArray[np.int64]
 ) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
@@ -58,7 +55,7 @@ def _base_versions_of_rows(
         "is_row": pa.repeat(pa.scalar(True), count),
         "in_versions": pa.repeat(pa.scalar(False), count),
         "file": pa.array(np.full(count, file_number, np.int32)),
-        "row": pa.array(indices.astype(np.int64)),
+        "row": pa.array(row_numbers),
     }
     arrays = [
         whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type)

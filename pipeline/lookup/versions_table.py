@@ -13,20 +13,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys, row_groups_with_keys
+from pipeline.lookup.key_search import VERSIONS_TABLE, KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest, KeyFilter
 from pipeline.lookup.versions import BASE_VERSIONS, STATE_NAMES, STATES
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
-from warehouse.data_files import opened, read_groups
+from warehouse.delta.table_files import read_file
 
 VERSIONS = "_versions"
 
-_VERSION_COLUMNS = (
-    *("space", "key", "replicaset_id", "tuple", "global_id", "lsn", "timestamp", "created"),
-    *("state", "epoch"),
-)
+_VERSION_COLUMNS = VERSIONS_TABLE.names
 
 
 def keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
@@ -38,8 +35,7 @@ def keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Key
     columns = ["space", "key", "replicaset_id", "state", "epoch"]
     parts = []
     for file in files.versions_files:
-        with opened(files.location, VERSIONS, file.path) as parquet:
-            rows = parquet.read(columns=columns)
+        rows = read_file(files.location, VERSIONS, file, columns)
         own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
         parts.append(rows.filter(pc.and_(pc.equal(rows["space"], space), own)))
     if not parts:
@@ -57,10 +53,10 @@ def keys_in_versions(files: BaseFiles, space: str, replicasets: Mapping[int, Key
 
 
 def with_stored_versions(
-    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache
+    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch
 ) -> pa.Table:
     """Return the current version of each (table, key, replicaset), from rows of tables and from `_versions`."""
-    listed = _versions_in_versions_table(requests, files, cache)
+    listed = _versions_in_versions_table(requests, files, search)
     if not listed.num_rows:
         return rows
     epochs = np.concatenate([np.zeros(rows.num_rows, np.int64), listed["epoch"].to_numpy()])
@@ -82,7 +78,7 @@ def with_stored_versions(
 
 
 def _versions_in_versions_table(
-    requests: Sequence[BaseRequest], files: BaseFiles, cache: KeyRangeCache
+    requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch
 ) -> pa.Table:
     """Return all rows of `_versions` with requested keys, as `BASE_VERSIONS` with the column `epoch`."""
     numbers = {files.table_names[request.table]: request.table for request in requests}
@@ -92,15 +88,13 @@ def _versions_in_versions_table(
     schema = BASE_VERSIONS.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions_files:
-        with opened(files.location, VERSIONS, file.path) as parquet:
-            known = cache.key_ranges(parquet, VERSIONS, file.path, "key")
-            for number, _, matches in row_groups_with_keys(wanted, parquet, known, "key"):
-                rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
-                own = _table_numbers(rows["space"], numbers)
-                asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
-                if len(asked):
-                    versions = _base_versions_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
-                    parts.append(_with_restored_misfits(versions, files.tables_without_misfits))
+        for found in search.find(files.location, VERSIONS, file, wanted, _VERSION_COLUMNS, VERSIONS_TABLE):
+            rows = found.rows
+            own = _table_numbers(rows["space"], numbers)
+            asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
+            if len(asked):
+                versions = _base_versions_of_version_rows(rows.take(pa.array(asked)), own[asked], schema)
+                parts.append(_with_restored_misfits(versions, files.tables_without_misfits))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 

@@ -22,7 +22,7 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from udfs.operations.update_rules import LATEST, release_number, rules_of
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 
 
 def log_segments(

@@ -29,7 +29,7 @@ from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
 from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.stream.segment import Segment
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 
 SEGMENT_NUMBER_STEP = 1 << 20
 """Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""

@@ -25,8 +25,9 @@ from pipeline.plan.unknown import waits_for_definition
 from pipeline.state import ReplicasetState, State
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.vclock import vclock_of
-from warehouse.commits import OpenTables
-from warehouse.data_files import in_schema, opened
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import in_schema
+from warehouse.delta.table_files import read_file
 
 PENDING = "_pending"
 
@@ -79,8 +80,7 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
     chosen_ids = pa.array(list(replicaset_ids), pa.int32())
     found = [PENDING_ARROW.empty_table()]
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            rows = parquet.read()
+        rows = read_file(tables.location, PENDING, file)
         mask = waits_for_definition(rows["reason"])
         mask = pc.and_(
             mask if for_definition else pc.invert(mask), pc.is_in(rows["replicaset_id"], chosen_ids)
@@ -116,8 +116,7 @@ def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
     """Return the ids of the spaces whose rows wait for the space's definition, by replicaset id."""
     found: dict[int, set[int]] = {}
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            rows = parquet.read(columns=["replicaset_id", "space_id", "reason"])
+        rows = read_file(tables.location, PENDING, file, ["replicaset_id", "space_id", "reason"])
         pairs = rows.filter(waits_for_definition(rows["reason"])).group_by(["replicaset_id", "space_id"])
         for row in pairs.aggregate([]).to_pylist():
             found.setdefault(row["replicaset_id"], set()).add(row["space_id"])
@@ -186,8 +185,8 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
     bounds = pc.min_max(rows["lsn"]).as_py()
     logged = []
     for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
-        with opened(tables.location, "_changelog", file.path) as parquet:
-            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_ROW_ID_COLUMNS])
+        columns = ["replicaset_id", "epoch", "segment", *_ROW_ID_COLUMNS]
+        found = read_file(tables.location, "_changelog", file, columns)
         logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
     origins = (
         pa.concat_tables(logged).group_by(_ROW_ID_COLUMNS).aggregate([("epoch", "min"), ("segment", "min")])

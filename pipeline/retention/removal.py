@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from pipeline.compaction.rewrite import write_remaining
 from udfs.buffers import as_array
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import opened
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import TableFile, read_file
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.Boole
 
 def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Sequence[str]) -> pa.Table:
     """Read columns of a file of a table."""
-    with opened(tables.location, table, file.path) as parquet:
-        return parquet.read(columns=list(columns))
+    return read_file(tables.location, table, file, columns)
 
 
 def without_nulls(column: pa.ChunkedArray) -> pa.BooleanArray:

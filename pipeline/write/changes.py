@@ -6,63 +6,68 @@ those of a large file become a file of their own. Rows of a masked table are fou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode, variants_for_file
-from pipeline.lookup.key_ranges import KeyRangeCache, LookupKeys
+from pipeline.lookup.key_search import MASKED_TABLE, CopiedColumns, KeySearch, LookupKeys
 from pipeline.resolve.resolve import PUTS
 from pipeline.write.limits import FILE_BYTES, FILE_ROWS, MAX_JOINED_BYTES, SMALL_FILE_BYTES
+from pipeline.write.vector_rule import NO_VECTORS, VectorRule
 from schemas.tables import VERSION_COLUMNS
-from udfs.buffers import as_array
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, opened, write_file
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile, write_file
+from warehouse.delta.deletion_vectors import NO_ROWS, RowNumbers
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile, open_file
 
 
-def remaining_rows(
-    location: WarehouseLocation, table: str, file: TableFile, removed: NDArray[np.int64]
-) -> pa.Table:
+def remaining_rows(location: WarehouseLocation, table: str, file: TableFile, removed: RowNumbers) -> pa.Table:
     """Return the rows of a file that remain when some are removed.
 
     Args:
-        removed: The indices in the file of the rows to leave out (int64[n]).
+        removed: The physical numbers of the rows to leave out (int64[n]).
     """
-    with opened(location, table, file.path) as parquet:
-        rows = parquet.read()
-    keep = np.ones(rows.num_rows, np.bool_)
-    keep[removed] = False
-    return rows.filter(pa.array(keep))
+    with open_file(location, table, file) as opened:
+        rows = opened.read()
+        return rows if not len(removed) else rows.filter(pa.array(~np.isin(opened.row_numbers(), removed)))
 
 
 def rows_with_keys(
-    location: WarehouseLocation, table: str, files: Iterable[TableFile], keys: pa.Array, cache: KeyRangeCache
-) -> Mapping[TableFile, NDArray[np.int64]]:
-    """Return the indices of the rows that have one of the keys, by file; only for files with such rows."""
+    location: WarehouseLocation,
+    table: str,
+    files: Iterable[TableFile],
+    keys: pa.Array,
+    search: KeySearch,
+    copied: CopiedColumns = MASKED_TABLE,
+) -> dict[TableFile, RowNumbers]:
+    """Return the physical numbers of the rows that have one of the keys, by file; only for files with such rows."""
     wanted = LookupKeys.of(keys)
-    found: dict[TableFile, NDArray[np.int64]] = {}
+    found: dict[TableFile, RowNumbers] = {}
     for file in files:
-        with opened(location, table, file.path) as parquet:
-            known = cache.key_ranges(parquet, table, file.path, "_key")
-            ranges = zip(known.least, known.greatest, strict=True)
-            if not any(wanted.may_be_between(least, greatest) for least, greatest in ranges):
-                continue
-            column = parquet.read(columns=["_key"])["_key"].combine_chunks()
-        rows = np.flatnonzero(wanted.find_numbers(as_array(column)) >= 0)
-        if len(rows):
-            found[file] = rows.astype(np.int64)
+        parts = [part.numbers for part in search.find(location, table, file, wanted, ["_key"], copied)]
+        if parts:
+            found[file] = np.concatenate(parts)
     return found
 
 
+WrittenHook = Callable[[DataFile, pa.Table], None]
+"""Called with each file that was written, and its rows in their order."""
+
+
 def write_rows(
-    location: WarehouseLocation, table: str, rows: pa.Table, *, is_new_data: bool = True
+    location: WarehouseLocation,
+    table: str,
+    rows: pa.Table,
+    *,
+    is_new_data: bool = True,
+    after_file: WrittenHook | None = None,
 ) -> list[DataFile]:
     """Write rows of a space's table in key order, as one or more files."""
     if not rows.num_rows:
@@ -71,10 +76,13 @@ def write_rows(
     ordered = whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
     count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
     size = -(-rows.num_rows // count)
-    return [
-        write_file(location, table, ordered.slice(begin, size), is_new_data=is_new_data)
-        for begin in range(0, rows.num_rows, size)
-    ]
+    files = []
+    for begin in range(0, rows.num_rows, size):
+        part = ordered.slice(begin, size)
+        files.append(write_file(location, table, part, is_new_data=is_new_data))
+        if after_file is not None:
+            after_file(files[-1], part)
+    return files
 
 
 def _with_empty_variant_parts(rows: pa.Table) -> pa.Table:
@@ -86,9 +94,6 @@ def _with_empty_variant_parts(rows: pa.Table) -> pa.Table:
         if pa.types.is_struct(column.type) and rows[number].null_count:
             rows = rows.set_column(number, column.name, variants_for_file(rows[number].combine_chunks()))
     return rows
-
-
-_NO_ROWS = np.zeros(0, np.int64)
 
 
 class TableChange(Enum):
@@ -114,13 +119,15 @@ class TableWrite:
     added: list[DataFile] = field(default_factory=list)
     removed: list[TableFile] = field(default_factory=list)
     """Files whose remaining rows are in the added files."""
+    deleted: Mapping[TableFile, RowNumbers] = field(default_factory=dict)
+    """Files that stay, each with the physical numbers of the rows that the commit deletes by a deletion vector."""
     schema: StructType | None = None
     """The new columns if the whole table is rewritten; then `removed` has all of its files."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not self.added and not self.removed and self.schema is None
+        return not (self.added or self.removed or self.deleted) and self.schema is None
 
 
 @dataclass(frozen=True)
@@ -130,30 +137,45 @@ class TableChanges:
     encoding: TableEncoding
     rows: pa.Table | None
     """New rows of the exact table."""
-    removed: Mapping[TableFile, NDArray[np.int64]]
-    """For each file of the exact table, the indices of removed rows."""
+    removed: Mapping[TableFile, RowNumbers]
+    """For each file of the exact table, the physical numbers of removed rows."""
     removed_keys: pa.Array | None
     """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING
     """The change that the exact table needs."""
 
 
-def write_exact(location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
+def write_exact(
+    location: WarehouseLocation,
+    changes: TableChanges,
+    files: Sequence[TableFile],
+    rule: VectorRule = NO_VECTORS,
+    search: KeySearch | None = None,
+) -> TableWrite:
     """Write the files of the changes of an exact table.
 
     Args:
         files: All files of the table.
+        rule: Whether rows are deleted by deletion vectors.
+        search: Gets a copy of each written file, if rows of the table were changed, so that the next batch finds its
+            rows.
     """
     table = changes.encoding.exact_table
     if changes.change is not TableChange.REWRITE:
-        return _write_changes(location, table, changes.rows, changes.removed)
-    everything = {file: changes.removed.get(file, _NO_ROWS) for file in files}
-    found = _write_changes(location, table, changes.rows, everything, changes.encoding)
-    return TableWrite(table, found.added, found.removed, table_schema(changes.encoding))
+        keeps_copies = search is not None and changes.removed
+        after_file = partial(search.add_copy, location) if search is not None and keeps_copies else None
+        return write_changes(location, table, changes.rows, changes.removed, rule, after_file=after_file)
+    everything = {file: changes.removed.get(file, NO_ROWS) for file in files}
+    found = write_changes(location, table, changes.rows, everything, NO_VECTORS, changes.encoding)
+    return TableWrite(table, found.added, found.removed, schema=table_schema(changes.encoding))
 
 
 def write_masked(
-    location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile], cache: KeyRangeCache
+    location: WarehouseLocation,
+    changes: TableChanges,
+    files: Sequence[TableFile],
+    rule: VectorRule,
+    search: KeySearch,
 ) -> TableWrite | None:
     """Write the files of the changes of a space's masked table.
 
@@ -164,10 +186,10 @@ def write_masked(
     if mask is None or changes.change is TableChange.REWRITE:
         return None
     rows = None if changes.rows is None else mask.masked(changes.rows)
-    removed: Mapping[TableFile, NDArray[np.int64]] = {}
+    removed: Mapping[TableFile, RowNumbers] = {}
     if changes.removed_keys is not None:
-        removed = rows_with_keys(location, table, files, changes.removed_keys, cache)
-    return _write_changes(location, table, rows, removed)
+        removed = rows_with_keys(location, table, files, changes.removed_keys, search)
+    return write_changes(location, table, rows, removed, rule)
 
 
 def write_all_masked(
@@ -178,33 +200,40 @@ def write_all_masked(
         return []
     added: list[DataFile] = []
     for file in files:
-        rows = remaining_rows(location, encoding.exact_table, file, _NO_ROWS)
+        rows = remaining_rows(location, encoding.exact_table, file, NO_ROWS)
         added += write_rows(location, encoding.name, encoding.mask.masked(rows))
     return added
 
 
-def _write_changes(
+def write_changes(
     location: WarehouseLocation,
     table: str,
     rows: pa.Table | None,
-    removed: Mapping[TableFile, NDArray[np.int64]],
+    removed: Mapping[TableFile, RowNumbers],
+    rule: VectorRule,
     encoding: TableEncoding | None = None,
+    after_file: WrittenHook | None = None,
 ) -> TableWrite:
-    """Write new rows, and the remaining rows of changed files, encoded again if an encoding is given."""
+    """Write new rows, and the remaining rows of changed files, encoded again if an encoding is given.
+
+    Under a rule with deletion vectors, only small files are written again; the others are in `TableWrite.deleted`.
+    """
+    gone, deleted, rewritten = rule.divided(removed)
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
-    for file, indices in removed.items():
-        rest = remaining_rows(location, table, file, indices)
+    for file, numbers in rewritten.items():
+        rest = remaining_rows(location, table, file, numbers)
         rest = rest if encoding is None else reencode_rows(rest, encoding)
         size += file.size
         if file.size < SMALL_FILE_BYTES and size < MAX_JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:
             joined.append(rest)
             in_memory += rest.nbytes
         else:
-            added += write_rows(location, table, rest)
+            added += write_rows(location, table, rest, after_file=after_file)
     if joined:
-        added += write_rows(location, table, pa.concat_tables(joined, promote_options="default"))
-    return TableWrite(table, added, list(removed))
+        whole = pa.concat_tables(joined, promote_options="default")
+        added += write_rows(location, table, whole, after_file=after_file)
+    return TableWrite(table, added, [*gone, *rewritten], deleted)
 
 
 def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:

@@ -15,6 +15,9 @@ FILE_BYTES = 128 << 20
 SMALL_FILE_BYTES = 8 << 20
 """The remaining rows of a file below this size, in bytes, are joined with the new rows."""
 
+REWRITTEN_BESIDE_VECTORS_BYTES = 256 << 10
+"""In a table with deletion vectors, files below this size are written again rather than get a vector."""
+
 MAX_JOINED_BYTES = 64 << 20
 """The maximum size of the files that are joined at a time, in bytes."""
 

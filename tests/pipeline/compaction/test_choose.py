@@ -23,11 +23,11 @@ from pipeline.write.limits import (
     MIN_FILES_TO_JOIN,
     SIZE_CLASS_BYTES,
 )
-from warehouse.commits import TableFile
+from warehouse.delta.table_files import TableFile
 
 
 def file(size: int, number: int = 0) -> TableFile:
-    return TableFile(f"{number}.parquet", size, rows=None)
+    return TableFile(f"{number}.parquet", size, num_records=None)
 
 
 def sized(size: int, memory_bytes: int) -> SizedFile:

@@ -19,9 +19,9 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention import cleaned as cleaned_module
 from tests.pipeline.retention.cleaned import ALL, DAY, S, cleaned, gone, planned
-from warehouse import epochs
-from warehouse.commits import OpenTables
-from warehouse.maintenance import first_readable_epoch
+from warehouse.delta.commits import OpenTables
+from warehouse.system_tables import epochs
+from warehouse.system_tables.maintenance import first_readable_epoch
 
 ALL_OF_IT = {"tombstones": 30, "changelog": 30, "conflicts": 30, "epochs": 30}
 

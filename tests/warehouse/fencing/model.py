@@ -6,7 +6,7 @@ the real ones. The code that is explored is the real one: `OpenTables`, `Fence`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +15,11 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 
-from warehouse.fence import APP_ID
-from warehouse.lease import StoredLease
-from warehouse.write import USER_METADATA
+from warehouse.delta.fence import APP_ID
+from warehouse.delta.log_commit import VersionTakenError
+from warehouse.delta.table_log import Action
+from warehouse.delta.write import USER_METADATA
+from warehouse.lock.lease import StoredLease
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,12 @@ def done(world: World, request: Request) -> tuple[World, Any]:
     log = world.log(request.table)
     if request.kind == "make":
         return (world if log else world.with_log(request.table, (Commit(),))), None
-    if _conflicts(log, request.base, request.commit):
+    taken = (
+        len(log) - 1 != request.base
+        if request.kind == "put"
+        else _conflicts(log, request.base, request.commit)
+    )
+    if taken:
         return world, FAILED
     return world.with_log(request.table, (*log, request.commit)), None
 
@@ -191,6 +198,15 @@ class ModelPlace:
         """Return a table, None where there is none."""
         log = self._ask(Request("open", table))
         return ModelTable(self._ask, table, log) if log else None
+
+    def put(self, _location: object, table: str, version: int, actions: Iterable[Action]) -> None:
+        """Write the commit of a version if there is none."""
+        given = list(actions)
+        added = tuple(action["add"]["path"] for action in given if "add" in action)
+        mark = next((action["txn"]["version"] for action in given if "txn" in action), None)
+        request = Request("put", table, base=version - 1, commit=Commit(added, mark))
+        if self._ask(request) == FAILED:
+            raise VersionTakenError("the version is taken", table=table)
 
     def may_have(self, table: str, version: int) -> bool:
         """Whether a table has a version."""
