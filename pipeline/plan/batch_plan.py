@@ -1,8 +1,9 @@
 """Plans a batch from the summaries of its rows.
 
 Pure, except for the allocation of ids, which is passed in as a function. For each replicaset: which rows take effect
-(`settle`), and what its system rows change (`control`). For all together: global ids, applier maps, the meaning of
-space ids (`history`), the tables (`tables`). The later stages need only the resulting `BatchPlan` and the rows.
+(`ids.settle`), and what its system rows change (`spaces.system_rows`). For all together: global ids, applier maps, the
+meaning of space ids (`spaces.meanings`), the tables (`spaces.tables`). The later stages need only the resulting
+`BatchPlan` and the rows.
 """
 
 from __future__ import annotations
@@ -10,35 +11,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from config.deployment import Config
-from pipeline.plan.advance import (
-    ReplicasetDecision,
-    instances_seen,
-    new_map_rows,
-    state_after_batch,
-    with_history,
-    with_refused_spaces,
-)
-from pipeline.plan.control import ControlChanges, ReplicaIdChange
-from pipeline.plan.generation import SnapshotGeneration, apply_generation, find_generation
-from pipeline.plan.history import History
-from pipeline.plan.history_builder import SpacesBefore, build_history
-from pipeline.plan.members import (
-    IdTranslation,
-    assign_source_ids,
-    translate_summary,
-    translate_vclock,
-)
-from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
-from pipeline.plan.router import Router
+from pipeline.plan.ids.generation import SnapshotGeneration, apply_generation, find_generation
+from pipeline.plan.ids.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
+from pipeline.plan.ids.settle import IsSync, Settlement, settle
+from pipeline.plan.ids.upgrades import last_server_version, log_upgrade
+from pipeline.plan.rows.position import BEGINNING, LogPosition, LogSegment
+from pipeline.plan.rows.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.settings import settings_json
-from pipeline.plan.settle import IsSync, Settlement, settle
-from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
-from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import last_server_version, log_upgrade
-from pipeline.plan.vshard import (
+from pipeline.plan.spaces.meanings import History
+from pipeline.plan.spaces.meanings_builder import SpacesBefore, build_history
+from pipeline.plan.spaces.router import Router
+from pipeline.plan.spaces.system_rows import ControlChanges, ReplicaIdChange
+from pipeline.plan.spaces.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
+from pipeline.plan.spaces.undefined import UnknownRanges, unknown_ranges
+from pipeline.plan.spaces.vshard import (
     MOVE_WAIT,
     BucketProgress,
     Departure,
@@ -49,6 +38,14 @@ from pipeline.plan.vshard import (
     has_arrived,
     latest_time,
     with_doubled_buckets,
+)
+from pipeline.plan.state_after import (
+    ReplicasetDecision,
+    instances_seen,
+    new_map_rows,
+    state_after_batch,
+    with_history,
+    with_refused_spaces,
 )
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, is_unknown_type
@@ -131,6 +128,7 @@ def plan_batch(
     summaries: Mapping[str, Summary],
     allocate: Allocator,
     router: Router,
+    read_to_end_at: datetime | None = None,
 ) -> BatchPlan:
     """Plan a batch.
 
@@ -139,11 +137,12 @@ def plan_batch(
         segments: By ascending number.
         summaries: By replicaset uuid.
         allocate: Assigns global ids to the instances that the batch names (`warehouse.system_tables.cluster.allocate`).
+        read_to_end_at: A time at which the logs were read to their end, if it is known.
     """
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:
         parts.setdefault(segment.replicaset_uuid, []).append(segment)
-    decided = _decide_replicasets(state, parts, summaries, config.on_gap)
+    decided = _decide_replicasets(state, parts, summaries, config.on_gap, read_to_end_at)
     snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, parts))
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
@@ -217,7 +216,11 @@ def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
 
 
 def _decide_replicasets(
-    state: State, segments: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
+    state: State,
+    segments: Mapping[str, Sequence[LogSegment]],
+    summaries: Mapping[str, Summary],
+    on_gap: str,
+    read_to_end_at: datetime | None,
 ) -> dict[str, ReplicasetDecision]:
     """Decide which rows of each replicaset take effect.
 
@@ -228,14 +231,21 @@ def _decide_replicasets(
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
-        read = {u: BucketProgress(one.buckets, one.last_log_time) for u, one in state.replicasets.items()}
+        read = {
+            u: BucketProgress(one.buckets, _later_of(one.last_log_time, read_to_end_at))
+            for u, one in state.replicasets.items()
+        }
         for uuid, one in decided.items():
-            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time_us
-            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.last_log_time, last))
+            waits = one.settlement.waits_from is not None
+            until = latest_time(one.before.last_log_time, None if waits else summaries[uuid].last_time_us)
+            read[uuid] = BucketProgress(
+                one.vshard_buckets.after, until if waits else _later_of(until, read_to_end_at)
+            )
         delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
             end = latest_time(one.before.last_log_time, summaries[uuid].last_time_us)
+            end = _later_of(end, read_to_end_at)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
                 delayed[uuid] = _decide_replicaset(
@@ -247,6 +257,10 @@ def _decide_replicasets(
         # Waiting rows do not count as read, so further replicasets may have to wait for these.
         decided |= delayed
     return decided
+
+
+def _later_of(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((moment for moment in (one, other) if moment is not None), default=None)
 
 
 def _log_late_destinations(
