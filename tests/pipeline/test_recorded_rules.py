@@ -9,7 +9,7 @@ import pytest
 from pipeline.batch import MakeDistributed
 from tests.pipeline.deployment import Deployment
 from tests.recordings import rules
-from udfs.versions.fold import UNCHECKED_CONSTRAINT
+from udfs.versions.key_state import UNCHECKED_CONSTRAINT
 
 
 @pytest.mark.parametrize("budget", [None, 1, 400])
