@@ -96,7 +96,7 @@ def check_machine(facts: MachineFacts) -> list[Finding]:
         _check_java(facts),
         *_check_spark(facts),
         _check_memory(facts),
-        *_check_disks(facts.disks),
+        *check_disks(facts.disks),
     ]
 
 
@@ -169,7 +169,8 @@ def _check_memory(facts: MachineFacts) -> Finding:
     return ok("memory", "memory", text)
 
 
-def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+def check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+    """Yield a finding for each disk: whether it has room for what is written at once."""
     for disk in disks:
         text = f"{size_text(disk.free_bytes)} free at {disk.path}"
         advice = "free disk space there, or name another folder"

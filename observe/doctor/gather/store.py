@@ -49,7 +49,7 @@ def gather_store(config: Config) -> StoreFacts:
     if folder is None:
         return _remote_store(location.root, checkpoint_error)
     errors = _test_folder(folder)
-    holder = _lock_holder(folder / LOCK_NAME)
+    holder = lock_holder(folder / LOCK_NAME)
     above, within = _sources_above_and_within(config)
     return StoreFacts(location.root, None, *errors, checkpoint_error, holder, above, within)
 
@@ -122,7 +122,7 @@ def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
     return StoreFacts(root, checkpoint_error=checkpoint_error, lock_holder=holder)
 
 
-def _lock_holder(lock: Path) -> str | None:
+def lock_holder(lock: Path) -> str | None:
     """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if nobody holds it."""
     if not lock.is_file() or not LINUX_LOCK_LIST.is_file():
         return None
