@@ -159,6 +159,8 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             watches.append(lambda _done: standbys.copy_and_reconnect())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = open_batch_writer(spark, config, warehouse, lock)
+        if listener is not None and listener.health is not None:
+            listener.health.is_in_batch = writer.batch_lock.locked
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from config.deployment import Config
+from config.relay import RelayConfig
 from config.subscribe import Subscribe
 from config.values import listen_address
 from observe.asked import asked_status, problems_in
@@ -57,6 +58,7 @@ class DeploymentState:
                 *disk_problems(self.config, self.config.subscribe),
                 *daemon_problems(self.config.subscribe),
                 *spool_problems(self.stopped_spools, names),
+                *relay_problems(self.config.relay),
             ]
         )
 
@@ -93,6 +95,13 @@ def daemon_problems(section: Subscribe | None) -> Iterator[Problem]:
         if replicaset.spool not in stopped:
             subject = f"spool {replicaset.source or replicaset.name}"
             yield problem("subscribe_down", subject, f"nothing answers at {address}")
+
+
+def relay_problems(section: RelayConfig | None) -> Sequence[Problem]:
+    """Return what the relay says of itself; none if it does not answer, since it need not run."""
+    address = None if section is None else listen_address(section.status)
+    status = None if address is None else asked_status(address)
+    return () if status is None else problems_in(status)
 
 
 def disk_problems(config: Config | None, subscribe: Subscribe | None) -> Iterator[Problem]:

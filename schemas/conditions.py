@@ -132,7 +132,7 @@ _STREAM_CONDITIONS = (
         found="by a thread of the driver that does not wait for the reader",
         advice="restart the job: nothing is lost. Is the file system of a source hanging, is the process "
         "`python_streaming_source_runner` stopped?",
-        summary="The stream has not looked at the logs for {{ $labels.subject }}",
+        summary="The stream does not look at the logs: the {{ $labels.subject }} does not answer",
         wait="1m",
     ),
     _stream(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas.conditions import CONDITIONS, Severity
+from prometheus_client.core import GaugeMetricFamily
+
+from schemas.conditions import CONDITIONS, Job, Severity
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _LINK_IN_BRACKETS = re.compile(r" \(\[[^]]*\]\([^)]*\)\)")
@@ -94,3 +96,13 @@ def problem_from_json(data: Mapping[str, Any]) -> Problem | None:
         None if since is None else datetime.fromisoformat(str(since)).timestamp(),
         str(data.get("advice") or ""),
     )
+
+
+def condition_metric(job: Job, problems: Iterable[Problem]) -> GaugeMetricFamily:
+    """Return the metric `<job>_condition`, which is 1 for each problem."""
+    metric = GaugeMetricFamily(
+        f"{job}_condition", "1 for each condition that needs attention", labels=["condition", "subject"]
+    )
+    for one in sorted_problems(problems):
+        metric.add_metric([one.condition, one.subject], 1)
+    return metric

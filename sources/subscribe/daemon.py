@@ -16,8 +16,9 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from schemas.conditions import Job
 from schemas.errors import AggregatorError
-from schemas.problems import Problem, problem_as_json, sorted_problems
+from schemas.problems import Problem, condition_metric, problem_as_json, sorted_problems
 from sources.iproto import inflow
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired_acks
@@ -240,14 +241,7 @@ class DaemonMetrics:
                 assigned.add_metric([status["name"], peer, printable], 1)
         yield from (lsn, connected, kept, assigned)
         yield from self._counters_and_spool_gauges(statuses)
-        conditions = GaugeMetricFamily(
-            "subscribe_condition",
-            "1 for each condition that needs attention",
-            labels=["condition", "subject"],
-        )
-        for one in daemon_problems(self._replicasets):
-            conditions.add_metric([one.condition, one.subject], 1)
-        yield conditions
+        yield condition_metric(Job.DAEMON, daemon_problems(self._replicasets))
 
     def _counters_and_spool_gauges(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
         for name, text in (

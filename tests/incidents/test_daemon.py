@@ -104,26 +104,14 @@ def test_nobody_feeds(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixtu
     with daemon(pair, tmp_path) as replicaset, caplog.at_level(logging.INFO):
         pair.write()
         await_until(lambda: is_fed(replicaset), "a stream")
-        acts: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-            "killed": (
-                lambda: (pair.master.kill(), pair.replica.kill()),
-                lambda: (pair.master.start(), pair.replica.start()),
-            ),
-            "stopped": (lambda: send(pair, signal.SIGSTOP), lambda: send(pair, signal.SIGCONT)),
-            "partitioned": (
-                lambda: [proxy.partition(True) for proxy in pair.proxies],
-                lambda: [proxy.partition(False) for proxy in pair.proxies],
-            ),
-        }
-        begin, end = acts[act]
-        begin()
+        cause(pair, act)
         try:
             texts = await_told(replicaset, "subscribe_failed", "subscribe_peer_gone")
             assert "no peer feeds it" in texts["subscribe_failed"]
             assert all(address in texts["subscribe_failed"] for address in pair.addresses)
             await_until(lambda: max(replicaset.progress.lag_seconds({}).values()) > QUICK.answer_seconds)
         finally:
-            end()
+            mend(pair, act)
         await_told(replicaset)
         pair.write()
         await_until(
@@ -133,9 +121,24 @@ def test_nobody_feeds(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "rows are received again" in caplog.text
 
 
-def send(pair: Pair, what: signal.Signals) -> None:
-    for server in (pair.master, pair.replica):
-        os.kill(server.pid, what)
+def cause(pair: Pair, act: str) -> None:
+    for server, proxy in zip((pair.master, pair.replica), pair.proxies, strict=True):
+        if act == "killed":
+            server.kill()
+        elif act == "stopped":
+            os.kill(server.pid, signal.SIGSTOP)
+        else:
+            proxy.partition(True)
+
+
+def mend(pair: Pair, act: str) -> None:
+    for server, proxy in zip((pair.master, pair.replica), pair.proxies, strict=True):
+        if act == "killed":
+            server.start()
+        elif act == "stopped":
+            os.kill(server.pid, signal.SIGCONT)
+        else:
+            proxy.partition(False)
 
 
 def test_a_wrong_password_at_all_peers(pair: Pair, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -
         listener.finish()
     batch, warning = (json.loads(line) for line in lines.getvalue().splitlines())
     assert (batch["event"], batch["gaps"]) == ("batch", 1)
-    assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_opened", "a1")
+    assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_open", "a1")
     assert "lsns 5 to 7 are missing" in caplog.text
     assert "could not be reported" not in caplog.text
 
