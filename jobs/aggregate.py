@@ -19,6 +19,7 @@ from config.deployment import Config
 from config.subscribe import seconds
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, StoppedInBatch
+from jobs.runtime.output import say
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
@@ -144,7 +145,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     """
     check_custom_functions(config)
     if not is_cached(walk_rows):
-        print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
+        say("kernels are compiled first, once on this machine: a minute of one core", err=True)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)

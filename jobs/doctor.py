@@ -6,14 +6,12 @@ Spark. The checks are in `observe.doctor`.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-
-import click
 
 from config.deployment import load, load_daemon_config
 from config.yaml_document import read_document
 from jobs.runtime.command_line import DONE, FAILED, print_result
+from jobs.runtime.output import say, say_json
 from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Level, as_json, count_by_level, format_findings
 
@@ -34,10 +32,11 @@ def show(file: str, *, is_json: bool) -> int:
     """Print the findings, and return 1 if one of them would stop a run."""
     found = findings_of(read_deployment(file))
     if is_json:
-        print(json.dumps(as_json(found)))
+        say_json(as_json(found))
     else:
         for level, line in format_findings(found):
-            click.echo(click.style(level, fg=COLOUR_BY_LEVEL[level]) + line[len(level) :])
+            say(level, fg=COLOUR_BY_LEVEL[level], end=False)
+            say(line[len(level) :])
     totals = count_by_level(found)
     said = f"{totals[Level.OK]} ok, {totals[Level.WARN]} warn, {totals[Level.FAIL]} fail"
     if totals[Level.FAIL]:

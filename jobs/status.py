@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, print_result
+from jobs.runtime.output import say, say_json
 from observe.deployment_problems import DeploymentState
 from observe.overview import Overview, overview_as_json, overview_of
 from schemas.names import replicaset_label
@@ -29,7 +29,7 @@ def show(config: Config, *, as_json: bool) -> int:
         problems=tuple(state.problems()),
     )
     if as_json:
-        print(json.dumps(overview_as_json(found), default=str))
+        say_json(overview_as_json(found))
     else:
         _print_overview(found)
     for one in found.problems:
@@ -41,7 +41,7 @@ def show(config: Config, *, as_json: bool) -> int:
 
 def _print_overview(overview: Overview) -> None:
     since = f"{overview.age_seconds:.0f} s ago"
-    print(f"{overview.warehouse}: epoch {overview.epoch}, {since}, {overview.space_table_count} spaces")
+    say(f"{overview.warehouse}: epoch {overview.epoch}, {since}, {overview.space_table_count} spaces")
     for uuid, one in overview.replicasets.items():
         reached = f"{one['file']} at {one['position']}" if "leader" in one else "no source"
         unread = overview.unread_bytes.get(one.get("leader", ""), 0)
@@ -50,14 +50,14 @@ def _print_overview(overview: Overview) -> None:
         if instant is not None and instant["state"] == InstantState.WAITING:
             reached += f", waits for the others at the instant {instant['label']}"
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
-        print(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
-    print(
+        say(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
+    say(
         f"{overview.conflict_rows} decisions between replicasets, {overview.misfit_rows} rows with a value left out"
     )
     for spool in overview.stopped_spools:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
-        print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
+        say(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
     for standby in overview.standbys:
-        print(f"standby {standby.root}: {standby.state}")
+        say(f"standby {standby.root}: {standby.state}")
     for text in overview.open_requests:
-        print(f"request {text}")
+        say(f"request {text}")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from jobs.runtime.output import EscapingFormatter, escaping_handler, say, say_lines
 from jobs.runtime.steps import STEPS_LOGGER
 from schemas.errors import AggregatorError, ConfigurationError, RidError
 
@@ -155,9 +156,9 @@ def print_result(result: str, next_step: str | None = None) -> None:
 
     The line goes to stderr, since programs read stdout.
     """
-    click.secho(result, err=True, bold=True, nl=next_step is None)
+    say(result, err=True, bold=True, end=next_step is None)
     if next_step is not None:
-        click.echo(f" – next: {next_step}", err=True)
+        say(f" – next: {next_step}", err=True)
 
 
 def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
@@ -172,6 +173,8 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
         The program's name in the usage line.
 
     """
+    if logging.lastResort is not None:  # writes the warnings of commands that set up no log
+        logging.lastResort.setFormatter(EscapingFormatter())
     try:
         with _stopping_on_sigterm(), _printing_steps_to_stderr():
             return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
@@ -184,7 +187,7 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
 
 def _report_stop(stop: BaseException) -> int:
     """Say that the command was stopped, and return the exit code; end the process at once if it runs a batch."""
-    print("stopped", file=sys.stderr)
+    say("stopped", err=True)
     if not isinstance(stop, StoppedInBatch):
         return 143 if isinstance(stop, Stopped) else 130
     # A normal exit would remove the interpreter's state first. Then the batch's thread, as soon as it returns from
@@ -202,8 +205,10 @@ def print_error(error: Exception, *, verbose: bool = False) -> int:
     """
     line = _known_error_text(error)
     if verbose or line is None:
-        traceback.print_exception(error)
-    click.echo(f"{click.style('error:', fg='red')} {line or _unknown_error_text(error)}", err=True)
+        for part in traceback.format_exception(error):
+            say_lines(part.rstrip("\n").split("\n"), err=True)
+    say("error:", err=True, end=False, fg="red")
+    say(f" {line or _unknown_error_text(error)}", err=True)
     return MISUSED if isinstance(error, ConfigurationError | RidError) else FAILED
 
 
@@ -229,7 +234,7 @@ def _printing_steps_to_stderr() -> Iterator[None]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return
-    steps, handler = logging.getLogger(STEPS_LOGGER), logging.StreamHandler(sys.stderr)
+    steps, handler = logging.getLogger(STEPS_LOGGER), escaping_handler()
     before = steps.level, steps.propagate
     steps.setLevel(logging.INFO)
     steps.propagate = False
@@ -264,9 +269,8 @@ def make_new_files_private() -> None:
 def log_to_stderr(*, verbose: bool) -> None:
     """Write log messages with their times to stderr; debug messages only with `verbose`."""
     level = logging.DEBUG if verbose else logging.INFO
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    handler = escaping_handler(pattern="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 async def wait_until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from schemas.problems import Problem
 from schemas.states import GapState, RowState
 from warehouse import epochs
 from warehouse.generations import ComparedRid, read_compared_rid
@@ -197,6 +198,10 @@ class PageFacts:
         Empty if only Spark can open the warehouse.
     rid : ComparedRid or None
         The warehouse's RID; None if only Spark can open the warehouse.
+    problems : sequence of Problem or None
+        What needs attention; None if it is not known.
+    failed_queries : mapping of str to str
+        By name of a query that failed: the reason.
 
     """
 
@@ -208,6 +213,8 @@ class PageFacts:
     point_milliseconds_by_query: Mapping[str, int] = field(default_factory=dict)
     sizes: Sequence[TableSize] = ()
     rid: ComparedRid | None = None
+    problems: Sequence[Problem] | None = None
+    failed_queries: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, query: str) -> Sequence[Row]:
         """Return the rows of a query; empty if it did not run."""
@@ -279,6 +286,7 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
         point_milliseconds_by_query,
         sizes,
         side,
+        failed_queries=dict(runner.failed),
     )
 
 
@@ -287,6 +295,8 @@ class _QueryRunner:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
+        self.failed: dict[str, str] = {}
+        """By name of a query that failed: the reason."""
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
@@ -323,7 +333,12 @@ class _QueryRunner:
         frames: dict[str, Any] = {
             table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
         }
-        return tuple(_in_utc(row.asDict()) for row in self._warehouse.session.sql(text, **frames).collect())
+        try:
+            rows = self._warehouse.session.sql(text, **frames).collect()
+        except Exception as error:  # the rest of the page is shown
+            self.failed[name] = str(error).partition("\n")[0]
+            return ()
+        return tuple(_in_utc(row.asDict()) for row in rows)
 
 
 def _in_utc(row: Mapping[str, Any]) -> Row:
