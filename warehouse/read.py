@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
+from schemas.errors import WarehouseError
+
 
 def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the rows of a table at its open version, in no particular order.
@@ -74,7 +76,17 @@ def size_of(table: DeltaTable) -> int:
 
 
 def _query(table: DeltaTable, query: str) -> pa.Table:
-    return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
+    try:
+        return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # The engine has no class of its own for errors such as a missing file or a damaged one.
+        raise WarehouseError(
+            f"a table cannot be read: {error}",
+            table=table.table_uri,
+            advice="bring its files back, or see `aggregator doctor`",
+        ) from error
 
 
 def _quoted(name: str) -> str:

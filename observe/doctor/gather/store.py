@@ -22,13 +22,11 @@ from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse import cluster, epochs
 from warehouse.commits import columns_of, files_of
-from warehouse.gaps import open_gaps
 from warehouse.lease import LEASE_SECONDS, holder_of
 from warehouse.lease_store import object_lease
 from warehouse.location import location_of
 from warehouse.lock import LOCK_NAME, local_folder
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
-from warehouse.read import query_rows, rows_of
 from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
@@ -151,7 +149,6 @@ def gather_tables(config: Config) -> TableFacts:
     unknown = {} if unreadable_tables else _unknown_columns(warehouse)
     rid = RidTable(location).last()
     readable = {name for name in location.tables() if name not in unreadable_tables}
-    gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in readable else ()
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
         table_count=len(versions),
@@ -164,11 +161,6 @@ def gather_tables(config: Config) -> TableFacts:
         id_allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
-        open_gaps=tuple(map(str, gaps)),
-        pending_rows=_count_rows(warehouse, "_pending", "true") if "_pending" in readable else 0,
-        set_aside_rows=_count_rows(warehouse, "_quarantine", "misfits IS NULL")
-        if "_quarantine" in readable
-        else 0,
     )
 
 
@@ -246,8 +238,3 @@ def _tables_ahead(
 def _is_rolled_back(history: list[dict[str, object]]) -> bool:
     """Return whether the newest commit of a table restores an earlier version; `history` is Delta's, newest first."""
     return bool(history) and history[0].get("operation") == "RESTORE"
-
-
-def _count_rows(warehouse: EpochWarehouse, table: str, where: str) -> int:
-    query = f"SELECT count(*) AS n FROM opened WHERE {where}"
-    return int(query_rows(warehouse.opened(table), query)[0]["n"])
