@@ -65,7 +65,9 @@ def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
 
     Raises
     ------
-        WarehouseError: No batch has been committed yet.
+    WarehouseError
+        No batch has been committed yet.
+
     """
     return Overview(
         warehouse=facts.location.root,
