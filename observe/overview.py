@@ -63,11 +63,8 @@ class Overview:
 def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
     """Return the state of a warehouse, without what is outside of its tables.
 
-    Raises
-    ------
-    WarehouseError
-        No batch has been committed yet.
-
+    Raises:
+        WarehouseError: No batch has been committed yet.
     """
     return Overview(
         warehouse=facts.location.root,

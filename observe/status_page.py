@@ -70,20 +70,13 @@ def status_page(
 ) -> Iterator[int | None]:
     """Serve the status page while the block runs; yield the port, or None without an address.
 
-    Parameters
-    ----------
-    address : Address or None
-        The address to listen on; None: the page is not served.
-    collector : Collector
-        Collects the metrics.
-    status : callable
-        Returns the content of `/status`.
+    Args:
+        address: The address to listen on; None: the page is not served.
+        collector: Collects the metrics.
+        status: Returns the content of `/status`.
 
-    Raises
-    ------
-    ConfigurationError
-        The port is taken.
-
+    Raises:
+        ConfigurationError: The port is taken.
     """
     if address is None:
         yield None

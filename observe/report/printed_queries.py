@@ -81,13 +81,8 @@ def conflict_queries(database: str) -> Iterator[TitledQuery]:
 def contended_table_queries(database: str, table: str, columns: list[str]) -> Iterator[TitledQuery]:
     """Yield the queries about the rows of one space with conflicts between replicasets.
 
-    Parameters
-    ----------
-    database : str
-    table : str
-    columns : list of str
-        The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
-
+    Args:
+        columns: The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
     """
     typed = [f"t.`{column}`" for column in columns if not column.startswith("_")][:MAX_FIELD_COLUMNS]
     # A space without a format has no columns of its own. A variant cannot be sorted by, the key always can.
@@ -133,11 +128,8 @@ def result_lines(spark: SparkSession, query: TitledQuery) -> Iterator[str]:
 def all_result_lines(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> Iterator[str]:
     """Yield the queries that fit a warehouse with their results, as lines.
 
-    Parameters
-    ----------
-    tables : sequence of str
-        All tables of the warehouse.
-
+    Args:
+        tables: All tables of the warehouse.
     """
     database = warehouse.database
     register_tables(warehouse, QUERIED_TABLES)
