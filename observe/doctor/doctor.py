@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from config.deployment import Config
 from config.subscribe import Subscribe
-from observe.deployment_problems import deployment_problems
-from observe.doctor.findings import Finding, Level, fail, ok, warn
+from observe.doctor.findings import Finding, Level, fail, ok
 from observe.doctor.gather.machine import gather_machine
 from observe.doctor.gather.masters import gather_masters
 from observe.doctor.gather.sources import SOURCE_ERRORS, gather_source, start_positions
@@ -17,11 +16,10 @@ from observe.doctor.machine import check_machine
 from observe.doctor.masters import check_masters
 from observe.doctor.sources import StartPosition, check_sources
 from observe.doctor.store import check_store, check_tables
-from observe.facts import FACT_ERRORS
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.state import State
-from schemas.errors import AggregatorError, WarehouseError
+from schemas.errors import AggregatorError
 from sources.xlog.format.block import BLOCK_LIMIT
 from udfs.before_replace.custom import load_function
 from warehouse.newest_epoch import EPOCHS
@@ -52,24 +50,9 @@ def findings_of(deployment: Deployment) -> list[Finding]:
         ]
         if not any(finding.name == "warehouse_unknown" for finding in findings):
             findings += _check_tables_and_sources(config, subscribe)
-            findings += _current_problems(config)
     if subscribe is not None:
         findings += check_masters(gather_masters(subscribe, deployment.max_block_bytes))
     return findings
-
-
-def _current_problems(config: Config) -> Iterator[Finding]:
-    """Yield a finding for each condition that is true now; `check_machine` has those of disks."""
-    try:
-        found = deployment_problems(config)
-    except (
-        WarehouseError,
-        *FACT_ERRORS,
-    ):  # nothing is committed, or what cannot be read has a finding already
-        return
-    for one in found:
-        if one.condition != "disk_full":
-            yield warn(one.condition, one.subject, one.text, one.shown_advice)
 
 
 def _check_policy_functions(config: Config) -> Iterator[Finding]:
