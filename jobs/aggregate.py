@@ -37,8 +37,8 @@ from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
-from warehouse.location import location_of
-from warehouse.lock import WriterLock
+from warehouse.location import has_known_scheme, location_of
+from warehouse.lock import WriterLock, refuse_if_locked
 from warehouse.primary import PrimaryLock
 from warehouse.standbys import Standbys
 from warehouse.warehouse import Warehouse
@@ -125,6 +125,8 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     Returns the state after the last epoch.
     """
     check_custom_functions(config)
+    if has_known_scheme(config.warehouse):  # before Spark starts, which takes a minute
+        refuse_if_locked(location_of(config.warehouse, config.database).root)
     if not is_cached(walk_rows):
         say("kernels are compiled first, once on this machine: a minute of one core", err=True)
     spark = spark_session(config, "aggregate")

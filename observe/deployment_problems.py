@@ -16,7 +16,6 @@ from config.values import listen_address
 from observe.asked import asked_status, problems_in
 from observe.doctor.findings import Level
 from observe.doctor.gather.machine import disks_of
-from observe.doctor.gather.store import lock_holder
 from observe.doctor.machine import check_disks
 from observe.facts import DeploymentFacts
 from observe.log_ends import LogEnds
@@ -25,7 +24,7 @@ from observe.standbys import StandbyOverview, standbys_overview
 from schemas.problems import Problem, problem, sorted_problems
 from sources.spool.state import StoppedSpool, stopped_spools
 from warehouse.location import location_of
-from warehouse.lock import LOCK_NAME, local_folder
+from warehouse.lock import LOCK_NAME, holder_now, local_folder
 
 
 class DeploymentState:
@@ -73,7 +72,7 @@ class DeploymentState:
             yield from problems_in(status)
             return
         folder = local_folder(self.facts.location.root)
-        holder = None if folder is None else lock_holder(folder / LOCK_NAME)
+        holder = None if folder is None else holder_now(folder / LOCK_NAME)
         if holder is not None:
             yield problem("down", "stream", f"nothing answers at {address}; the lock is held by {holder}")
         elif any(self.unread_bytes.values()):

@@ -15,7 +15,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -63,21 +63,37 @@ class JobCommand(click.Command):
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unchanged."""
-        if self.examples:
-            with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
-                for line in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        _write_examples(self.examples, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and return its exit code."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:
+            return _end_without_reader()
         except (KeyboardInterrupt, Stopped) as stop:
             return _report_stop(stop)
         except Exception as error:
             return print_error(error, verbose=is_verbose())
+
+
+class ExampleGroup(click.Group):
+    """A group of commands with examples in its help."""
+
+    examples: Sequence[str] = ()
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples unchanged."""
+        _write_examples(self.examples, formatter)
+
+
+def _write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    if examples:
+        with formatter.section("Examples" if len(examples) > 1 else "Example"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], JobCommand]:
@@ -170,6 +186,13 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
         return error.exit_code
     except (click.Abort, Stopped) as stop:
         return _report_stop(stop)
+
+
+def _end_without_reader() -> int:
+    """End well although nobody reads stdout any more, as behind `| head -1`."""
+    with suppress(OSError, ValueError):  # stdout may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE
 
 
 def _report_stop(stop: BaseException) -> int:

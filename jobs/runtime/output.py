@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
@@ -30,6 +31,8 @@ def escaped_lines(text: str) -> str:
 def say(text: object = "", *, err: bool = False, end: bool = True, **style: Any) -> None:
     """Print one line to stdout, or to stderr; `style` is that of `click.style`."""
     line = escaped(str(text))
+    if "NO_COLOR" in os.environ:  # https://no-color.org
+        style = {}
     click.echo(click.style(line, **style) if style else line, err=err, nl=end)
 
 

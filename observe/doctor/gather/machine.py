@@ -39,6 +39,7 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
     locations = () if config is None else (config.warehouse, config.checkpoint)
     return MachineFacts(
         python_version=sys.version_info[:3],
+        java_home=os.environ.get("JAVA_HOME") or None,
         java_path=java_path,
         java_version=java_version,
         java_error=java_error,

@@ -25,14 +25,12 @@ from warehouse.commits import columns_of, files_of
 from warehouse.lease import LEASE_SECONDS, holder_of
 from warehouse.lease_store import object_lease
 from warehouse.location import location_of
-from warehouse.lock import LOCK_NAME, local_folder
+from warehouse.lock import LOCK_NAME, holder_now, local_folder
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
 from warehouse.rid import RidTable
 from warehouse.warehouse import EpochWarehouse
 
 _TABLE_ERRORS = (AggregatorError, OSError, DeltaError, pa.ArrowException)
-LINUX_LOCK_LIST = Path("/proc/locks")
-"""Linux' list of all file locks (proc(5))."""
 
 
 def gather_store(config: Config) -> StoreFacts:
@@ -47,7 +45,7 @@ def gather_store(config: Config) -> StoreFacts:
     if folder is None:
         return _remote_store(location.root, checkpoint_error)
     errors = _test_folder(folder)
-    holder = lock_holder(folder / LOCK_NAME)
+    holder = holder_now(folder / LOCK_NAME)
     above, within = _sources_above_and_within(config)
     return StoreFacts(location.root, None, *errors, checkpoint_error, holder, above, within)
 
@@ -118,18 +116,6 @@ def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
     )
     holder = holder_of(stored.text) if stored is not None and is_held else None
     return StoreFacts(root, checkpoint_error=checkpoint_error, lock_holder=holder)
-
-
-def lock_holder(lock: Path) -> str | None:
-    """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if nobody holds it."""
-    if not lock.is_file() or not LINUX_LOCK_LIST.is_file():
-        return None
-    inode = str(lock.stat().st_ino)
-    for line in LINUX_LOCK_LIST.read_text().splitlines():
-        words = line.split()
-        if "FLOCK" in words and any(word.rpartition(":")[2] == inode and ":" in word for word in words[1:]):
-            return holder_of(lock.read_text())
-    return None
 
 
 def gather_tables(config: Config) -> TableFacts:
