@@ -163,7 +163,10 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 )
             finally:
                 try:
-                    batches.finish()
+                    if not batches.finish():
+                        raise StoppedInBatch from sys.exception()
+                except StoppedInBatch:
+                    raise
                 except (Stopped, KeyboardInterrupt) as stop:
                     raise StoppedInBatch from stop
                 finally:

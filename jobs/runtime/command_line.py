@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import sys
 import traceback
@@ -22,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from jobs.runtime.error_text import error_text, first_error, other_error_text
 from jobs.runtime.output import EscapingFormatter, escaping_handler, say, say_lines
 from jobs.runtime.steps import STEPS_LOGGER
-from schemas.errors import AggregatorError, ConfigurationError, RidError
+from schemas.errors import ConfigurationError, RidError
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,9 +37,6 @@ VERBOSE_KEY = "jobs.verbose"
 """Key of click's context for `--verbose`."""
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-_WRAPPED_ERROR = re.compile(r"schemas\.errors\.(\w+): (.+)")
-"""An error of the aggregator in the text of an error of Spark: its class and its message."""
 
 
 class Stopped(BaseException):
@@ -210,29 +207,16 @@ def _report_stop(stop: BaseException) -> int:
 def print_error(error: Exception, *, verbose: bool = False) -> int:
     """Print an error to stderr and return its exit code.
 
-    An error of the aggregator is printed as one line, even if Spark has wrapped it in another error. The traceback
-    is printed with `verbose`, and always for other errors.
+    An error of the aggregator, or of a full disk, is printed as one line, even if Spark has wrapped it in another
+    error. The traceback is printed with `verbose`, and always for other errors.
     """
-    line = _known_error_text(error)
+    line = error_text(error)
     if verbose or line is None:
         for part in traceback.format_exception(error):
             say_lines(part.rstrip("\n").split("\n"), err=True)
     say("error:", err=True, end=False, fg="red")
-    say(f" {line or _unknown_error_text(error)}", err=True)
-    return MISUSED if isinstance(error, ConfigurationError | RidError) else FAILED
-
-
-def _known_error_text(error: Exception) -> str | None:
-    """Return the message of an error of the aggregator, also if Spark has wrapped it; None for any other error."""
-    if isinstance(error, AggregatorError):
-        return str(error)
-    found = _WRAPPED_ERROR.findall(str(error))
-    return f"{found[-1][1]} [{found[-1][0]}]" if found else None
-
-
-def _unknown_error_text(error: Exception) -> str:
-    first = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {first}"
+    say(f" {line or other_error_text(error)}", err=True)
+    return MISUSED if isinstance(first_error(error), ConfigurationError | RidError) else FAILED
 
 
 @contextmanager
