@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 MAX_LOOK_SECONDS = 10.0
 """Longest time between two looks at the ends of the logs."""
 
+START_SECONDS = 120.0
+"""How long the reader may take for its first answer: it lists all sources then."""
+
 DEFAULT_HUNG_SECONDS = 600.0
 """Where `metrics.stale` is not set: seconds without a look of the reader after which it hangs."""
 
@@ -55,6 +58,7 @@ class StreamHealth:
         self.is_in_batch: Callable[[], bool] = lambda: False
         """Whether a batch is in progress; then the reader need not look at the logs."""
         self._reader_seen_at = self._looked_at = time.time()
+        self._has_reader_answered = False
         self._table_problems: Sequence[Problem] = ()
         self._disk_problems: Sequence[Problem] = ()
         self._tables_epoch: int | None = None
@@ -64,7 +68,7 @@ class StreamHealth:
 
     def see_reader(self) -> None:
         """Record that the reader of the logs has just answered."""
-        self._reader_seen_at = time.time()
+        self._reader_seen_at, self._has_reader_answered = time.time(), True
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -130,7 +134,8 @@ class StreamHealth:
                 "lock_lost", "stream", "its writer lock was not renewed in time, or is another writer's"
             )
         silent = 0.0 if self.is_in_batch() else now - self._reader_seen_at
-        if silent > self.hung_seconds:
+        patience = self.hung_seconds if self._has_reader_answered else max(self.hung_seconds, START_SECONDS)
+        if silent > patience:
             text = f"the reader of the logs has not answered for {silent:.0f} s, and no batch is in progress"
             yield problem("reader_hung", "reader", text, since=self._reader_seen_at)
         if now - self._looked_at > self.hung_seconds + self.look_seconds:

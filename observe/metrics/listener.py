@@ -80,8 +80,6 @@ class MetricsListener(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Log that the stream has started."""
         self._query_ended.clear()
-        if self.health is not None:
-            self.health.see_reader()
         self._write_log_line("started", {"query": str(event.id), "run": str(event.runId)})
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802

@@ -145,7 +145,7 @@ def jobs(
             made.stop(job)
 
 
-def await_true(condition: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
+def await_true(condition: Callable[[], bool], what: str, seconds: float = 400.0) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + seconds
     while not condition():
