@@ -23,7 +23,7 @@ from observe.report.page import render_page
 from observe.report.printed_queries import all_result_lines
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.problems import Problem
-from warehouse.location import has_known_scheme
+from warehouse.delta.location import has_known_scheme
 from warehouse.warehouse import Warehouse
 
 DEFAULT_PAGE = "report.html"

@@ -23,8 +23,8 @@ from observe.problems import log_problems, spool_problems, standby_problems, tab
 from observe.standbys import StandbyOverview, standbys_overview
 from schemas.problems import Problem, problem, sorted_problems
 from sources.spool.state import StoppedSpool, stopped_spools
-from warehouse.location import location_of
-from warehouse.lock import LOCK_NAME, holder_now, local_folder
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import LOCK_NAME, holder_now, local_folder
 
 
 class DeploymentState:

@@ -18,10 +18,10 @@ from deltalake.exceptions import DeltaError
 
 from schemas.names import is_space_table, replicaset_label
 from schemas.states import RequestState, VersionState, refusal_reason
-from warehouse.gaps import Gap, open_gaps
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import newest_epoch_row
-from warehouse.read import newest_of_each, query_rows, rows_of
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import newest_epoch_row
+from warehouse.delta.read import newest_of_each, query_rows, rows_of
+from warehouse.system_tables.gaps import Gap, open_gaps
 
 _OPEN_REQUESTS_QUERY = f"""
     SELECT request, kind, asked_at FROM

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from config.deployment import Config
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY_ULID, Rid
-from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.standbys import STANDBY_FAILURES
+from warehouse.copies.generations import ComparedRid, compare_warehouses, read_compared_rid
+from warehouse.copies.standbys import STANDBY_FAILURES
+from warehouse.delta.location import WarehouseLocation, location_of
 
 
 @dataclass(frozen=True)

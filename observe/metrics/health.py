@@ -25,7 +25,7 @@ from observe.problems import instant_problem, lag_problem, no_commit_problem, ta
 from schemas.conditions import CLOCK_AHEAD_SECONDS, INSTANT_WAIT_SECONDS, NO_COMMIT_SECONDS
 from schemas.errors import AggregatorError
 from schemas.problems import Problem, problem, problem_text, sorted_problems
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
 

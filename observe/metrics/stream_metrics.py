@@ -46,8 +46,8 @@ from schemas.conditions import Job
 from schemas.problems import Problem, condition_metric, problem_as_json
 from schemas.states import GapKind, GapState
 from sources.xlog.directory.offset import InstantState
-from warehouse.gaps import CLOSED, Gap
-from warehouse.standbys import StandbyState
+from warehouse.copies.standbys import StandbyState
+from warehouse.system_tables.gaps import CLOSED, Gap
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pytest
 from jobs.runtime.command_line import FAILED, print_error
 from jobs.runtime.error_text import error_text
 from schemas.errors import RidStateError, SourceError, WarehouseError
-from warehouse.data_files import write_file
-from warehouse.location import location_of
+from warehouse.delta.data_files import write_file
+from warehouse.delta.location import location_of
 
 
 @pytest.fixture

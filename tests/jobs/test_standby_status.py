@@ -12,8 +12,8 @@ from config.deployment import Config, load
 from observe.problems import standby_problems
 from observe.standbys import StandbyOverview, standbys_overview
 from schemas.errors import ConfigurationError
-from tests.warehouse.copy.standby import Pair
-from warehouse import switch
+from tests.warehouse.copies.standby import Pair
+from warehouse.copies import switch
 
 
 def config_of(pair: Pair) -> Config:

@@ -12,7 +12,7 @@ from observe.facts import DeploymentFacts
 from observe.overview import overview_of
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 USERS = 600
 
