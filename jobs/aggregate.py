@@ -128,7 +128,8 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     if has_known_scheme(config.warehouse):  # before Spark starts, which takes a minute
         refuse_if_locked(location_of(config.warehouse, config.database).root)
     if not is_cached(walk_rows):
-        say("kernels are compiled first, once on this machine: a minute of one core", err=True)
+        text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
+        say(f"{text} (`aggregator setup` does it ahead)", err=True)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
