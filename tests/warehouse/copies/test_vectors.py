@@ -11,6 +11,7 @@ from schemas.errors import SyncError
 from tests.warehouse.copies.standby import Pair
 from tests.warehouse.vectors import delete_rows
 from tests.warehouse.warehouses import Made
+from warehouse.copies.sync import copy_ahead
 from warehouse.delta.read import rows_of
 
 
@@ -76,3 +77,14 @@ def test_a_missing_vector_of_the_source_is_named(pair: Pair) -> None:
     with pytest.raises(SyncError, match="vectors is missing") as raised:
         pair.sync()
     assert vector.name in str(raised.value)
+
+
+def test_a_complete_target_gets_later_vectors_alone(pair: Pair) -> None:
+    pair.sync()
+    for value in ("first", "fourth"):
+        delete(pair, value)
+        copy_ahead(pair.a.location, pair.b.location, lambda: None)
+        assert len(vector_files(pair.b)) == len(vector_files(pair.a))
+        assert pair.sync(check_all=False, known_versions={}).copied_bytes > 0, "the logs"
+        assert values(pair.b) == values(pair.a)
+    assert values(pair.b) == []
