@@ -26,6 +26,7 @@ from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import commit_epoch
+from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
@@ -113,6 +114,7 @@ class BatchWriter:
         self._router = build_router(config.spaces, check_space)
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
+        self._credits = CompactionCredits()
         self._cluster: Cluster | None = None
         self._began = 0.0
         self.seconds_by_step: dict[str, float] = {}
@@ -154,7 +156,9 @@ class BatchWriter:
         self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
-        self.state = commit_batch(self.tables, work, prepared, written, name, self._step_done, closed)
+        self.state = commit_batch(
+            self.tables, work, prepared, written, name, self._step_done, self._credits, closed
+        )
         return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:
