@@ -16,18 +16,13 @@ from typing import Any
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from observe.pending_work import open_requests
 from schemas.names import is_space_table, replicaset_label
-from schemas.states import RequestState, VersionState, refusal_reason
+from schemas.states import VersionState, refusal_reason
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import newest_epoch_row
 from warehouse.delta.read import newest_of_each, query_rows, rows_of
 from warehouse.system_tables.gaps import Gap, open_gaps
-
-_OPEN_REQUESTS_QUERY = f"""
-    SELECT request, kind, asked_at FROM
-    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
-    WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
-"""
 
 _PENDING_QUERY = """
     SELECT replicaset_id, reason, count(*) AS n, min("timestamp") AS oldest FROM opened GROUP BY 1, 2 ORDER BY 1, 3 DESC
@@ -146,8 +141,7 @@ class DeploymentFacts:
     @cached_property
     def open_requests(self) -> tuple[str, ...]:
         """Requests to the writer that it has not carried out yet."""
-        rows = self._rows("_requests", _OPEN_REQUESTS_QUERY)
-        return tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in rows)
+        return open_requests(self.location)
 
     @cached_property
     def pending(self) -> tuple[PendingRows, ...]:

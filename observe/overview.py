@@ -13,6 +13,7 @@ from typing import Any
 
 from observe.facts import DeploymentFacts
 from observe.json_objects import json_object
+from observe.pending_work import pending_rows
 from observe.standbys import StandbyOverview
 from schemas.problems import Problem, problem_as_json
 from sources.spool.state import StoppedSpool
@@ -43,6 +44,8 @@ class Overview:
     """Requests to the writer (rows of `_requests`) that it has not carried out yet."""
     pending_rows: int
     """Number of rows of `_pending`."""
+    pending: tuple[str, ...]
+    """What these rows wait for, and since when; one text for each replicaset and reason."""
     set_aside_rows: int
     """Number of keys, and of rows without a key, that are in no table now."""
     misfit_rows: int
@@ -66,6 +69,7 @@ def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
     Raises:
         WarehouseError: No batch has been committed yet.
     """
+    leaders = {uuid: str(one["leader"]) for uuid, one in facts.positions.items()}
     return Overview(
         warehouse=facts.location.root,
         epoch=int(facts.epoch_row["epoch"]),
@@ -80,6 +84,7 @@ def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
         open_gaps=tuple(map(str, facts.open_gaps)),
         open_requests=facts.open_requests,
         pending_rows=sum(rows.row_count for rows in facts.pending),
+        pending=pending_rows(facts.location, leaders),
         set_aside_rows=sum(rows.row_count for rows in facts.set_aside.values()),
         misfit_rows=sum(rows.row_count for rows in facts.misfits.values()),
         conflict_rows=facts.conflict_count,

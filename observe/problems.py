@@ -43,16 +43,17 @@ def first_line(text: str) -> str:
 
 def _pending_problems(facts: DeploymentFacts) -> Iterator[Problem]:
     by_replicaset: dict[int, list[str]] = {}
-    oldest: dict[int, float] = {}
     for rows in facts.pending:
-        by_replicaset.setdefault(rows.replicaset_id, []).append(f"{rows.row_count} rows wait: {rows.reason}")
-        if rows.oldest is not None:
-            moment = rows.oldest.astimezone(UTC).timestamp()
-            oldest[rows.replicaset_id] = min(moment, oldest.get(rows.replicaset_id, moment))
+        count = "1 row waits" if rows.row_count == 1 else f"{rows.row_count} rows wait"
+        moment = (
+            ""
+            if rows.oldest is None
+            else f" since {rows.oldest.astimezone(UTC).isoformat(timespec='seconds')}"
+        )
+        by_replicaset.setdefault(rows.replicaset_id, []).append(f"{count}{moment}: {rows.reason}")
     for number, texts in by_replicaset.items():
-        subject = f"replicaset {facts.labels.get(number, number)}"
         more = f"; {len(texts) - 1} more reasons" if len(texts) > 1 else ""
-        yield problem("rows_waiting", subject, texts[0] + more, since=oldest.get(number))
+        yield problem("rows_waiting", f"replicaset {facts.labels.get(number, number)}", texts[0] + more)
 
 
 def log_problems(facts: DeploymentFacts, unread_bytes: Mapping[str, int], now: datetime) -> Iterator[Problem]:
