@@ -54,7 +54,7 @@ from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import vclock_maximum
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, IncomingMember, Member
-from udfs.versions.fold import TUPLE_LIMIT_BYTES
+from udfs.versions.key_state import TUPLE_LIMIT_BYTES
 from warehouse.system_tables.applier_map import MapRow
 
 log = logging.getLogger(__name__)

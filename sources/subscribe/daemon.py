@@ -19,12 +19,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from schemas.conditions import Job
 from schemas.errors import AggregatorError
 from schemas.problems import Problem, condition_metric, problem_as_json, sorted_problems
-from sources.iproto import inflow
+from sources.iproto import row_stream
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired_acks
 from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolRetention
-from sources.subscribe.link import Backoff
+from sources.subscribe.peer_state import Backoff
 from sources.subscribe.problems import failure_text, replicaset_problems, retained_rows
 from sources.subscribe.replicaset import ReplicasetSubscription
 
@@ -38,7 +38,7 @@ def daemon_tasks(
     replicasets: Sequence[ReplicasetSubscription], retention: SpoolRetention
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the coroutines to run: one that follows each replicaset, and one that removes files of all spools."""
-    inflow.compile_kernels()
+    row_stream.compile_kernels()
     return [
         *(_follow_with_restarts(replicaset) for replicaset in replicasets),
         _remove_files_repeatedly(replicasets, retention),

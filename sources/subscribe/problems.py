@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from schemas.conditions import DAEMON_LAG_SECONDS, KEPT_ROWS, RESTART_SECONDS, RESTARTS
 from schemas.problems import Problem, problem
-from sources.subscribe.link import PeerLink, left_out_text
+from sources.subscribe.peer_state import PeerLink, left_out_text
 from sources.subscribe.replicaset import ReplicasetSubscription
 
 

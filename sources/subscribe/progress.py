@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.inflow import TransactionChunk
+from sources.iproto.row_stream import TransactionChunk
 from sources.xlog.format.vclock import Vclock
 
 
