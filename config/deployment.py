@@ -270,13 +270,17 @@ class Types(ConfigSection):
     integer : str
         `long`: bigint, which cannot hold values above 2^63 - 1. `precise`: decimal(20,0).
     decimal : str
-        `string`: all digits as Tarantool prints them. `decimal(38,s)`: a number with at most 38 digits.
+        `decimal(38,s)`: a number with s digits after the point, further ones are rounded half-even and `_inexact` names
+        the column. `string`: all digits, as Tarantool 3 prints them.
+    exact : bool
+        A value that its column would only have rounded or shortened leaves it null, too.
 
     """
 
     unsigned: Literal["precise", "long"] = "precise"
     integer: Literal["long", "precise"] = "long"
-    decimal: DecimalType = "string"
+    decimal: DecimalType = "decimal(38,18)"
+    exact: bool = False
 
 
 class Config(ConfigSection):

@@ -45,16 +45,19 @@ class TypeOptions:
     unsigned : {'precise', 'long'}
         decimal(20,0), or bigint, which has no values above 2^63 - 1.
     decimal_scale : int or 'string'
-        The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit; or
-        `string`, Tarantool's own text, which always fits.
+        The s of decimal(38,s), 0 to 38: a decimal with more digits after the point is rounded half-even, one with more
+        digits before it does not fit; or `string`, Tarantool's own text, which always fits.
     integer : {'long', 'decimal'}
         bigint, which has no values above 2^63 - 1, or decimal(20,0).
+    exact : bool
+        Whether a value does not fit if its column would only have the nearest one of its type.
 
     """
 
     unsigned: Literal["precise", "long"] = "precise"
     decimal_scale: int | Literal["string"] = 18
     integer: Literal["long", "decimal"] = "long"
+    exact: bool = False
 
 
 VARIANT_ARROW = pa.struct(
@@ -66,10 +69,7 @@ VARIANT_ARROW = pa.struct(
 """The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
 
 DECIMAL_PRECISION = 38
-"""Greatest number of digits of a decimal in Spark, in a variant, and in Tarantool before 3.5 (`DECIMAL_MAX_DIGITS`).
-
-Since 3.5 a decimal of Tarantool may have 76 digits; one with more than 38 does not fit into its column.
-"""
+"""Greatest number of digits of a decimal in Spark, in a variant, and in Tarantool before 3.5 (`DECIMAL_MAX_DIGITS`)."""
 
 _TYPES_BY_STORAGE: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
     ColumnStorage.LONG: (LongType(), pa.int64()),

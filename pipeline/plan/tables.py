@@ -95,7 +95,7 @@ def type_options(types: Types) -> TypeOptions:
     if decimal != "string":
         scale = int(decimal.removeprefix("decimal(38,").removesuffix(")"))
     integer: Literal["long", "decimal"] = "long" if types.integer == "long" else "decimal"
-    return TypeOptions(unsigned=types.unsigned, integer=integer, decimal_scale=scale)
+    return TypeOptions(unsigned=types.unsigned, integer=integer, decimal_scale=scale, exact=types.exact)
 
 
 def check_space(space: Space) -> None:

@@ -3,8 +3,9 @@
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
 `_error` says why. No value is truncated, and the other columns of the tuple are filled. A tuple that cannot be split
 into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column has the
-nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double equals, a map with a
-repeated key). The exact value stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
+nearest value that its Spark type has (a decimal without its last digits, a datetime without its nanoseconds, a number
+that no double equals, a map with a repeated key); by `TypeOptions.exact` such a value does not fit. The exact value stays
+in the raw tuple. The caller decides what happens to a tuple that does not fit.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from udfs.tuples.kernels.columns import (
     FITS,
     INEXACT,
     INVALID,
+    NOT_EXACT,
     NOT_UTF8,
     OUT_OF_RANGE,
     TOO_LARGE,
-    TOO_MANY_DIGITS,
     UNDECIDED,
     WRONG_CLASS,
 )
@@ -161,6 +162,9 @@ def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int 
     if counters[UNDECIDED_ROWS]:
         _round_decimals(columns, flat, errors[0] == 0)
         counters[:] = rows
+    if plan.layout.options.exact and counters[INEXACT_ROWS]:
+        _refuse_inexact(columns, errors[0] == 0)
+        counters[BAD_ROWS] += counters[INEXACT_ROWS]
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
         arrays.append(_inexact_names(plan, statuses, errors[0] == 0))
@@ -231,6 +235,14 @@ def _round_decimals(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bo
         columns.set_null(int(column), rows[statuses[column, rows] == OUT_OF_RANGE])
 
 
+def _refuse_inexact(columns: Columns, walked: NDArray[np.bool_]) -> None:
+    """Null each inexact value of the tuples that `walked` names, and set its status to `NOT_EXACT`."""
+    inexact = (columns.statuses == INEXACT) & walked
+    for column in np.flatnonzero(inexact.any(axis=1)):
+        columns.set_null(int(column), np.flatnonzero(inexact[column]))
+    columns.statuses[inexact] = NOT_EXACT
+
+
 def _error_texts(
     plan: DecodingPlan, format_indexes: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
 ) -> pa.Array:
@@ -294,7 +306,7 @@ def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
 
 _STATUS_TEXTS = {
     OUT_OF_RANGE: "the value is beyond the range of {type}",
-    TOO_MANY_DIGITS: "the value has more digits than {type}",
+    NOT_EXACT: "{type} has no value that is exactly this one",
     INVALID: "the content of the extension is not valid",
     NOT_UTF8: "the string is not UTF-8",
     TOO_LARGE: "the value is too large for a variant",

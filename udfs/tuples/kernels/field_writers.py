@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inlined, inner
-from udfs.kernels.decimals import POWERS_OF_TEN, U64, multiply_int128, read_decimal, to_scaled_int128
+from udfs.kernels.decimals import POWERS_OF_TEN, U64, multiply_int128, read_decimal
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
 from udfs.kernels.memory import (
     CHUNK_BYTES,
@@ -28,6 +28,7 @@ from udfs.kernels.memory import (
     store64,
     word,
 )
+from udfs.kernels.packed_decimals import read_packed, round_packed
 from udfs.kernels.values import (
     DECIMAL,
     DOUBLE,
@@ -61,7 +62,6 @@ from udfs.tuples.kernels.columns import (
     SHAPE,
     START,
     TOO_LARGE,
-    TOO_MANY_DIGITS,
     UNDECIDED,
     WANTED,
     WRONG_CLASS,
@@ -138,10 +138,10 @@ def _put_double(kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> In
         return FITS
     if kind == DECIMAL:
         number = read_decimal(pos, argument)
-        if not number[4]:
+        if not number[4] and not read_packed(pos, argument)[4]:
             return INVALID
         value, same, known = decimal_to_double(number)
-        if not known:
+        if not number[4] or not known:
             store64(target, (pos - word(column, DATA)) << 32 | argument)
             return UNDECIDED
     else:
@@ -168,11 +168,13 @@ def _put_fixed(storage: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
             set_bit(start, row)
         return FITS
     if storage == DECIMALS:
-        number = read_decimal(pos, argument)
-        upper, lower, fits = to_scaled_int128(number, word(column, SCALE))
+        packed = read_packed(pos, argument)
+        if not packed[4]:
+            return INVALID
+        upper, lower, fits, exact = round_packed(packed, word(column, SCALE))
         store64(start + 16 * row, np.int64(lower))
         store64(start + 16 * row + 8, np.int64(upper))
-        return FITS if fits else (TOO_MANY_DIGITS if number[4] else INVALID)
+        return (FITS if exact else INEXACT) if fits else OUT_OF_RANGE
     seconds, nanoseconds, valid = read_datetime(pos, argument)
     if not valid:
         return INVALID
@@ -205,9 +207,9 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
         else:
             status = NOT_UTF8
     elif storage == DECIMAL_TEXT:
-        number = read_decimal(pos, size)
-        if number[4]:
-            target = write_decimal(target, number)
+        packed = read_packed(pos, size)
+        if packed[4]:
+            target = write_decimal(target, packed)
         else:
             status = INVALID
     elif storage == UUIDS:
