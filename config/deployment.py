@@ -272,6 +272,9 @@ class Types(ConfigSection):
     decimal : str
         `decimal(38,s)`: a number with s digits after the point, further ones are rounded half-even and `_inexact` names
         the column. `string`: all digits, as Tarantool 3 prints them.
+    nested : str
+        `json`: text that each reader can open. `variant`: Spark's binary encoding, with types. Of the field types any,
+        map, array and scalar, and of `_extra`.
     exact : bool
         A value that its column would only have rounded or shortened leaves it null, too.
 
@@ -280,6 +283,7 @@ class Types(ConfigSection):
     unsigned: Literal["precise", "long"] = "precise"
     integer: Literal["long", "precise"] = "long"
     decimal: DecimalType = "decimal(38,18)"
+    nested: Literal["json", "variant"] = "json"
     exact: bool = False
 
 

@@ -158,6 +158,9 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             watches.append(lambda _done: standbys.copy_and_reconnect())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = open_batch_writer(spark, config, warehouse, lock)
+        metastore = catalog.MetastoreTables(warehouse)
+        metastore.register(warehouse.tables())
+        watches.append(lambda _done: metastore.register(writer.state.versions))
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
@@ -182,8 +185,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 finally:
                     query.stop()
         service.serve()
-        if catalog.has_metastore(warehouse):
-            catalog.register_tables(warehouse)
+        metastore.register(warehouse.tables())
     return writer.state
 
 

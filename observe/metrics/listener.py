@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,6 +32,7 @@ from pyspark.sql.streaming.listener import (
 from config.deployment import Config
 from config.subscribe import seconds
 from config.values import listen_address
+from observe.applied_rows import wait_page
 from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader
 from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, TriggerReport, parse_trigger_report
 from observe.status_page import status_page
@@ -216,7 +218,8 @@ def metrics_listener(
     metrics.set_pending(committed.pending_counts())
     with ExitStack() as stack:
         log_file = _open_log(section.log, stack)
-        stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status))
+        pages = {"/wait": partial(wait_page, location_of(config.warehouse, config.database))}
+        stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status, pages))
         listener = MetricsListener(metrics, committed, log_file)
         spark.streams.addListener(listener)
         try:

@@ -95,7 +95,9 @@ def type_options(types: Types) -> TypeOptions:
     if decimal != "string":
         scale = int(decimal.removeprefix("decimal(38,").removesuffix(")"))
     integer: Literal["long", "decimal"] = "long" if types.integer == "long" else "decimal"
-    return TypeOptions(unsigned=types.unsigned, integer=integer, decimal_scale=scale, exact=types.exact)
+    return TypeOptions(
+        unsigned=types.unsigned, integer=integer, decimal_scale=scale, nested=types.nested, exact=types.exact
+    )
 
 
 def check_space(space: Space) -> None:

@@ -157,7 +157,7 @@ def _has_extra_values(tables: OpenTables, table: str, file: TableFile) -> bool:
     with opened(tables.location, table, file.path) as parquet:
         metadata = parquet.metadata
         for number in range(metadata.num_columns):
-            if not metadata.schema.column(number).path.startswith(f"{EXTRA_COLUMN}."):
+            if metadata.schema.column(number).path.partition(".")[0] != EXTRA_COLUMN:
                 continue
             for group in range(metadata.num_row_groups):
                 statistics = metadata.row_group(group).column(number).statistics

@@ -22,8 +22,8 @@ COLUMN_DIGITS_MAX = 38
 """Greatest number of digits of a decimal in Spark and in a variant."""
 
 PackedDecimal: TypeAlias = tuple[Int, Int, Int, bool, bool]
-"""(end, digits, exponent, is negative, is valid): where the packed digits end, their number without leading zeros (0 for
-zero), and the power of ten of the last one."""
+"""(end, digits, exponent, is negative, is valid): where the packed digits end, their number without leading zeros (0
+for zero), and the power of ten of the last one."""
 
 ScaledDecimal: TypeAlias = tuple[U64, U64, bool, bool]
 """(upper 64 bits, lower 64 bits, fits, is exact): a decimal as Arrow stores it, rounded half-even to a scale."""
@@ -61,7 +61,7 @@ def read_packed(pos: Int, size: Int) -> PackedDecimal:
 
 @inner
 def round_packed(packed: PackedDecimal, scale: Int) -> ScaledDecimal:
-    """Round a valid decimal half-even to `scale` digits after the point; one of more than 38 digits then does not fit."""
+    """Round a valid decimal half-even to `scale` digits after the point; it fits if it has up to 38 digits then."""
     end, digits, exponent, negative, _ = packed
     dropped = -(exponent + scale)
     if digits == 0:

@@ -4,8 +4,8 @@ A field that does not fit its format, or the type of its column, leaves that col
 `_error` says why. No value is truncated, and the other columns of the tuple are filled. A tuple that cannot be split
 into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column has the
 nearest value that its Spark type has (a decimal without its last digits, a datetime without its nanoseconds, a number
-that no double equals, a map with a repeated key); by `TypeOptions.exact` such a value does not fit. The exact value stays
-in the raw tuple. The caller decides what happens to a tuple that does not fit.
+that no double equals, a map with a repeated key); by `TypeOptions.exact` such a value does not fit. The exact value
+stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _walk_batch(
     """Walk over all tuples of a batch; return the filled columns, the errors of the walk and its counters."""
     scale, rows = plan.layout.options.decimal_scale, len(flat.nulls)
     columns = empty_columns(
-        (*plan.storages, ColumnStorage.VARIANT),
+        (*plan.storages, plan.layout.extra_storage),
         scale if isinstance(scale, int) else 0,
         flat.data,
         flat.offsets,
@@ -324,6 +324,6 @@ def _column_fault(layout: TableLayout, column: int, status: int, format_index: i
             return f"{where} is missing: {field.type} expected"
         return f"{where}: {field.type} expected, {CLASS_NAMES[found]} found"
     if column == len(layout.fields):
-        return f"fields past the format: {_STATUS_TEXTS[status].format(type='variant')}"
+        return f"fields past the format: {_STATUS_TEXTS[status].format(type='_extra')}"
     kind = layout.spark_schema().fields[column].dataType.simpleString()
     return f"field {layout.fields[column].name}: {_STATUS_TEXTS[status].format(type=kind)}"

@@ -1,4 +1,4 @@
-"""Decimals of the servers in columns and variants: each is exact, rounded half-even and named, or a misfit; never silent.
+"""Decimals of the servers in columns and variants: each is exact, rounded half-even and named, or a misfit.
 
 The oracle is Python's `decimal`, whose digits and rounding follow the same specification as the server's.
 """

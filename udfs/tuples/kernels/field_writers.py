@@ -52,6 +52,7 @@ from udfs.tuples.kernels.columns import (
     FITS,
     INEXACT,
     INVALID,
+    JSON,
     LIMIT,
     META_END,
     META_LIMIT,
@@ -70,6 +71,7 @@ from udfs.tuples.kernels.columns import (
     put_null,
     set_bit,
 )
+from udfs.tuples.kernels.json_text import JSON_GROWTH, JSON_MORE_BYTES, put_json
 from udfs.tuples.kernels.variant import VARIANT_BYTES_MAX, VARIANT_GROWTH, encode
 from udfs.tuples.kernels.variant_keys import FRAMES, clear_dictionary, put_metadata
 from udfs.tuples.kernels.variant_shape import (
@@ -100,7 +102,7 @@ COLUMN_SHIFT = 32
 """Position of the column's offset in a field's word, in bytes from the first column."""
 
 LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT = range(7)
-BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS, RAW_TEXT = range(7, 13)
+BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS, RAW_TEXT, JSONS = range(7, 14)
 """How a column is stored: the numbers of `schemas.field_types.ColumnStorage`."""
 
 
@@ -228,11 +230,26 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 
 
 @inner
-def put_variant(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put the value at `pos` into a variant column; if `extra_count` is not 0, put that many values as one array.
+def _put_json_text(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
+    """Do what `put_nested` does, for a column of JSON."""
+    target, most = word(column, END), JSON_GROWTH * (end - pos) + JSON_MORE_BYTES
+    if target + most > word(column, LIMIT):
+        set_word(column, WANTED, most)
+        return pos, NO_ROOM
+    after, last = put_json(pos, end, extra_count, target, word(word(column, DICTIONARY), FRAMES))
+    if after >= 0:
+        close_variant(column, row, last, word(column, META_END))
+    return after, FITS
+
+
+@inner
+def put_nested(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
+    """Put the value at `pos` into a column of variants or JSON; if `extra_count` is not 0, put that many as one array.
 
     Return (where the values end, or -1 if they are not MessagePack; the status).
     """
+    if word(column, JSON) == 1:
+        return _put_json_text(pos, end, extra_count, column, row)
     target, meta, most = (
         word(column, END),
         word(column, META_END),
@@ -285,8 +302,8 @@ def put_any(pos: Int, end: Int, field_word: Int, column: Int, row: Int) -> tuple
         put_null(column, row)
         return after, FITS
     storage = field_word >> STORAGE_SHIFT & 15
-    if storage == VARIANTS:
-        return put_variant(pos, end, 0, column, row)
+    if storage in (VARIANTS, JSONS):
+        return put_nested(pos, end, 0, column, row)
     if storage in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
         status = _put_text(storage, argument, after, column, row)
     else:
