@@ -93,7 +93,9 @@ def cluster(own: int | None, *others: tuple[int, str, bool]) -> Cluster:
 
 def test_instances() -> None:
     own, found, left_out = served_instances(
-        cluster(1, (2, "a", False), (3, "gone", True), (32, "late", False), (FIRST_DAEMON_ID, "daemon", False))
+        cluster(
+            1, (2, "a", False), (3, "gone", True), (32, "late", False), (FIRST_DAEMON_ID, "daemon", False)
+        )
     )
     assert own.uuid == "own"
     assert found == {1: "own", 2: "a"}

@@ -62,7 +62,7 @@ def texts(*raws: bytes) -> list[str | None]:
         (pack({5: 1, -1: 2, 1.5: 3, True: 4, None: 5}), {"5": 1, "-1": 2, "1.5": 3, "true": 4, "null": 5}),
         (b"\x81\x91\x01\x02", {'{"base64":"kQE="}': 2}),
         (pack(msgpack.ExtType(3, pack({"stack": [1]}))), {"stack": [1]}),
-        (b"\x91" * 100 + b"\x90", None),
+        (b"\x91" * 99 + b"\x90", None),
     ],
     ids=repr,
 )
