@@ -19,8 +19,9 @@ from config.deployment import Config
 from config.subscribe import seconds
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, StoppedInBatch
-from jobs.runtime.progress import StreamProgress, log_step
+from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
+from jobs.runtime.steps import log_step
 from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
 from pipeline.batch import BatchWriter

@@ -30,8 +30,8 @@ from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_custom_functions, configured_standbys, open_batch_writer
 from jobs.commands.main import main
-from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
+from jobs.runtime.steps import log_step
 from observe.log_rows.row_format import tuple_text
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import plan_rebuild

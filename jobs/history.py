@@ -9,8 +9,8 @@ import sys
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
+from jobs.runtime.steps import log_step
 from observe.space_history import register_history
 from warehouse.warehouse import Warehouse
 

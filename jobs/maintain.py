@@ -16,8 +16,8 @@ from functools import partial
 from config.deployment import Config
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
-from jobs.runtime.progress import log_step
 from jobs.runtime.session import log_reading_session
+from jobs.runtime.steps import log_step
 from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import plan_cleaning

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
+from jobs.runtime.steps import log_step
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
 from observe.report.printed_queries import print_all_results

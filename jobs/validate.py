@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
-from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
+from jobs.runtime.steps import log_step
 from observe.validation.check import CheckResult
 from observe.validation.checks import check_facts, checks, table_opener, tables_of_spaces, user_expectations
 from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check

@@ -24,21 +24,22 @@ from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
-from pipeline.commit.epoch import append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import mark_collected_rows
 from pipeline.executors.local import LocalExecutor, read_locally
-from pipeline.executors.work import BatchWork, Executor
 from pipeline.partition import partition_plan
 from pipeline.plan.batch_plan import BatchPlan
+from pipeline.plan.healing import Healing
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
-from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows
 from pipeline.waiting_order import with_spaced_numbers
+from pipeline.work import BatchWork, Executor
 from pipeline.write.lookup import BaseFiles, KeyRangeCache
 from pipeline.write.prepare import PreparedTables, prepare_tables
+from pipeline.write.system_rows import append_rows
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment

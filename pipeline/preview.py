@@ -14,7 +14,6 @@ from config.deployment import Config
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
-from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import state_with_server_versions
 from pipeline.partition import partition_plan
 from pipeline.plan.batch_plan import BatchPlan
@@ -26,6 +25,7 @@ from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
 from pipeline.waiting_order import with_spaced_numbers
+from pipeline.work import SyncSpaces, WatchedSpaces
 from pipeline.write.prepare import changes_needed
 from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES

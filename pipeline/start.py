@@ -21,8 +21,8 @@ from pipeline.commit.batch import BatchName
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.encode.masks import MASKS_PROPERTY
 from pipeline.inputs import state_with_server_versions
+from pipeline.plan.masks import MASKS_PROPERTY
 from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
 from pipeline.state import State

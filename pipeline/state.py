@@ -5,18 +5,73 @@ Pure. `pipeline.commit.load` loads it. All that must survive a restart is also i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import Any
 
+from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX
-from schemas.space import KeyParts, Space
+from schemas.space import KeyParts, Space, faulty_space, space_of_rows
+from schemas.system_tuples import fields_of
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
-if TYPE_CHECKING:
-    from pipeline.plan.control import SpaceDefinition
-    from pipeline.plan.vshard import VshardBucket
+
+@dataclass(frozen=True)
+class VshardBucket:
+    """The state of a bucket in one replicaset.
+
+    Parameters
+    ----------
+    status : str
+    peer : str or None
+        The replicaset that it is sent to, or received from, as vshard names it.
+    since : datetime or None
+        When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
+        snapshot, the time at which the snapshot was written).
+    timestamp : datetime or None
+        The timestamp of the row that set this status.
+    doubled_with : frozenset of int
+        Ids of the other replicasets in which the bucket is active.
+
+    """
+
+    status: str
+    peer: str | None = None
+    since: datetime | None = None
+    timestamp: datetime | None = None
+    doubled_with: frozenset[int] = frozenset()
+
+
+Buckets = Mapping[int, VshardBucket]
+
+
+@dataclass(frozen=True)
+class SpaceDefinition:
+    """The encoded tuples that define a space: one of `_space`, and those of `_index` by index id."""
+
+    space: bytes
+    indexes: Mapping[int, bytes] = field(default_factory=dict)
+
+    def decoded(self) -> Space:
+        """Return the space that the tuples define; malformed tuples give a space with a `fault`."""
+        return self._decoded
+
+    @cached_property
+    def _decoded(self) -> Space:
+        space = _fields_or_empty(self.space)
+        try:
+            return space_of_rows(space, self.indexes)
+        except TupleError as error:
+            return faulty_space(space, error.reason)
+
+
+def _fields_or_empty(data: bytes) -> Sequence[Any]:
+    try:
+        return fields_of(data, "a row of _space")
+    except TupleError:
+        return ()
 
 
 @dataclass(frozen=True)

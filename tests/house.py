@@ -110,6 +110,54 @@ def imported_once(modules: dict[str, Module]) -> list[str]:
     return sorted(name for name, by in users.items() if len(by) == 1 and not modules[name].is_package)
 
 
+Arrows = dict[str, set[str]]
+"""Which modules, or which folders, each one imports."""
+
+
+def arrows_between_files(modules: dict[str, Module]) -> Arrows:
+    """Return which modules each module imports, also inside of functions and for type annotations."""
+    return {
+        name: {
+            target
+            for node in ast.walk(one.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            for target in [f"{node.module}.{alias.name}"]
+            for target in [target if target in modules else str(node.module)]
+            if target in modules and target != name
+        }
+        for name, one in modules.items()
+    }
+
+
+def arrows_between_rooms(files: Arrows, package: str) -> Arrows:
+    """Return which rooms of a package each of its rooms imports: its modules and its folders, each taken as one."""
+    depth = package.count(".") + 2
+    found: Arrows = {}
+    for name, targets in files.items():
+        if name.startswith(f"{package}."):
+            room = ".".join(name.split(".")[:depth])
+            rooms = {".".join(target.split(".")[:depth]) for target in targets}
+            found.setdefault(room, set()).update(
+                other for other in rooms if other.startswith(f"{package}.") and other != room
+            )
+    return found
+
+
+def circles(arrows: Arrows) -> set[frozenset[str]]:
+    """Return the largest groups in which each one is reached from each other one."""
+    reach = {name: set(targets) for name, targets in arrows.items()}
+    for middle, beyond in reach.items():
+        for targets in reach.values():
+            if middle in targets:
+                targets.update(beyond)
+    return {
+        frozenset(other for other in reach[name] if name in reach.get(other, ()))
+        for name in reach
+        if name in reach[name]
+    }
+
+
 @dataclass(frozen=True)
 class BatchModules:
     """The modules whose functions run in a batch, and those of them to which the batch's rows are passed."""
@@ -194,6 +242,11 @@ def main() -> None:
     print(f"lines                                    {sum(lines.values())}")
     for room in ROOMS:
         print(f"  {room:<38} {sum(n for name, n in lines.items() if name.split('.')[0] == room)}")
+    files = arrows_between_files(found)
+    packages = [name for name, one in found.items() if one.is_package]
+    rooms = [circle for name in packages for circle in circles(arrows_between_rooms(files, name))]
+    print(f"circles of files                         {len(circles(files))}")
+    print(f"circles of folders                       {len(rooms)}")
     print(f"longest module                           {max(lines.values())}")
     print(f"classes                                  {classes}")
     share = 100 * len(duplicates) / classes

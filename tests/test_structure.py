@@ -118,6 +118,76 @@ def test_a_forbidden_import_would_be_found() -> None:
     assert forbidden_rooms("pipeline", "from udfs.keys import keys") == set()
 
 
+CIRCLES_OF_FILES = {
+    frozenset(
+        f"jobs.{name}"
+        for name in (
+            *("aggregate", "backfill", "cluster", "commands.fix", "commands.follow", "commands.ids"),
+            *("commands.look", "commands.main", "demo", "history", "maintain", "prove", "relay", "repair"),
+            *("report", "rid", "subscribe", "unpack", "validate", "views"),
+        )
+    )
+}
+"""Modules that import each other in a circle, to be ended."""
+
+CIRCLES_OF_ROOMS = {
+    "sources.xlog": {frozenset({"sources.xlog.directory", "sources.xlog.options"})},
+    "jobs": {
+        frozenset({"jobs.commands"} | {name for name in circle if not name.startswith("jobs.commands.")})
+        for circle in CIRCLES_OF_FILES
+    },
+}
+"""Circles that are seen when each folder of a package is taken as one module, by package, to be ended."""
+
+STAGES = ("state", "plan", "changelog", "reduce", "resolve", "encode", "write", "commit")
+"""Rooms of `pipeline` in the order of the data: none imports a later one."""
+
+
+@cache
+def arrows() -> house.Arrows:
+    return house.arrows_between_files(house.modules())
+
+
+def test_no_circle_of_files() -> None:
+    assert house.circles(arrows()) == CIRCLES_OF_FILES
+
+
+def test_no_circle_of_rooms() -> None:
+    packages = [name for name, one in house.modules().items() if one.is_package]
+    found = {name: house.circles(house.arrows_between_rooms(arrows(), name)) for name in packages}
+    assert {name: circles for name, circles in found.items() if circles} == CIRCLES_OF_ROOMS
+
+
+def test_no_stage_imports_a_later_one() -> None:
+    assert house.arrows_between_rooms(arrows(), "pipeline").keys() >= {f"pipeline.{name}" for name in STAGES}
+    assert arrows_to_later_stages(arrows()) == set()
+
+
+def arrows_to_later_stages(files: house.Arrows) -> set[tuple[str, str]]:
+    rooms = house.arrows_between_rooms(files, "pipeline")
+    return {
+        (early, late)
+        for number, early in enumerate(STAGES)
+        for late in STAGES[number + 1 :]
+        if f"pipeline.{late}" in rooms.get(f"pipeline.{early}", ())
+    }
+
+
+def test_a_circle_and_an_arrow_to_a_later_stage_would_be_found() -> None:
+    files: house.Arrows = {
+        "pipeline.state": {"pipeline.plan.tables"},
+        "pipeline.plan.tables": {"pipeline.commit.load"},
+        "pipeline.plan.router": set(),
+        "pipeline.commit.load": {"pipeline.plan.router"},
+    }
+    assert house.circles(files) == set()
+    rooms = house.arrows_between_rooms(files, "pipeline")
+    assert house.circles(rooms) == {frozenset({"pipeline.plan", "pipeline.commit"})}
+    assert arrows_to_later_stages(files) == {("state", "plan"), ("plan", "commit")}
+    files["pipeline.plan.router"].add("pipeline.plan.tables")
+    assert house.circles(files) == {frozenset(files) - {"pipeline.state"}}
+
+
 def test_a_module_says_what_it_is_and_stays_short() -> None:
     found = {
         name(file): faults(file.stem, file.read_text(), is_test=room_of(file) == "tests") for file in MODULES

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from jobs.runtime.steps import STEPS_LOGGER
 from schemas.errors import AggregatorError, ConfigurationError, RidError
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ DONE, FAILED, MISUSED = 0, 1, 2
 
 VERBOSE_KEY = "jobs.verbose"
 """Key of click's context for `--verbose`."""
-
-STEPS_LOGGER = "jobs.steps"
-"""Name of the logger of a command's long steps."""
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

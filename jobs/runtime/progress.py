@@ -1,12 +1,8 @@
-"""Progress of a long job: on a terminal a bar with rows/s and lag, elsewhere plain lines; a line for each long step.
-
-`log_step` logs at INFO; a command shows these lines on stderr (`jobs.runtime.command_line`).
-"""
+"""Progress of a long job: on a terminal a bar with rows/s and lag, elsewhere plain lines."""
 
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
 from config.deployment import SourceConfig
-from jobs.runtime.command_line import STEPS_LOGGER
+from jobs.runtime.steps import log_step
 from pipeline.batch import BatchResult
 from pipeline.commit.batch import BatchName
-
-_steps = logging.getLogger(STEPS_LOGGER)
-
-
-def log_step(text: str) -> None:
-    """Log which long step begins."""
-    _steps.info(text)
 
 
 class StreamProgress:

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
-from jobs.runtime.progress import log_step
+from jobs.runtime.steps import log_step
 from schemas.errors import ConfigurationError
 from sources.xlog.datasource import register
 from warehouse.views import VERSION_AGE_CHECK

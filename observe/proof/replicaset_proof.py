@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison, SpaceProof
-from pipeline.plan.control import SpaceDefinition
-from pipeline.state import ReplicasetState, State
+from pipeline.state import ReplicasetState, SpaceDefinition, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
 from schemas.names import local_instance_of
 from schemas.system_tuples import fields_of

@@ -145,7 +145,7 @@ _COMPARED_COLUMNS = ["replicaset_id", "replica_id", "lsn", "hash", "file"]
 
 
 class ChangelogFiles(Protocol):
-    """The files of `_changelog` to compare with (`pipeline.executors.work.BatchWork`)."""
+    """The files of `_changelog` to compare with (`pipeline.work.BatchWork`)."""
 
     @property
     def location(self) -> WarehouseLocation:

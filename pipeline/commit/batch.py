@@ -18,16 +18,17 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
 from pipeline.commit.compact import is_join_due, join_small_files
-from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
-from pipeline.executors.work import BatchOutput, BatchWork
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
 from pipeline.waiting import PENDING, processed_rows_mask
+from pipeline.work import BatchOutput, BatchWork
 from pipeline.write.prepare import PreparedTables, rewrite_masked
+from pipeline.write.system_rows import append_rows, write_system_rows
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
 from schemas.tables import SYSTEM_TABLES
@@ -36,7 +37,7 @@ from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
 from warehouse import schema, vclock
 from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.data_files import DataFile, opened
 from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
 
@@ -244,10 +245,7 @@ def _commit_pending(
             others = parquet.read().filter(pc.invert(own))
         removed.append(file)
         if others.num_rows:
-            dictionary = LOW_CARDINALITY[PENDING]
-            rest.append(
-                write_file(tables.location, PENDING, others, dictionary=dictionary, is_new_data=False)
-            )
+            rest.append(write_system_rows(tables.location, PENDING, others, is_new_data=False))
     commit(PENDING, [*added, *rest], removed)
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
+from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import FILE_BYTES, write_rows
 from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, keys_of, opened, write_file
+from warehouse.data_files import DataFile, keys_of, opened
 
 MIN_FILES_TO_JOIN = 32
 """After a batch, small files of a table are joined if there are at least this many."""
@@ -129,9 +129,4 @@ def _write_joined(tables: OpenTables, table: str, files: Sequence[TableFile]) ->
     rows = pa.concat_tables(parts, promote_options="default")
     if _has_key_column(tables, table):
         return write_rows(tables.location, table, rows, is_new_data=False)
-    dictionary = LOW_CARDINALITY.get(table, ())
-    return [
-        write_file(
-            tables.location, table, sorted_for_lookups(table, rows), dictionary=dictionary, is_new_data=False
-        )
-    ]
+    return [write_system_rows(tables.location, table, rows, is_new_data=False)]

@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.state import State
-from schemas.tables import SYSTEM_TABLES
+from pipeline.write.system_rows import append_rows
 from warehouse.commits import OpenTables
-from warehouse.data_files import write_file
 from warehouse.newest_epoch import EPOCHS
-from warehouse.write import arrow_rows
-
-LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
-    "_changelog": ("source", "state", "space", "file", "instance_uuid", "type", "server_version"),
-    "_pending": ("source", "reason", "file", "instance_uuid", "type", "server_version", "earlier"),
-    "_versions": ("space", "state"),
-    "_conflicts": ("space", "kind", "policy", "sequence", "changed", "note"),
-    "_quarantine": ("space", "file", "reason"),
-}
-"""Columns of system tables with few distinct values, which files encode by dictionaries."""
-
-
-def append_rows(tables: OpenTables, table: str, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Append rows to a system table, and return its version."""
-    return append_table(tables, table, arrow_rows(table, rows))
-
-
-def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
-    """Append rows to a system table, if there are any, and return its version.
-
-    A table of an earlier release gets the columns that it lacks.
-    """
-    if not rows.num_rows:
-        return tables.version(table)
-    tables.add_columns(table, SYSTEM_TABLES[table])
-    dictionary = LOW_CARDINALITY.get(table, ())
-    return tables.commit(table, [write_file(tables.location, table, rows, dictionary=dictionary)])
-
-
-def sorted_for_lookups(table: str, rows: pa.Table) -> pa.Table:
-    """Return rows of a system table in the order for lookups: `_versions` by space and key, others unchanged."""
-    if table != "_versions":
-        return rows
-    whole = rows.combine_chunks()
-    return whole.take(pc.sort_indices(whole, sort_keys=[("space", "ascending"), ("key", "ascending")]))
 
 
 def commit_epoch(

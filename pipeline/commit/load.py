@@ -10,11 +10,16 @@ from deltalake import DeltaTable
 
 from pipeline.commit import vshard
 from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
-from pipeline.plan.control import SpaceDefinition
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
-from pipeline.plan.vshard import VshardBucket
-from pipeline.state import ApplierMapEntry, ReplicasetState, State, TableWriters
+from pipeline.state import (
+    ApplierMapEntry,
+    ReplicasetState,
+    SpaceDefinition,
+    State,
+    TableWriters,
+    VshardBucket,
+)
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, refusal_reason

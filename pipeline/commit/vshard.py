@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from pipeline.commit.epoch import LOW_CARDINALITY
-from pipeline.executors.work import BatchOutput
-from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled_buckets
-from pipeline.state import ReplicasetState, State
+from pipeline.plan.vshard import changed_buckets, newly_doubled_buckets
+from pipeline.state import ReplicasetState, State, VshardBucket
+from pipeline.work import BatchOutput
+from pipeline.write.system_rows import write_system_rows
 from schemas.errors import TupleError
 from schemas.names import column_name, table_of_exact_tuples
 from schemas.states import ChangedSide, ConflictKind, RowMove, VersionState
 from schemas.system_tuples import fields_of
 from schemas.vshard import WRITABLE_STATES, shard_field
 from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.data_files import DataFile, opened
 from warehouse.location import WarehouseLocation
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def _with_collected_marked(file: DataFile, collected: pa.Table, location: Wareho
         rows = parquet.read()
     moved = pa.compute.if_else(pa.array(found), pa.scalar(RowMove.COLLECTED), rows["moved"].cast(pa.string()))
     rows = rows.set_column(rows.schema.get_field_index("moved"), "moved", moved)
-    return write_file(location, file.table, rows, dictionary=LOW_CARDINALITY[file.table])
+    return write_system_rows(location, file.table, rows)
 
 
 def _are_collected(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:

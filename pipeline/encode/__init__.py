@@ -1,1 +1,1 @@
-"""Winning versions → the columns of their tables: `columns` types them, `masks` hides fields from readers."""
+"""Winning versions → the typed columns of their tables (`columns`)."""

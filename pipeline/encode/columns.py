@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.encode.masks import Mask
+from pipeline.plan.masks import Mask
 from pipeline.plan.tables import TablePlan
 from schemas.layout import (
     ERROR_COLUMN,

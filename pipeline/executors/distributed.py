@@ -40,14 +40,14 @@ from pipeline.executors.partition_task import (
     PartitionReport,
     PartitionWork,
     run_partition_task,
-    write_system_file,
 )
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
-from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
+from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
+from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import (
     FILE_BYTES,
     TableChange,
@@ -392,10 +392,10 @@ def _combine_reports(
         whole = pa.concat_tables(rows)
         system[table] = [file for one in partitions for file in one.added_files.get(table, [])]
         if whole.num_rows:
-            system[table].append(write_system_file(work.location, table, whole))
+            system[table].append(write_system_rows(work.location, table, whole))
     changelog = [file for one in reads for file in one.changelog]
     if work.aggregator_rows is not None:
-        changelog.append(write_system_file(work.location, "_changelog", work.aggregator_rows))
+        changelog.append(write_system_rows(work.location, "_changelog", work.aggregator_rows))
     settled: dict[int, dict[int, int]] = {}
     for report in reads:
         for segment, found in report.settled.items():

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
-from pipeline.executors.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
+from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.write.lookup import KeyRangeCache
+from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange, Segment
 from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, write_file
+from warehouse.data_files import DataFile
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -129,7 +129,7 @@ class LocalExecutor:
         tables = write_tables(work, result, self._cache)
         quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.key_errors)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
-        files = {name: _write_system_rows(work, name, rows) for name, rows in system.items()}
+        files = {name: _system_files(work, name, rows) for name, rows in system.items()}
         clock.end_stage("table files")
         return BatchOutput(
             changelog=changelog,
@@ -174,8 +174,8 @@ class _ChangelogStage:
         waiting = [one.pending for one in self._rows if one.pending is not None]
         pending = pa.Table.from_batches(waiting) if waiting else None
         return (
-            _write_system_rows(self._work, "_changelog", changelog),
-            [] if pending is None else _write_system_rows(self._work, "_pending", pending),
+            _system_files(self._work, "_changelog", changelog),
+            [] if pending is None else _system_files(self._work, "_pending", pending),
         )
 
     def keyed_rows(self) -> pa.Table:
@@ -226,11 +226,10 @@ class _ChangelogStage:
         ]
 
 
-def _write_system_rows(work: BatchWork, table: str, rows: pa.Table) -> list[DataFile]:
+def _system_files(work: BatchWork, table: str, rows: pa.Table) -> list[DataFile]:
     if not rows.num_rows:
         return []
-    dictionary = LOW_CARDINALITY.get(table, ())
-    return [write_file(work.location, table, sorted_for_lookups(table, rows), dictionary=dictionary)]
+    return [write_system_rows(work.location, table, rows)]
 
 
 def write_tables(work: BatchWork, result: PartitionResult, cache: KeyRangeCache) -> list[TableWrite]:

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
+from pipeline.write.system_rows import write_system_rows
 from pipeline.write.tables import rows_with_keys, write_rows
 from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, write_file
+from warehouse.data_files import DataFile
 from warehouse.location import WarehouseLocation
 
 MAX_REPORTED_BYTES = 1 << 20
@@ -142,15 +142,8 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeC
         if rows.nbytes < MAX_REPORTED_BYTES:
             report.system_rows[table] = rows
         else:
-            report.added_files[table] = [write_system_file(work.location, table, rows)]
+            report.added_files[table] = [write_system_rows(work.location, table, rows)]
     return report
-
-
-def write_system_file(location: WarehouseLocation, table: str, rows: pa.Table) -> DataFile:
-    """Write rows of a system table as one file."""
-    return write_file(
-        location, table, sorted_for_lookups(table, rows), dictionary=LOW_CARDINALITY.get(table, ())
-    )
 
 
 def row_bitmap(rows: NDArray[np.int64]) -> NDArray[np.uint8]:

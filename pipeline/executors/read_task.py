@@ -21,11 +21,11 @@ from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
-from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.cells import SORT_KEYS_PER_TASK, cells_by_partition, decode_cell, report_cell
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors
+from pipeline.write.system_rows import system_file_writer
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
@@ -226,11 +226,11 @@ class _ReadTask:
         location = self._work.location
         if rows.changelog.num_rows:
             if self._changelog is None:
-                self._changelog = _file_writer(location, "_changelog", CHANGELOG_ARROW)
+                self._changelog = system_file_writer(location, "_changelog", CHANGELOG_ARROW)
             self._changelog.write(pa.Table.from_batches([rows.changelog]))
         if rows.pending is not None:
             if self._pending is None:
-                self._pending = _file_writer(location, "_pending", PENDING_ARROW)
+                self._pending = system_file_writer(location, "_pending", PENDING_ARROW)
             self._pending.write(pa.Table.from_batches([rows.pending]))
 
     def _buffer(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -262,10 +262,6 @@ class _ReadTask:
             plan = self._work.segment_plans[segment]
             report.divergences += find_divergences(pa.Table.from_batches(batches), plan, self._work)
         yield report_cell(self._number % self._work.key_ranges.partition_count, report)
-
-
-def _file_writer(location: WarehouseLocation, table: str, schema: pa.Schema) -> FileWriter:
-    return FileWriter(location, table, schema, LOW_CARDINALITY[table])
 
 
 def _copy_range_deletes_to_partitions(

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
+from pipeline.work import SyncSpaces, WatchedSpaces
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range

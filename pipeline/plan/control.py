@@ -11,18 +11,17 @@ names neither a space nor an instance changes nothing. `udfs.remap.cluster_repla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import msgpack
 
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
+from pipeline.state import SpaceDefinition
 from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
-from schemas.space import Space, faulty_space, space_of_rows
 from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations.operations import apply_update, apply_upsert
@@ -35,26 +34,6 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
     SystemSpace.TRUNCATE: ("id", "count"),
 }
 """Field names of the control spaces (`src/box/bootstrap.snap`), for operations that name fields."""
-
-
-@dataclass(frozen=True)
-class SpaceDefinition:
-    """The encoded tuples that define a space: one of `_space`, and those of `_index` by index id."""
-
-    space: bytes
-    indexes: Mapping[int, bytes] = field(default_factory=dict)
-
-    def decoded(self) -> Space:
-        """Return the space that the tuples define; malformed tuples give a space with a `fault`."""
-        return self._decoded
-
-    @cached_property
-    def _decoded(self) -> Space:
-        space = _fields_or_empty(self.space)
-        try:
-            return space_of_rows(space, self.indexes)
-        except TupleError as error:
-            return faulty_space(space, error.reason)
 
 
 @dataclass(frozen=True)
@@ -272,13 +251,6 @@ class _SystemSpaces:
             row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
         )
         self.changes.append(change)
-
-
-def _fields_or_empty(data: bytes) -> Sequence[Any]:
-    try:
-        return fields_of(data, "a row of _space")
-    except TupleError:
-        return ()
 
 
 def row_space_id(key: bytes | None, tuple_: bytes | None) -> int | None:

@@ -18,14 +18,13 @@ from pipeline.plan.control import (
     ControlChanges,
     ReplicaIdChange,
     SpaceChange,
-    SpaceDefinition,
     apply_control_rows,
     row_space_id,
 )
 from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
-from pipeline.state import ReplicasetState
+from pipeline.state import ReplicasetState, SpaceDefinition
 from schemas.iproto import SystemSpace
 from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local

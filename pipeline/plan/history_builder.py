@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 
-from pipeline.plan.control import SpaceChange, SpaceDefinition
+from pipeline.plan.control import SpaceChange
 from pipeline.plan.history import NO_TABLE, Era, History, Lineage, Meaning, Refusal, SchemaVersion, SpaceKey
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.router import Router, TableOwner, TableOwners
 from pipeline.plan.unknown import UnknownRange, UnknownRanges
+from pipeline.state import SpaceDefinition
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import SpaceEvent, is_held
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from config.spaces import Spaces
-from pipeline.encode.masks import check_still_masked
 from pipeline.plan.history import Refusal
+from pipeline.plan.masks import check_still_masked
 from schemas.errors import UnsupportedError
 from schemas.space import KeyParts, Space
 

@@ -16,8 +16,8 @@ from typing import Literal
 from config.deployment import Config, Types
 from config.policies import Policies, Policy
 from config.spaces import Spaces, TableSettings
-from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.history import History, Lineage, SpaceKey
+from pipeline.plan.masks import Mask, mask_of
 from pipeline.plan.router import TableCheck, TableOwner, TableOwners
 from pipeline.plan.summary import Summary
 from pipeline.state import State, TableWriters

@@ -20,8 +20,9 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.plan.control import ControlChanges, SpaceDefinition
+from pipeline.plan.control import ControlChanges
 from pipeline.plan.position import BEGINNING, LogPosition
+from pipeline.state import SpaceDefinition
 from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.states import SpaceEvent
 

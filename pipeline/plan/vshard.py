@@ -18,13 +18,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgpack
 
+from pipeline.plan.control import ControlChanges
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
+from pipeline.state import Buckets, SpaceDefinition, State, VshardBucket
 from schemas.errors import TupleError, UnsupportedError
 from schemas.system_tuples import field_at, fields_of, integer_of
 from schemas.vshard import (
@@ -38,39 +39,6 @@ from schemas.vshard import (
 )
 from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import format_of_names
-
-if TYPE_CHECKING:
-    from pipeline.plan.control import ControlChanges, SpaceDefinition
-    from pipeline.state import State
-
-
-@dataclass(frozen=True)
-class VshardBucket:
-    """The state of a bucket in one replicaset.
-
-    Parameters
-    ----------
-    status : str
-    peer : str or None
-        The replicaset that it is sent to, or received from, as vshard names it.
-    since : datetime or None
-        When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
-        snapshot, the time at which the snapshot was written).
-    timestamp : datetime or None
-        The timestamp of the row that set this status.
-    doubled_with : frozenset of int
-        Ids of the other replicasets in which the bucket is active.
-
-    """
-
-    status: str
-    peer: str | None = None
-    since: datetime | None = None
-    timestamp: datetime | None = None
-    doubled_with: frozenset[int] = frozenset()
-
-
-Buckets = Mapping[int, VshardBucket]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from config.deployment import Config
 from config.policies import Policy
 from pipeline.changelog.keyed_rows import KEY_ERRORS
-from pipeline.commit.epoch import append_table, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.partition import PartitionResult, encode_result
 from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_fields
@@ -27,6 +27,7 @@ from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
 from pipeline.write.lookup import BaseFiles, KeyRangeCache, find_versions
 from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
+from pipeline.write.system_rows import append_table
 from pipeline.write.tables import TableChanges, write_exact, write_masked
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group

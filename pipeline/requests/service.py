@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.compact import compact
-from pipeline.commit.epoch import append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.requests.arguments import (
     BackfillArguments,
     ConflictsArguments,
@@ -33,6 +33,7 @@ from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from pipeline.requests.snapshots import heal, newly_included_spaces, read_spaces_again
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_cleaning
 from pipeline.retention.progress import SourceProgress, source_progress
+from pipeline.write.system_rows import append_rows
 from schemas.errors import AggregatorError
 from schemas.states import RequestKind, RequestState
 from warehouse import epochs, maintenance, requests

@@ -21,11 +21,12 @@ from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.commit.batch import BatchName
+from pipeline.plan.healing import Healing
 from pipeline.plan.history import Refusal
 from pipeline.plan.history_builder import WAS_LEFT_OUT
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
-from pipeline.requests.generation import Healing, plan_healing
+from pipeline.requests.generation import plan_healing
 from pipeline.requests.read_again import source_log_stream
 from pipeline.state import ReplicasetState, State
 from schemas.errors import SourceError, TupleError

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from config.deployment import Config
 from config.policies import Policy
 from config.retention import Retention
-from pipeline.commit.epoch import append_rows
 from pipeline.plan.tables import current_table_plan
 from pipeline.reduce.base import BaseRequest
 from pipeline.reduce.versions import MERGED, STATE_NAMES, times_of
@@ -43,6 +42,7 @@ from pipeline.retention.removal import (
 )
 from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, KeyRangeCache, find_versions
+from pipeline.write.system_rows import append_rows
 from schemas.errors import UnsupportedError
 from schemas.names import replicaset_label, table_of_exact_tuples
 from schemas.policies import LAST_WRITE_WINS

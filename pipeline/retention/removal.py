@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.commit.compact import MAX_JOINED_BYTES
-from pipeline.commit.epoch import LOW_CARDINALITY, sorted_for_lookups
+from pipeline.write.system_rows import write_system_rows
 from udfs.buffers import as_array
 from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened, write_file
+from warehouse.data_files import DataFile, opened
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,5 @@ def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]
 
 
 def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
-    rows = sorted_for_lookups(table, pa.concat_tables(parts, promote_options="default"))
-    dictionary = LOW_CARDINALITY.get(table, ())
-    return write_file(tables.location, table, rows, dictionary=dictionary, is_new_data=False)
+    rows = pa.concat_tables(parts, promote_options="default")
+    return write_system_rows(tables.location, table, rows, is_new_data=False)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from jobs.runtime.command_line import command, run_command
-from jobs.runtime.progress import StreamProgress, log_step
+from jobs.runtime.progress import StreamProgress
+from jobs.runtime.steps import log_step
 from pipeline.commit.batch import BatchName
 
 

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from pipeline.plan.healing import Healing
 from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
-from pipeline.requests.generation import Healing, plan_healing
+from pipeline.requests.generation import plan_healing
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from tests.pipeline.logs import A1, A

@@ -8,7 +8,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.commit.epoch import append_rows
+from pipeline.write.system_rows import append_rows
 from schemas.errors import LockError, RidStateError, WarehouseError
 from warehouse import epochs
 from warehouse.fence import SHARED_TABLES, marked_commit, newest_mark, take_writer_number, writer_of

@@ -13,7 +13,8 @@ from schemas.errors import TupleError
 from udfs.before_replace.policy import Candidate, Formats
 from udfs.operations import arithmetic
 from udfs.operations.arithmetic import AS_INTEGER, Number
-from udfs.operations.msgpack_walk import KIND, NIL, join_tuple, split_tuple
+from udfs.operations.msgpack_kinds import KIND, NIL
+from udfs.operations.msgpack_walk import join_tuple, split_tuple
 from udfs.operations.scalars.addition import add
 from udfs.operations.update_rules import LATEST
 

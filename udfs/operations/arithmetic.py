@@ -13,15 +13,8 @@ from typing import Any
 
 from schemas.errors import TupleError
 from udfs.operations import decimals
+from udfs.operations.msgpack_kinds import BIN, DOUBLE, EXT, FLOAT, INT, KIND, STR, UINT
 from udfs.operations.msgpack_walk import (
-    BIN,
-    DOUBLE,
-    EXT,
-    FLOAT,
-    INT,
-    KIND,
-    STR,
-    UINT,
     encode_binary,
     encode_integer,
     encode_string,

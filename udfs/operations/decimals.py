@@ -12,15 +12,8 @@ import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from math import isfinite
 
-from udfs.operations.msgpack_walk import (
-    INT,
-    KIND,
-    UINT,
-    encode_integer,
-    raise_broken,
-    read_integer,
-    string_bounds,
-)
+from udfs.operations.msgpack_kinds import INT, KIND, UINT
+from udfs.operations.msgpack_walk import encode_integer, raise_broken, read_integer, string_bounds
 
 DECIMAL_EXTENSION = 1
 """`MP_DECIMAL`."""

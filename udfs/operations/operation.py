@@ -11,18 +11,8 @@ from typing import Any
 from schemas.errors import TupleError
 from udfs.operations.arithmetic import OperationArguments, argument_type_error, read_int32
 from udfs.operations.json_path import END, ER_UPDATE_FIELD, NUMBER, STRING, Lexer, Token, path_text
-from udfs.operations.msgpack_walk import (
-    ARRAY,
-    INT,
-    KIND,
-    STR,
-    UINT,
-    raise_broken,
-    read_header,
-    read_integer,
-    skip,
-    string_bounds,
-)
+from udfs.operations.msgpack_kinds import ARRAY, INT, KIND, STR, UINT
+from udfs.operations.msgpack_walk import raise_broken, read_header, read_integer, skip, string_bounds
 from udfs.operations.scalars import SCALAR_OPERATIONS
 from udfs.operations.tuple_format import TupleFormat
 

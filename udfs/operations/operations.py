@@ -23,7 +23,7 @@ from schemas.space import BYTE_COLLATIONS, Field, KeyPart
 from udfs.operations.arithmetic import Number, read_number
 from udfs.operations.decimals import DECIMAL_EXTENSION
 from udfs.operations.json_path import END, Lexer
-from udfs.operations.msgpack_walk import (
+from udfs.operations.msgpack_kinds import (
     ARRAY,
     BIN,
     BOOL,
@@ -37,12 +37,8 @@ from udfs.operations.msgpack_walk import (
     SIZE,
     STR,
     UINT,
-    encode_integer,
-    join_tuple,
-    skip,
-    split_tuple,
-    string_bounds,
 )
+from udfs.operations.msgpack_walk import encode_integer, join_tuple, skip, split_tuple, string_bounds
 from udfs.operations.operation import decode_operations, operations_by_request
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_path import apply_operation, element_at

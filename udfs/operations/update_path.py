@@ -14,13 +14,8 @@ from __future__ import annotations
 from schemas.errors import TupleError, UnsupportedError
 from udfs.operations.arithmetic import Scalar, read_scalar
 from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid_path
+from udfs.operations.msgpack_kinds import ARRAY, INT, KIND, MAP, STR, UINT
 from udfs.operations.msgpack_walk import (
-    ARRAY,
-    INT,
-    KIND,
-    MAP,
-    STR,
-    UINT,
     encode_array,
     encode_map,
     encode_string,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from pipeline.commit.epoch import append_rows, commit_epoch
+from pipeline.commit.epoch import commit_epoch
 from pipeline.state import State
+from pipeline.write.system_rows import append_rows
 from schemas.tables import SYSTEM_TABLES
 from warehouse import epochs
 from warehouse.warehouse import Warehouse

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import msgpack
 import pytest
 
-from pipeline.plan.control import ControlChanges, ReplicaIdChange, SpaceDefinition, apply_control_rows
+from pipeline.plan.control import ControlChanges, ReplicaIdChange, apply_control_rows
 from pipeline.plan.position import LogPosition
+from pipeline.state import SpaceDefinition
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, A3, Row, change, control_row, define, drop, drop_index, index

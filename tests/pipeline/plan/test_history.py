@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from config.spaces import Spaces
-from pipeline.plan.control import SpaceDefinition, apply_control_rows
+from pipeline.plan.control import apply_control_rows
 from pipeline.plan.history import NO_TABLE, History, Refusal
 from pipeline.plan.history_builder import SpacesBefore, build_history
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.router import Router, build_router
+from pipeline.state import SpaceDefinition
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from tests.pipeline import logs

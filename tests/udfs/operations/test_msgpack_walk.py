@@ -15,11 +15,8 @@ from tests.fuzz.draw import Draw
 from tests.udfs import generated
 from tests.udfs.generated import steady
 from udfs.operations import msgpack_walk
+from udfs.operations.msgpack_kinds import INT, KIND, SIZE, UINT
 from udfs.operations.msgpack_walk import (
-    INT,
-    KIND,
-    SIZE,
-    UINT,
     encode_array,
     encode_integer,
     encode_map,

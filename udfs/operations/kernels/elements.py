@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.compiled import entry, inner
-from udfs.operations.msgpack_walk import KIND, MAP, SIZE, STR
+from udfs.operations.msgpack_kinds import KIND, MAP, SIZE, STR
 
 _FIXED_SIZES = np.array(SIZE, np.int64)
 _IS_TEXT = np.array([kind == STR for kind in KIND])

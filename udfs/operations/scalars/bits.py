@@ -10,7 +10,8 @@ from udfs.operations.arithmetic import (
     ScalarOperation,
     argument_type_error,
 )
-from udfs.operations.msgpack_walk import KIND, UINT, read_integer
+from udfs.operations.msgpack_kinds import KIND, UINT
+from udfs.operations.msgpack_walk import read_integer
 from udfs.operations.update_rules import Rules
 
 

@@ -13,7 +13,8 @@ from udfs.operations.arithmetic import (
     argument_type_error,
     read_int32,
 )
-from udfs.operations.msgpack_walk import BIN, KIND, STR, skip, string_bounds
+from udfs.operations.msgpack_kinds import BIN, KIND, STR
+from udfs.operations.msgpack_walk import skip, string_bounds
 from udfs.operations.update_rules import Rules
 
 ER_UPDATE_SPLICE = 25

@@ -8,7 +8,7 @@ import pytest
 
 from config.deployment import Types
 from config.spaces import Spaces
-from pipeline.encode.masks import Mask, check_still_masked, mask_of
+from pipeline.plan.masks import Mask, check_still_masked, mask_of
 from pipeline.plan.tables import build_table_layout
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
