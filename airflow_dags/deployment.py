@@ -33,16 +33,10 @@ DEFAULTS: dict[str, Any] = {
 def warehouse_dag(name: str, description: str, cron: str, **defaults: Any) -> DAG:
     """Return a DAG that never has two runs at the same time, since a warehouse has one writer.
 
-    Parameters
-    ----------
-    name : str
-        The DAG's id without the prefix `aggregator_`.
-    description : str
-    cron : str
-        The schedule in UTC; a run's data interval reaches from one time of the schedule to the next.
-    **defaults
-        Arguments of its tasks that differ from `DEFAULTS`.
-
+    Args:
+        name: The DAG's id without the prefix `aggregator_`.
+        cron: The schedule in UTC; a run's data interval reaches from one time of the schedule to the next.
+        **defaults: Arguments of its tasks that differ from `DEFAULTS`.
     """
     return DAG(
         f"aggregator_{name}",
@@ -59,15 +53,10 @@ def warehouse_dag(name: str, description: str, cron: str, **defaults: Any) -> DA
 def job(name: str, *arguments: str, **settings: Any) -> SparkSubmitOperator:
     """Return a task that runs a job.
 
-    Parameters
-    ----------
-    name : str
-        A module of `jobs`, such as `backfill`.
-    *arguments : str
-        The job's options after `--config`; templates are allowed.
-    **settings
-        Arguments of the task that differ from its DAG's defaults.
-
+    Args:
+        name: A module of `jobs`, such as `backfill`.
+        *arguments: The job's options after `--config`; templates are allowed.
+        **settings: Arguments of the task that differ from its DAG's defaults.
     """
     return SparkSubmitOperator(
         task_id=name,

@@ -40,15 +40,10 @@ ADMIN = 1
 class MemberLogs:
     """The logs of a replicaset's only member; each call writes one with one row per transaction, or a snapshot.
 
-    Parameters
-    ----------
-    folder : Path
-        The logs are in `<folder>/<name>`. The first one registers the member and creates its spaces.
-    name : str
-        The uuids are derived from it.
-    spaces : sequence of str
-        Names of the spaces; their ids begin at `FIRST_SPACE_ID`.
-
+    Args:
+        folder: The logs are in `<folder>/<name>`. The first one registers the member and creates its spaces.
+        name: The uuids are derived from it.
+        spaces: Names of the spaces; their ids begin at `FIRST_SPACE_ID`.
     """
 
     def __init__(self, folder: Path, name: str, spaces: Sequence[str]) -> None:

@@ -45,11 +45,8 @@ class LogDirectory(Protocol):
 class MeasuredJob:
     """The job over some directories of logs, with its own warehouse and checkpoint in `folder`.
 
-    Parameters
-    ----------
-    **settings
-        Further keys of the configuration.
-
+    Args:
+        **settings: Further keys of the configuration.
     """
 
     def __init__(

@@ -45,44 +45,31 @@ class DaemonConfig(ConfigSection):
     """The part of the configuration that the daemons read: in the deployment's file, or in a file of its own.
 
     Keys of the aggregating job may be in the same file; the daemons do not check them.
-
-    Parameters
-    ----------
-    subscribe : Subscribe or None
-        Settings of the daemon `jobs.subscribe`.
-    relay : RelayConfig or None
-        Settings of the daemon `jobs.relay`.
-    max_block_bytes : int
-        The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger one.
-
     """
 
     subscribe: Subscribe | None = None
+    """Settings of the daemon `jobs.subscribe`."""
     relay: RelayConfig | None = None
+    """Settings of the daemon `jobs.relay`."""
     max_block_bytes: ByteCount = BLOCK_LIMIT
+    """The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger
+    one.
+    """
 
 
 class LineageConfig(ConfigSection):
-    """OpenLineage events of each batch: START, then COMPLETE or FAIL.
-
-    Parameters
-    ----------
-    namespace, job : str
-        Namespace and name of the job in the events.
-    file : str or None
-        A file to append one event per line.
-    url : str or None
-        A service that accepts events, such as Marquez. Exactly one of `file` and `url` is given.
-    key_env : str or None
-        The environment variable with the API key of the service at `url`.
-
-    """
+    """OpenLineage events of each batch: START, then COMPLETE or FAIL."""
 
     namespace: Label = "tarantool"
+    """Namespace and name of the job in the events."""
     job: Label = "aggregate"
+    """Namespace and name of the job in the events."""
     file: Location | None = None
+    """A file to append one event per line."""
     url: Url | None = None
+    """A service that accepts events, such as Marquez. Exactly one of `file` and `url` is given."""
     key_env: Label | None = None
+    """The environment variable with the API key of the service at `url`."""
 
     @model_validator(mode="after")
     def _check_receiver(self) -> LineageConfig:
@@ -98,20 +85,14 @@ RECOVERY_POINT_SPACE = "_recovery_point"
 
 
 class MarkerRows(ConfigSection):
-    """A space whose rows mark instants.
-
-    Parameters
-    ----------
-    space : str
-        Name of the space in every replicaset.
-    label : str, int or None
-        The field with the label, by its name or its 1-based number. None only for `_recovery_point`, Tarantool's own
-        marker space, where the labels have a fixed place.
-
-    """
+    """A space whose rows mark instants."""
 
     space: str = Field(min_length=1)
+    """Name of the space in every replicaset."""
     label: str | Annotated[int, Field(ge=1)] | None = None
+    """The field with the label, by its name or its 1-based number. None only for `_recovery_point`, Tarantool's own
+    marker space, where the labels have a fixed place.
+    """
 
     @model_validator(mode="after")
     def _check_label(self) -> MarkerRows:
@@ -127,20 +108,14 @@ class MarkerRows(ConfigSection):
 
 
 class Instants(ConfigSection):
-    """Instants of a sharded cluster: points with the same label in the logs of all replicasets.
-
-    Parameters
-    ----------
-    markers : tuple of MarkerRows
-        The spaces whose rows mark instants.
-    wait : str
-        How long a replicaset at a marked point waits for the others. After that it continues with a warning, and the
-        point is not an instant.
-
-    """
+    """Instants of a sharded cluster: points with the same label in the logs of all replicasets."""
 
     markers: tuple[MarkerRows, ...] = (MarkerRows(space=RECOVERY_POINT_SPACE),)
+    """The spaces whose rows mark instants."""
     wait: Interval = "10 minutes"
+    """How long a replicaset at a marked point waits for the others. After that it continues with a warning, and the
+    point is not an instant.
+    """
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Instants:
@@ -154,20 +129,14 @@ class Instants(ConfigSection):
 
 
 class Standby(ConfigSection):
-    """Copies of the warehouse that get each epoch before the next one is committed (docs/rid.md).
-
-    Parameters
-    ----------
-    peers : tuple of str
-        Warehouses, each written like the key `warehouse`. Each folder must exist; it may be empty until the job copies
-        the warehouse into it.
-    retry : str
-        How long the job waits before it tries again to write to a copy that has failed.
-
-    """
+    """Copies of the warehouse that get each epoch before the next one is committed (docs/rid.md)."""
 
     peers: tuple[Location, ...] = ()
+    """Warehouses, each written like the key `warehouse`. Each folder must exist; it may be empty until the job copies
+    the warehouse into it.
+    """
     retry: Interval = "1 minute"
+    """How long the job waits before it tries again to write to a copy that has failed."""
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Standby:
@@ -178,22 +147,14 @@ class Standby(ConfigSection):
 
 
 class Validation(ConfigSection):
-    """How the tables are validated.
-
-    Parameters
-    ----------
-    expectations : str or None
-        The folder with the user's suites; None: `expectations` next to the YAML file, if it exists.
-    docs : str or None
-        The local folder for Data Docs; None: none are written.
-    ahead : str or None
-        How far a server's clock may be ahead of the validating machine's; None: times are not checked.
-
-    """
+    """How the tables are validated."""
 
     expectations: Location | None = None
+    """The folder with the user's suites; None: `expectations` next to the YAML file, if it exists."""
     docs: Location | None = None
+    """The local folder for Data Docs; None: none are written."""
     ahead: Interval | None = "1 hour"
+    """How far a server's clock may be ahead of the validating machine's; None: times are not checked."""
 
     def clock_tolerance(self) -> timedelta | None:
         """Return `ahead`: how far a row's timestamp may be in the future; None if this is not checked."""
@@ -201,185 +162,135 @@ class Validation(ConfigSection):
 
 
 class MetricsConfig(ConfigSection):
-    """Where the stream's metrics are served and written.
-
-    Parameters
-    ----------
-    status : str or None
-        Address on which `/metrics` (Prometheus) and `/status` (JSON) are served.
-    log : str or None
-        A file, or `stderr`, to which JSON objects are appended, one per line.
-    stale : str or None
-        A source that the stream reads is stale after this time without a new row; None: never.
-
-    """
+    """Where the stream's metrics are served and written."""
 
     status: HostPort | None = None
+    """Address on which `/metrics` (Prometheus) and `/status` (JSON) are served."""
     log: Literal["stderr"] | Location | None = None
+    """A file, or `stderr`, to which JSON objects are appended, one per line."""
     stale: Interval | None = "10 minutes"
+    """A source that the stream reads is stale after this time without a new row; None: never."""
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class SourceConfig(ConfigSection):
-    """One directory of `.snap` and `.xlog` files: an instance's own directory, a copy of it, or a spool.
-
-    Parameters
-    ----------
-    name : str
-        Unique name, shown in messages and in the tables.
-    path : str
-        A directory, or a URI that `pyarrow.fs` opens. A relative path starts at the YAML file's folder.
-    origins : tuple of str
-        A filter: uuids of the instances whose rows are read; empty reads the rows of all.
-    replicaset : str or None
-        Uuid of the replicaset, if neither the logs nor a snapshot have it.
-
-    """
+    """One directory of `.snap` and `.xlog` files: an instance's own directory, a copy of it, or a spool."""
 
     name: Label
+    """Unique name, shown in messages and in the tables."""
     path: Location
+    """A directory, or a URI that `pyarrow.fs` opens. A relative path starts at the YAML file's folder."""
     origins: tuple[Uuid, ...] = ()
+    """A filter: uuids of the instances whose rows are read; empty reads the rows of all."""
     replicaset: Uuid | None = None
+    """Uuid of the replicaset, if neither the logs nor a snapshot have it."""
 
 
 class GlobalIds(ConfigSection):
-    """How global ids are assigned.
-
-    Parameters
-    ----------
-    allocation : str
-        `counter` counts up over all replicasets. `preserve`: an instance keeps its replica id or, if that is taken,
-        gets the lowest free number above it. It cannot change after a warehouse is created.
-
-    """
+    """How global ids are assigned."""
 
     allocation: Literal["counter", "preserve"] = "counter"
+    """`counter` counts up over all replicasets. `preserve`: an instance keeps its replica id or, if that is taken, gets
+    the lowest free number above it. It cannot change after a warehouse is created.
+    """
 
 
 class Types(ConfigSection):
     """The column types for Tarantool's field types without an exact counterpart in Spark.
 
     A value that the chosen type cannot hold leaves its column null (`spaces.misfits`).
-
-    Parameters
-    ----------
-    unsigned : str
-        `precise`: decimal(20,0). `long`: bigint, which cannot hold values above 2^63 - 1.
-    integer : str
-        `long`: bigint, which cannot hold values above 2^63 - 1. `precise`: decimal(20,0).
-    decimal : str
-        `decimal(38,s)`: a number with s digits after the point, further ones are rounded half-even and `_inexact` names
-        the column. `string`: all digits, as Tarantool 3 prints them.
-    nested : str
-        `json`: text that each reader can open. `variant`: Spark's binary encoding, with types. Of the field types any,
-        map, array and scalar, and of `_extra`.
-    exact : bool
-        A value that its column would only have rounded or shortened leaves it null, too.
-
     """
 
     unsigned: Literal["precise", "long"] = "precise"
+    """`precise`: decimal(20,0). `long`: bigint, which cannot hold values above 2^63 - 1."""
     integer: Literal["long", "precise"] = "long"
+    """`long`: bigint, which cannot hold values above 2^63 - 1. `precise`: decimal(20,0)."""
     decimal: DecimalType = "decimal(38,18)"
+    """`decimal(38,s)`: a number with s digits after the point, further ones are rounded half-even and `_inexact` names
+    the column. `string`: all digits, as Tarantool 3 prints them.
+    """
     nested: Literal["json", "variant"] = "json"
+    """`json`: text that each reader can open. `variant`: Spark's binary encoding, with types. Of the field types any,
+    map, array and scalar, and of `_extra`.
+    """
     exact: bool = False
+    """A value that its column would only have rounded or shortened leaves it null, too."""
 
 
 class Config(ConfigSection):
-    """One deployment. `warehouse`, `checkpoint` and `sources` have no default.
-
-    Parameters
-    ----------
-    warehouse, checkpoint : str
-        Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
-        `<warehouse>/<database>.db/<table>`.
-    database : str
-        Name of the database in SQL.
-    trigger : str
-        Time between two micro-batches, in Spark's notation: `5 seconds`.
-    sources : tuple of SourceConfig
-        The sources of the stream; they may be added and removed under the same checkpoint.
-    cluster : GlobalIds
-        How global ids are assigned.
-    spaces : Spaces
-        Which spaces become tables.
-    policies : Policies
-        How conflicts between replicasets are resolved.
-    types : Types
-        How field types without an exact counterpart in Spark are stored.
-    start : str
-        Where a source begins if the tables have no rows of its replicaset yet: at its newest `snapshot`, or with its
-        first `logs`.
-    feed : str
-        The only value is `leader`: one of several sources of a replicaset is read, the others are on standby. To read
-        each instance's rows from its own server, use the daemon with `subscribe.feed: own_peer`: it merges them into
-        one spool, which is one source here.
-    on_gap : str
-        `hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
-    on_source_error : str
-        `fail`: a source that cannot be read stops the job. `skip`: it is reported and the others continue.
-    max_bytes_per_trigger : int
-        Approximate number of bytes of logs that one micro-batch reads (`256 MiB` in the YAML).
-    local_bytes : int
-        A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
-        the YAML). A larger one runs in Spark's executors.
-    max_block_bytes : int
-        A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one.
-    max_tuple_bytes : int
-        The longest tuple that is computed from UPDATEs or UPSERTs. A key whose tuple gets longer is in `_quarantine`
-        until the log has a row with its complete tuple.
-    instants : Instants or None
-        Instants at which a batch ends in all replicasets of a sharded cluster; None: batches end anywhere.
-    reader : str or None
-        The name under which the job acknowledges to spools what it has read (`pipeline.acknowledge`); None derives
-        one from the database and the warehouse.
-    retention : Retention
-        How long the aggregator's own tables keep old rows (`jobs.maintain`).
-    standby : Standby
-        Copies of the warehouse that get each epoch before the job commits the next one.
-    metrics : MetricsConfig or None
-        Where the stream's metrics are served and written; None: only its progress is logged.
-    lineage : LineageConfig or None
-        OpenLineage events of the stream's batches; None: no events.
-    validation : Validation
-        Settings of `jobs.validate`.
-    subscribe : Subscribe or None
-        Settings of the daemon `jobs.subscribe`; the aggregating job itself does not use them.
-    relay : RelayConfig or None
-        Settings of the daemon `jobs.relay`.
-
-    """
+    """One deployment. `warehouse`, `checkpoint` and `sources` have no default."""
 
     warehouse: Location
+    """Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
+    `<warehouse>/<database>.db/<table>`.
+    """
     checkpoint: Location
+    """Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
+    `<warehouse>/<database>.db/<table>`.
+    """
     sources: tuple[SourceConfig, ...]
+    """The sources of the stream; they may be added and removed under the same checkpoint."""
     database: SqlName = "aggregator"
+    """Name of the database in SQL."""
     trigger: Interval = "5 seconds"
+    """Time between two micro-batches, in Spark's notation: `5 seconds`."""
     cluster: GlobalIds = GlobalIds()
+    """How global ids are assigned."""
     start: Literal["snapshot", "logs"] = "snapshot"
+    """Where a source begins if the tables have no rows of its replicaset yet: at its newest `snapshot`, or with its
+    first `logs`.
+    """
     feed: Annotated[
         Literal["leader"], unsupported_values("own_peer", why="is for live masters: see subscribe.feed")
     ] = "leader"
+    """The only value is `leader`: one of several sources of a replicaset is read, the others are on standby. To read
+    each instance's rows from its own server, use the daemon with `subscribe.feed: own_peer`: it merges them into one
+    spool, which is one source here.
+    """
     on_gap: Literal["hold", "skip"] = "hold"
+    """`hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted."""
     on_source_error: Literal["fail", "skip"] = "fail"
+    """`fail`: a source that cannot be read stops the job. `skip`: it is reported and the others continue."""
     spaces: Spaces = Spaces()
+    """Which spaces become tables."""
     policies: Policies = Policies()
+    """How conflicts between replicasets are resolved."""
     types: Types = Types()
+    """How field types without an exact counterpart in Spark are stored."""
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
+    """Approximate number of bytes of logs that one micro-batch reads (`256 MiB` in the YAML)."""
     local_bytes: ByteCount = 256 * 1024 * 1024
+    """A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
+    the YAML). A larger one runs in Spark's executors.
+    """
     max_block_bytes: ByteCount = BLOCK_LIMIT
+    """A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one."""
     max_tuple_bytes: ByteCount = 64 * 1024 * 1024
+    """The longest tuple that is computed from UPDATEs or UPSERTs. A key whose tuple gets longer is in `_quarantine`
+    until the log has a row with its complete tuple.
+    """
     instants: Instants | None = None
+    """Instants at which a batch ends in all replicasets of a sharded cluster; None: batches end anywhere."""
     reader: Label | None = None
+    """The name under which the job acknowledges to spools what it has read (`pipeline.acknowledge`); None derives one
+    from the database and the warehouse.
+    """
     retention: Retention = Retention()
+    """How long the aggregator's own tables keep old rows (`jobs.maintain`)."""
     standby: Standby = Standby()
+    """Copies of the warehouse that get each epoch before the job commits the next one."""
     metrics: MetricsConfig | None = None
+    """Where the stream's metrics are served and written; None: only its progress is logged."""
     lineage: LineageConfig | None = None
+    """OpenLineage events of the stream's batches; None: no events."""
     validation: Validation = Validation()
+    """Settings of `jobs.validate`."""
     subscribe: Subscribe | None = None
+    """Settings of the daemon `jobs.subscribe`; the aggregating job itself does not use them."""
     relay: RelayConfig | None = None
+    """Settings of the daemon `jobs.relay`."""
 
     @model_validator(mode="after")
     def _check_sections(self) -> Config:
@@ -425,17 +336,12 @@ class Config(ConfigSection):
 def load(path: str | Path) -> Config:
     """Read and check a configuration.
 
-    Parameters
-    ----------
-    path : str or Path
-        A YAML file.
+    Args:
+        path: A YAML file.
 
-    Raises
-    ------
-    ConfigurationError
-        The file cannot be read or has mistakes. One message names all of them; the location of a single mistake is in
-        the fields `file`, `line` and `path` (`policies.spaces.accounts.policy`).
-
+    Raises:
+        ConfigurationError: The file cannot be read or has mistakes. One message names all of them; the location of a
+            single mistake is in the fields `file`, `line` and `path` (`policies.spaces.accounts.policy`).
     """
     return _load(Path(path), Config, ())
 

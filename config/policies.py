@@ -29,40 +29,30 @@ def uuid_or_none(text: str) -> str | None:
 
 
 class Policy(ConfigSection):
-    """How the conflict between several replicasets' versions of a key is resolved.
-
-    Parameters
-    ----------
-    policy : str
-        `last_write_wins`, `first_write_wins`, `source_priority`, `max`, `min`, `merge_fields`, `sum` or `custom`.
-    sequence : tuple of str
-        Fields of the space that say which version is later; the first difference decides. If empty, the rows'
-        timestamps are compared. Policies other than `last_write_wins` use it only between equals.
-    deletes : str
-        `own`: a DELETE removes only its replicaset's own version. `all`: a DELETE competes with the versions of all
-        replicasets like any other change; if the policy chooses it, the key is deleted.
-    priority : tuple of str
-        For `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured, the
-        preferred one first. Replicasets that are not listed come last.
-    column : str or None
-        For `max` and `min`: the field to compare.
-    fields : dict of str to tuple of str
-        For `merge_fields`: a field to the fields that say which version has its newest value.
-    columns : tuple of str
-        For `sum`: the numeric fields whose values in all replicasets' versions are added up.
-    function : str or None
-        For `custom`: `package.module:function`, called as `function(old, new, change)`.
-
-    """
+    """How the conflict between several replicasets' versions of a key is resolved."""
 
     policy: PolicyName = LAST_WRITE_WINS
+    """`last_write_wins`, `first_write_wins`, `source_priority`, `max`, `min`, `merge_fields`, `sum` or `custom`."""
     sequence: tuple[str, ...] = ()
+    """Fields of the space that say which version is later; the first difference decides. If empty, the rows' timestamps
+    are compared. Policies other than `last_write_wins` use it only between equals.
+    """
     deletes: Literal["own", "all"] = "own"
+    """`own`: a DELETE removes only its replicaset's own version. `all`: a DELETE competes with the versions of all
+    replicasets like any other change; if the policy chooses it, the key is deleted.
+    """
     priority: tuple[str, ...] = ()
+    """For `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured, the preferred
+    one first. Replicasets that are not listed come last.
+    """
     column: str | None = None
+    """For `max` and `min`: the field to compare."""
     fields: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """For `merge_fields`: a field to the fields that say which version has its newest value."""
     columns: tuple[str, ...] = ()
+    """For `sum`: the numeric fields whose values in all replicasets' versions are added up."""
     function: FunctionName | None = None
+    """For `custom`: `package.module:function`, called as `function(old, new, change)`."""
 
     @property
     def named_fields(self) -> tuple[str, ...]:

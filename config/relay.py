@@ -47,42 +47,27 @@ class User(ConfigSection):
 
 
 class ServedSpool(ConfigSection):
-    """One spool that a relay serves, on a port of its own.
-
-    Parameters
-    ----------
-    name : str
-        Name in messages.
-    spool : str
-        A local directory that the subscription daemon fills.
-    listen : str
-        `host:port` or `unix/:/path`.
-
-    """
+    """One spool that a relay serves, on a port of its own."""
 
     name: Label
+    """Name in messages."""
     spool: Location
+    """A local directory that the subscription daemon fills."""
     listen: ServerAddress
+    """`host:port` or `unix/:/path`."""
 
 
 class SubscriberUserConfig(ConfigSection):
-    """A user that `relay --aggregated` creates on the Tarantool servers that follow it; these servers are read-only.
-
-    Parameters
-    ----------
-    name : str
-        Name of the user; `guest` is anyone without authentication and has no password.
-    password_env, password_file : str or None
-        The environment variable with the password, or the file whose first line is the password.
-    executes : bool
-        Whether the user may also execute: call functions and evaluate code; every user may read.
-
-    """
+    """A user that `relay --aggregated` creates on the Tarantool servers that follow it; these servers are read-only."""
 
     name: str
+    """Name of the user; `guest` is anyone without authentication and has no password."""
     password_env: str | None = None
+    """The environment variable with the password, or the file whose first line is the password."""
     password_file: Location | None = None
+    """The environment variable with the password, or the file whose first line is the password."""
     executes: bool = False
+    """Whether the user may also execute: call functions and evaluate code; every user may read."""
 
     @model_validator(mode="after")
     def _check_password(self) -> SubscriberUserConfig:
@@ -102,52 +87,37 @@ class AggregatedRelay(ConfigSection):
     """Settings of `relay --aggregated`, which serves the decided tables as one replicaset.
 
     The decided tables are the tables of all spaces, whose rows are the versions that the policies chose.
-
-    Parameters
-    ----------
-    warehouse, database : str
-        Warehouse and database of the deployment; opened without Spark.
-    spool : str
-        A local directory that only the relay uses.
-    listen : str
-        `host:port` or `unix/:/path`.
-    poll : str
-        Time between two polls of `_epochs`.
-    forget : str
-        How long files are kept for a subscriber that no longer acknowledges.
-    readers : tuple of SubscriberUserConfig
-        Users that the relay creates on the Tarantool servers that follow it.
-
     """
 
     warehouse: Location
+    """Warehouse and database of the deployment; opened without Spark."""
     database: SqlName = "aggregator"
+    """Warehouse and database of the deployment; opened without Spark."""
     spool: Location
+    """A local directory that only the relay uses."""
     listen: ServerAddress
+    """`host:port` or `unix/:/path`."""
     poll: Interval = "1 second"
+    """Time between two polls of `_epochs`."""
     forget: Interval = "1 day"
+    """How long files are kept for a subscriber that no longer acknowledges."""
     readers: tuple[SubscriberUserConfig, ...] = ()
+    """Users that the relay creates on the Tarantool servers that follow it."""
 
 
 class RelayLimits(ConfigSection):
-    """Limits on the clients of a relay.
-
-    Parameters
-    ----------
-    connections, per_address : int
-        Greatest number of open connections: in all, and from one address.
-    strangers : int
-        Greatest number of connections without authentication; beyond it, the oldest ones are closed.
-    subscribers : int
-        Number of subscribers' instance uuids to remember; each may delay the removal of files by
-        `subscribe.keep.forget`.
-
-    """
+    """Limits on the clients of a relay."""
 
     connections: int = Field(default=256, gt=0)
+    """Greatest number of open connections: in all, and from one address."""
     per_address: int = Field(default=64, gt=0)
+    """Greatest number of open connections: in all, and from one address."""
     strangers: int = Field(default=64, gt=0)
+    """Greatest number of connections without authentication; beyond it, the oldest ones are closed."""
     subscribers: int = Field(default=64, gt=0)
+    """Number of subscribers' instance uuids to remember; each may delay the removal of files by
+    `subscribe.keep.forget`.
+    """
 
     def client_limits(self) -> ClientLimits:
         """Return these limits as the relay's option `limits`."""
@@ -160,34 +130,21 @@ class RelayLimits(ConfigSection):
 
 
 class RelayConfig(ConfigSection):
-    """The relay, which serves spools and the tables of all spaces to subscribers.
-
-    Parameters
-    ----------
-    spools : tuple of ServedSpool
-    aggregated : AggregatedRelay or None
-        Settings of `relay --aggregated`.
-    users : tuple of User
-    guest : bool
-        Whether clients may subscribe without authentication.
-    tls : TlsFiles or None
-        `cert_file` and `key_file` of the relay; with `ca_file`, subscribers need certificates of that authority.
-    without_tls : bool
-        Whether password authentication over TCP without TLS is allowed; an eavesdropper can then guess offline.
-    limits : RelayLimits
-    status : str or None
-        Address on which `/metrics` and `/status` are served.
-
-    """
+    """The relay, which serves spools and the tables of all spaces to subscribers."""
 
     spools: tuple[ServedSpool, ...] = ()
     aggregated: AggregatedRelay | None = None
+    """Settings of `relay --aggregated`."""
     users: tuple[User, ...] = ()
     guest: bool = False
+    """Whether clients may subscribe without authentication."""
     tls: TlsFiles | None = None
+    """`cert_file` and `key_file` of the relay; with `ca_file`, subscribers need certificates of that authority."""
     without_tls: bool = False
+    """Whether password authentication over TCP without TLS is allowed; an eavesdropper can then guess offline."""
     limits: RelayLimits = RelayLimits()
     status: HostPort | None = None
+    """Address on which `/metrics` and `/status` are served."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> RelayConfig:

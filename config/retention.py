@@ -15,36 +15,26 @@ LIMITED_BY_EPOCHS = ("tombstones", "changelog", "conflicts")
 
 
 class Retention(ConfigSection):
-    """How long the aggregator's own tables keep old rows; null keeps them for ever.
-
-    Parameters
-    ----------
-    tombstones : int or None
-        Days after which a deleted key is removed from `_versions`. They are counted from the deletion to the time up to
-        which the log of the slowest replicaset was read.
-    changelog : int or None
-        Days from the batch that read a row until it is removed from `_changelog`.
-    conflicts : int or None
-        Days after which decisions are removed from `_conflicts`.
-    epochs : int or None
-        Days after which an epoch is removed from `_epochs`; at least as many as for the three tables above.
-    pending : int
-        Days after which maintenance reports rows that wait in `_pending`. They stay until they can be applied.
-    batches : int
-        Number of batches that the stream's checkpoint keeps; Spark itself removes older ones.
-    retired : tuple of str
-        Uuids of replicasets that were shut down and have no sources any more. Maintenance does not wait for rows of
-        them before it removes tombstones.
-
-    """
+    """How long the aggregator's own tables keep old rows; null keeps them for ever."""
 
     tombstones: Days | None = None
+    """Days after which a deleted key is removed from `_versions`. They are counted from the deletion to the time up to
+    which the log of the slowest replicaset was read.
+    """
     changelog: Days | None = None
+    """Days from the batch that read a row until it is removed from `_changelog`."""
     conflicts: Days | None = None
+    """Days after which decisions are removed from `_conflicts`."""
     epochs: Days | None = None
+    """Days after which an epoch is removed from `_epochs`; at least as many as for the three tables above."""
     pending: Days = 30
+    """Days after which maintenance reports rows that wait in `_pending`. They stay until they can be applied."""
     batches: int = Field(default=100, ge=2)
+    """Number of batches that the stream's checkpoint keeps; Spark itself removes older ones."""
     retired: tuple[Uuid, ...] = ()
+    """Uuids of replicasets that were shut down and have no sources any more. Maintenance does not wait for rows of them
+    before it removes tombstones.
+    """
 
     @property
     def depends_on_sources(self) -> bool:

@@ -80,45 +80,36 @@ class TableSettings(ConfigSection):
 
 
 class Spaces(ConfigSection):
-    """Which spaces become tables, under which names.
-
-    Parameters
-    ----------
-    include, exclude : tuple of str
-        Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out.
-    rename : dict
-        From a space's name to the name of its table.
-    per_replicaset : tuple of str
-        Patterns of spaces that are not merged: each replicaset has its own table, `<table>__r<id>`.
-    strings : dict
-        From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: these fields of type string
-        have binary columns, which can hold any string.
-    misfits : dict
-        From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is left out of
-        the table. Otherwise the row is in the table, the column is null, and `_misfits` names it.
-    local : bool
-        Whether rows of local spaces, which belong to one instance, are included.
-    masks : dict
-        From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins.
-    tables : dict
-        From a pattern of spaces' names to what their tables are. Of several patterns that match, a later one adds to
-        the earlier ones, and its keys win.
-    mask_key_env, mask_key_file : str or None
-        The environment variable with the key of `hash`, or the file whose first line is that key.
-
-    """
+    """Which spaces become tables, under which names."""
 
     include: tuple[str, ...] = ("*",)
+    """Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out."""
     exclude: tuple[str, ...] = ()
+    """Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out."""
     rename: dict[str, str] = Field(default_factory=dict)
+    """From a space's name to the name of its table."""
     per_replicaset: tuple[str, ...] = ()
+    """Patterns of spaces that are not merged: each replicaset has its own table, `<table>__r<id>`."""
     strings: dict[str, StringFields] = Field(default_factory=dict)
+    """From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: these fields of type string
+    have binary columns, which can hold any string.
+    """
     misfits: dict[str, MisfitHandling] = Field(default_factory=dict)
+    """From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is left out of
+    the table. Otherwise the row is in the table, the column is null, and `_misfits` names it.
+    """
     local: Annotated[Literal[False], unsupported_values(True)] = False
+    """Whether rows of local spaces, which belong to one instance, are included."""
     masks: dict[str, dict[str, MaskKind]] = Field(default_factory=dict)
+    """From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins."""
     tables: dict[str, TableSettings] = Field(default_factory=dict)
+    """From a pattern of spaces' names to what their tables are. Of several patterns that match, a later one adds to the
+    earlier ones, and its keys win.
+    """
     mask_key_env: str | None = None
+    """The environment variable with the key of `hash`, or the file whose first line is that key."""
     mask_key_file: Location | None = None
+    """The environment variable with the key of `hash`, or the file whose first line is that key."""
 
     @model_validator(mode="after")
     def _check_table_names(self) -> Spaces:
@@ -189,13 +180,9 @@ class Spaces(ConfigSection):
     ) -> str:
         """Return the name of a space's table: as renamed, or as `schemas.names` escapes it.
 
-        Parameters
-        ----------
-        local_instance : int, optional
-            Of a local space: the global id of its instance.
-        replicaset_id : int, optional
-            The replicaset of the space's rows; used only for spaces of `per_replicaset`.
-
+        Args:
+            local_instance: Of a local space: the global id of its instance.
+            replicaset_id: The replicaset of the space's rows; used only for spaces of `per_replicaset`.
         """
         unmerged = replicaset_id if _matches(space_name, self.per_replicaset) else None
         return table_name(self.rename.get(space_name, space_name), local_instance, unmerged)

@@ -39,42 +39,30 @@ def seconds(interval: str) -> float:
 
 
 class ReplicasetConfig(ConfigSection):
-    """One replicaset whose changes are written to a spool.
-
-    Parameters
-    ----------
-    name : str
-        Name in messages and metrics.
-    spool : str
-        A local directory, which the main job reads as the `path` of a source.
-    peers : tuple of str
-        Addresses of one or more members: `user@host:port`.
-    user : str or None
-        User for peers whose address names none; None is guest. The user needs the role `replication`.
-    password_env, password_file : str or None
-        The environment variable with the password, or the file whose first line is the password.
-    tls : TlsFiles or None
-        TLS, if the servers use it.
-    origins : tuple of str
-        Uuids of the instances whose rows are written; empty writes all.
-    feed, orphans : str or None
-        This replicaset's values of `subscribe.feed` and `subscribe.orphans`; None: the values of the section.
-    source : str or None
-        Name of this spool in the `sources` of the main job; None: the same as `name`.
-
-    """
+    """One replicaset whose changes are written to a spool."""
 
     name: Label
+    """Name in messages and metrics."""
     spool: Location
+    """A local directory, which the main job reads as the `path` of a source."""
     peers: tuple[ServerAddress, ...]
+    """Addresses of one or more members: `user@host:port`."""
     user: str | None = None
+    """User for peers whose address names none; None is guest. The user needs the role `replication`."""
     password_env: str | None = None
+    """The environment variable with the password, or the file whose first line is the password."""
     password_file: Location | None = None
+    """The environment variable with the password, or the file whose first line is the password."""
     tls: TlsFiles | None = None
+    """TLS, if the servers use it."""
     origins: tuple[Uuid, ...] = ()
+    """Uuids of the instances whose rows are written; empty writes all."""
     feed: Literal["leader", "own_peer"] | None = None
+    """This replicaset's values of `subscribe.feed` and `subscribe.orphans`; None: the values of the section."""
     orphans: Literal["last", "round_robin"] | None = None
+    """This replicaset's values of `subscribe.feed` and `subscribe.orphans`; None: the values of the section."""
     source: Label | None = None
+    """Name of this spool in the `sources` of the main job; None: the same as `name`."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> ReplicasetConfig:
@@ -102,26 +90,20 @@ class ReplicasetConfig(ConfigSection):
 
 
 class SpoolKeepConfig(ConfigSection):
-    """Which files of a spool are kept.
-
-    Parameters
-    ----------
-    readers : tuple of str
-        Readers that must acknowledge a file before it is removed, even if they have never connected.
-    size, age
-        If no reader is known: the total size and the age beyond which the oldest files are removed.
-    forget : str
-        A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for it.
-    snapshot : bool
-        Whether the newest snapshot and all later logs are kept, for new subscribers of a relay.
-
-    """
+    """Which files of a spool are kept."""
 
     readers: tuple[Label, ...] = ()
+    """Readers that must acknowledge a file before it is removed, even if they have never connected."""
     size: ByteCount | None = None
+    """If no reader is known: the total size and the age beyond which the oldest files are removed."""
     age: Interval | None = None
+    """If no reader is known: the total size and the age beyond which the oldest files are removed."""
     forget: Interval = "1 day"
+    """A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for
+    it.
+    """
     snapshot: bool = False
+    """Whether the newest snapshot and all later logs are kept, for new subscribers of a relay."""
 
     def spool_retention(self) -> SpoolRetention:
         """Return these settings as an option of the daemon."""
@@ -130,59 +112,42 @@ class SpoolKeepConfig(ConfigSection):
 
 
 class Subscribe(ConfigSection):
-    """The subscription daemon.
-
-    Parameters
-    ----------
-    replicasets : tuple of ReplicasetConfig
-    status : str or None
-        Address on which `/metrics` and `/status` are served.
-    warehouse : str or None
-        The deployment's `warehouse`: its tables say up to where the rows of a lost spool were read, and the new spool
-        begins there. None: an empty spool begins with a snapshot.
-    database : str
-        The deployment's `database`: the name of the database in `warehouse`.
-    feed : str
-        `leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time.
-    orphans : str
-        With `own_peer`, which connected peer sends the rows of an instance that is not connected itself. `last`: the
-        one with the highest replica id. `round_robin`: the one that sends the rows of the fewest instances.
-    rotate : int
-        Size in bytes at which a log is closed.
-    fsync : str
-        When to call fsync: `close`, `block`, `never`.
-    room : int
-        Bytes of the spool's file system to leave free when a snapshot is fetched.
-    keep : SpoolKeepConfig
-    answer : str
-        The longest time to wait for an answer of a server, a connection, or any byte of a stream.
-    poll : str
-        Time between two requests for the state of a peer.
-    reconnect, reconnect_longest : str
-        The shortest and the longest time before a failed step is repeated; it grows with each failure.
-    patience : str
-        How long the daemon waits before it acts on a leader that is behind, or on an instance that has lost rows.
-    clock_skew : str
-        The largest accepted difference between the clocks of peers, with `own_peer`.
-
-    """
+    """The subscription daemon."""
 
     replicasets: tuple[ReplicasetConfig, ...]
     status: HostPort | None = None
+    """Address on which `/metrics` and `/status` are served."""
     warehouse: Location | None = None
+    """The deployment's `warehouse`: its tables say up to where the rows of a lost spool were read, and the new spool
+    begins there. None: an empty spool begins with a snapshot.
+    """
     database: SqlName = "aggregator"
+    """The deployment's `database`: the name of the database in `warehouse`."""
     feed: Literal["leader", "own_peer"] = "leader"
+    """`leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time."""
     orphans: Literal["last", "round_robin"] = "last"
+    """With `own_peer`, which connected peer sends the rows of an instance that is not connected itself. `last`: the one
+    with the highest replica id. `round_robin`: the one that sends the rows of the fewest instances.
+    """
     rotate: ByteCount = 256 << 20
+    """Size in bytes at which a log is closed."""
     fsync: Literal["close", "block", "never"] = "close"
+    """When to call fsync: `close`, `block`, `never`."""
     room: ByteCount = 64 << 20
+    """Bytes of the spool's file system to leave free when a snapshot is fetched."""
     keep: SpoolKeepConfig = SpoolKeepConfig()
     answer: Interval = "4 seconds"
+    """The longest time to wait for an answer of a server, a connection, or any byte of a stream."""
     poll: Interval = "200 milliseconds"
+    """Time between two requests for the state of a peer."""
     reconnect: Interval = "1 second"
+    """The shortest and the longest time before a failed step is repeated; it grows with each failure."""
     reconnect_longest: Interval = "30 seconds"
+    """The shortest and the longest time before a failed step is repeated; it grows with each failure."""
     patience: Interval = "10 seconds"
+    """How long the daemon waits before it acts on a leader that is behind, or on an instance that has lost rows."""
     clock_skew: Interval = "500 milliseconds"
+    """The largest accepted difference between the clocks of peers, with `own_peer`."""
 
     @model_validator(mode="after")
     def _check_replicasets(self) -> Subscribe:
@@ -200,13 +165,10 @@ class Subscribe(ConfigSection):
     ) -> list[ReplicasetOptions]:
         """Return the options of each replicaset.
 
-        Parameters
-        ----------
-        accept_rewind : bool
-            Whether a new spool begins if an instance has lost rows that were received.
-        max_block_bytes : int
-            The largest transaction; the YAML has it outside of this section (`config.deployment.DaemonConfig`).
-
+        Args:
+            accept_rewind: Whether a new spool begins if an instance has lost rows that were received.
+            max_block_bytes: The largest transaction; the YAML has it outside of this section
+                (`config.deployment.DaemonConfig`).
         """
         timing = Timing(
             answer_seconds=seconds(self.answer),

@@ -203,23 +203,16 @@ HostPort = Annotated[str, AfterValidator(_checked_port)]
 
 
 class TlsFiles(ConfigSection):
-    """The files of a TLS connection, in PEM.
-
-    Parameters
-    ----------
-    ca_file : str or None
-        Certificates of the authority that the other side's certificate must come from.
-    cert_file, key_file : str or None
-        The certificate of this side, and its private key.
-    server_name : str or None
-        The name in the server's certificate, if it differs from the host of the address.
-
-    """
+    """The files of a TLS connection, in PEM."""
 
     ca_file: Location | None = None
+    """Certificates of the authority that the other side's certificate must come from."""
     cert_file: Location | None = None
+    """The certificate of this side, and its private key."""
     key_file: Location | None = None
+    """The certificate of this side, and its private key."""
     server_name: str | None = None
+    """The name in the server's certificate, if it differs from the host of the address."""
 
     def tls_options(self) -> TlsOptions:
         """Return the options with which the client or the relay uses these files."""

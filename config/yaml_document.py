@@ -24,41 +24,24 @@ ValuePath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a document.
-
-    Parameters
-    ----------
-    value_path : tuple of str and int
-        The path of the value; empty for the document as a whole.
-    problem : str
-        What is wrong, and what is allowed.
-
-    """
+    """One mistake in a document."""
 
     value_path: ValuePath
+    """The path of the value; empty for the document as a whole."""
     problem: str
+    """What is wrong, and what is allowed."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file.
-
-    Parameters
-    ----------
-    file : Path
-        The file that was parsed.
-    data : object
-        Dicts, lists and scalars.
-    line_by_path : dict
-        Path of a value to its 1-based line; for a value of a mapping, the line of its key.
-    repeated_keys : tuple of Mistake
-        Repeated keys.
-
-    """
+    """A parsed file."""
 
     file: Path
+    """The file that was parsed."""
     data: Any
+    """Dicts, lists and scalars."""
     line_by_path: dict[ValuePath, int]
+    """Path of a value to its 1-based line; for a value of a mapping, the line of its key."""
     repeated_keys: tuple[Mistake, ...]
 
     def line(self, value_path: ValuePath) -> int:
@@ -71,11 +54,8 @@ class Document:
 def read_document(file: Path) -> Document:
     """Parse a YAML file.
 
-    Raises
-    ------
-    ConfigurationError
-        The file cannot be read, is not UTF-8, or is not one YAML document.
-
+    Raises:
+        ConfigurationError: The file cannot be read, is not UTF-8, or is not one YAML document.
     """
     line_by_path: dict[ValuePath, int] = {(): 1}
     try:

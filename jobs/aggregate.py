@@ -52,11 +52,8 @@ BATCHES_TO_RETAIN = "spark.sql.streaming.minBatchesToRetain"
 def check_custom_functions(config: Config) -> None:
     """Check, before anything starts, that the functions of all `custom` policies can be imported.
 
-    Raises
-    ------
-    ConfigurationError
-        One of them cannot be imported.
-
+    Raises:
+        ConfigurationError: One of them cannot be imported.
     """
     policies = config.policies
     for policy in (policies.default, *map(policies.of, policies.spaces)):
@@ -69,11 +66,8 @@ def open_batch_writer(
 ) -> BatchWriter:
     """Open the writer of a deployment's batches; large batches run in the tasks of `spark`.
 
-    Parameters
-    ----------
-    lock : WriterLock
-        Must be held by this process.
-
+    Args:
+        lock: Must be held by this process.
     """
     tasks = spark.sparkContext.defaultParallelism
     return open_writer(config, warehouse, lock, partial(DistributedExecutor, spark), tasks)
@@ -82,11 +76,8 @@ def open_batch_writer(
 def configured_standbys(config: Config, *, waits: bool) -> Standbys | None:
     """Return the standbys that the configuration names; None if it names none.
 
-    Parameters
-    ----------
-    waits : bool
-        Whether the job, when it ends, waits for copies to standbys that are in progress.
-
+    Args:
+        waits: Whether the job, when it ends, waits for copies to standbys that are in progress.
     """
     if not config.standby.peers:
         return None
@@ -100,13 +91,8 @@ def keep_standbys_connected(
 ) -> None:
     """Copy an epoch that was committed between two batches to the standbys; try to connect lost standbys again.
 
-    Parameters
-    ----------
-    writer : BatchWriter
-    standbys : Standbys or None
-    may_have_new_epoch : bool
-        Whether an epoch may have been committed since the last batch.
-
+    Args:
+        may_have_new_epoch: Whether an epoch may have been committed since the last batch.
     """
     if standbys is not None and (may_have_new_epoch or standbys.has_retry_due()):
         with writer.batch_lock:
@@ -118,15 +104,10 @@ def start_stream(
 ) -> StreamingQuery:
     """Start the streaming query of a deployment.
 
-    Parameters
-    ----------
-    state : State
-        The state after the last epoch, from which the stream continues.
-    write_batch : StreamWriter
-        Called by Spark with each micro-batch.
-    once : bool
-        Whether to stop at the current end of the logs.
-
+    Args:
+        state: The state after the last epoch, from which the stream continues.
+        write_batch: Called by Spark with each micro-batch.
+        once: Whether to stop at the current end of the logs.
     """
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
     spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))

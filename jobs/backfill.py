@@ -49,11 +49,8 @@ POLL_SECONDS = 1.0
 def rebuild_policy(config: Config, space: str, policy_option: str | None) -> Policy:
     """Return the policy of the option `--policy`: a name, or YAML keys; by default the space's configured policy.
 
-    Raises
-    ------
-    ConfigurationError
-        The option is not a policy.
-
+    Raises:
+        ConfigurationError: The option is not a policy.
     """
     if policy_option is None:
         return config.policies.of(space)
@@ -111,23 +108,14 @@ def request_and_wait(
 ) -> Request:
     """Write a request, and wait for its answer; if no process has the writer lock, take it and do the work here.
 
-    Parameters
-    ----------
-    config : Config
-    warehouse : Warehouse
-        May be without a Spark session.
-    kind : str
-        A `RequestKind`.
-    arguments : mapping of str to Any
-        The arguments of this kind (`pipeline.requests.arguments`).
-    get_session : callable
-        Starts Spark, or returns the session that runs; called only if this process must do the work.
+    Args:
+        warehouse: May be without a Spark session.
+        kind: A `RequestKind`.
+        arguments: The arguments of this kind (`pipeline.requests.arguments`).
+        get_session: Starts Spark, or returns the session that runs; called only if this process must do the work.
 
-    Returns
-    -------
-    Request
+    Returns:
         The request with its answer.
-
     """
     request = None
     while True:
@@ -164,45 +152,30 @@ def _serve_requests(spark: SparkSession, config: Config, warehouse: Warehouse, l
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """The options of `jobs/backfill.py`: logs are read again, unless `snapshot`, `heal` or `rebuild` is given.
-
-    Parameters
-    ----------
-    source : str, optional
-        Name of a source; default: all sources.
-    since, until : datetime, optional
-        Log files that end before `since`, or begin at or after `until`, are not read.
-    snapshot : sequence of str
-        Spaces to read again from the newest snapshot.
-    heal : str, optional
-        The source whose newest snapshot is correct.
-    rebuild : str, optional
-        The space for whose keys the winning versions are chosen again.
-    policy : str, optional
-        Policy for a rebuild with `dry_run`, instead of the configured one.
-    dry_run : bool
-        Show the changes of a rebuild without writing.
-
-    """
+    """The options of `jobs/backfill.py`: logs are read again, unless `snapshot`, `heal` or `rebuild` is given."""
 
     source: str | None = None
+    """Name of a source; default: all sources."""
     since: datetime | None = None
     until: datetime | None = None
+    """Log files that end before `since`, or begin at or after `until`, are not read."""
     snapshot: Sequence[str] = ()
+    """Spaces to read again from the newest snapshot."""
     heal: str | None = None
+    """The source whose newest snapshot is correct."""
     rebuild: str | None = None
+    """The space for whose keys the winning versions are chosen again."""
     policy: str | None = None
+    """Policy for a rebuild with `dry_run`, instead of the configured one."""
     dry_run: bool = False
+    """Show the changes of a rebuild without writing."""
 
 
 def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
     """Return the request that options describe: its kind (`RequestKind`) and its arguments.
 
-    Raises
-    ------
-    ConfigurationError
-        The options contradict each other.
-
+    Raises:
+        ConfigurationError: The options contradict each other.
     """
     names = [one.name for one in config.sources]
     for source in (options.source, options.heal):

@@ -24,20 +24,12 @@ def cat(
 ) -> int:
     """Print the rows of a file or a directory that match a filter, and return their number.
 
-    Parameters
-    ----------
-    path : Path
-        A .xlog or .snap file, or a directory, whose logs are read.
-    row_filter : PrintedRowFilter
-    as_json : bool
-        Print one JSON object per line instead of text.
-    follow : bool
-        Wait for more rows at the end.
-    with_tuples : bool
-        Show UPDATE and UPSERT with the resulting tuple if the old one is known.
-    with_origins : bool
-        Name the instance of each row in text, too; JSON always has it.
-
+    Args:
+        path: A .xlog or .snap file, or a directory, whose logs are read.
+        as_json: Print one JSON object per line instead of text.
+        follow: Wait for more rows at the end.
+        with_tuples: Show UPDATE and UPSERT with the resulting tuple if the old one is known.
+        with_origins: Name the instance of each row in text, too; JSON always has it.
     """
     catalog = LogCatalog(stores_all_tuples=with_tuples)
     count = 0

@@ -21,13 +21,9 @@ from warehouse.newest_epoch import last_epoch, no_batch_error
 def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = False) -> int:
     """Print what an epoch's batch did; by default the newest epoch's.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such epoch.
-    WarehouseError
-        No batch is done yet.
-
+    Raises:
+        ConfigurationError: There is no such epoch.
+        WarehouseError: No batch is done yet.
     """
     newest = last_epoch(location)
     if newest < 0:

@@ -29,13 +29,8 @@ COLOUR_BY_SIGN = {
 def show(config: Config, file: str, *, is_json: bool) -> int:
     """Print what a run will do, and return 1 if something is refused or rows will wait.
 
-    Parameters
-    ----------
-    config : Config
-    file : str
-        Path of the configuration, for the command that the output suggests.
-    is_json : bool
-
+    Args:
+        file: Path of the configuration, for the command that the output suggests.
     """
     preview = preview_next_run(config)
     changes = planned_changes(config, preview)

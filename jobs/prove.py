@@ -36,22 +36,13 @@ def prove(
 ) -> int:
     """Compare, print differences, store the results; return 1 if something differs or cannot be compared.
 
-    Parameters
-    ----------
-    config : Config
-    spaces : collection of str
-        Names of spaces or tables; empty: all.
-    peers : sequence of sequence of Peer
-        The members of each replicaset to compare.
-    limits : ProofLimits
-    as_json : bool
-        Print each space's result as a JSON line.
+    Args:
+        spaces: Names of spaces or tables; empty: all.
+        peers: The members of each replicaset to compare.
+        as_json: Print each space's result as a JSON line.
 
-    Raises
-    ------
-    ConfigurationError
-        A requested space is in no table.
-
+    Raises:
+        ConfigurationError: A requested space is in no table.
     """
     location, moment = location_of(config.warehouse, config.database), datetime.now(UTC)
     epoch = newest_tables(location).epoch
@@ -97,19 +88,12 @@ def servers_to_read(
 ) -> list[list[Peer]]:
     """Return the servers to read from: one list for each replicaset, with its members.
 
-    Parameters
-    ----------
-    config : Config
-    addresses : sequence of str
-        One server of each replicaset, `user@host:port`; empty: those of the section `subscribe`.
-    password_env : str or None
-        Environment variable with the password of the users in `addresses`.
+    Args:
+        addresses: One server of each replicaset, `user@host:port`; empty: those of the section `subscribe`.
+        password_env: Environment variable with the password of the users in `addresses`.
 
-    Raises
-    ------
-    ConfigurationError
-        An address is malformed, or there are neither addresses nor the section.
-
+    Raises:
+        ConfigurationError: An address is malformed, or there are neither addresses nor the section.
     """
     if addresses:
         return [[_peer_at(text, password_env)] for text in addresses]

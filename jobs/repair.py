@@ -40,31 +40,20 @@ ReadSourceAgain = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class RepairResult:
-    """The result of a repair.
-
-    Parameters
-    ----------
-    closed_gaps, left_gaps : tuple of Gap
-        Gaps that are closed now, and gaps that are still open.
-    read_sources : tuple of str
-        Names of the sources that were read again, in order.
-
-    """
+    """The result of a repair."""
 
     closed_gaps: tuple[Gap, ...] = ()
     left_gaps: tuple[Gap, ...] = ()
+    """Gaps that are closed now, and gaps that are still open."""
     read_sources: tuple[str, ...] = ()
+    """Names of the sources that were read again, in order."""
 
 
 def sources_to_read(gaps: Iterable[Gap], id_by_source: Mapping[str, int | None]) -> Iterator[str]:
     """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members.
 
-    Parameters
-    ----------
-    gaps : iterable of Gap
-    id_by_source : mapping of str to int or None
-        Name of each configured source to its replicaset id; None if unknown.
-
+    Args:
+        id_by_source: Name of each configured source to its replicaset id; None if unknown.
     """
     all_gaps = list(gaps)
     own = dict.fromkeys(gap.source for gap in all_gaps if gap.source in id_by_source)
@@ -81,15 +70,10 @@ def repair(
 ) -> RepairResult:
     """Read the sources of replicasets with gaps again, until no gap is open or no source is left.
 
-    Parameters
-    ----------
-    find_gaps : callable
-        Returns the gaps that are open now.
-    id_by_source : mapping of str to int or None
-        Name of each configured source to its replicaset id; None if unknown.
-    read_again : callable
-        Reads one source again (`ReadSourceAgain`).
-
+    Args:
+        find_gaps: Returns the gaps that are open now.
+        id_by_source: Name of each configured source to its replicaset id; None if unknown.
+        read_again: Reads one source again (`ReadSourceAgain`).
     """
     before = left = tuple(find_gaps())
     done: list[str] = []
@@ -108,13 +92,9 @@ def repair(
 def replicaset_ids_by_source(log_stream: LogStream, id_by_uuid: Mapping[str, int]) -> dict[str, int | None]:
     """Return source name to replicaset id, from the headers of the source's files; None if it is unknown.
 
-    Parameters
-    ----------
-    log_stream : LogStream
-        Reads the directories of all sources.
-    id_by_uuid : mapping of str to int
-        Replicaset uuid to id.
-
+    Args:
+        log_stream: Reads the directories of all sources.
+        id_by_uuid: Replicaset uuid to id.
     """
     found: dict[str, int | None] = {}
     for source in log_stream.options.sources:

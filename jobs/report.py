@@ -27,11 +27,8 @@ DEFAULT_PAGE = "report.html"
 def write_page(warehouse: Warehouse, file: Path) -> None:
     """Write the page of a warehouse.
 
-    Raises
-    ------
-    ConfigurationError
-        The file cannot be written.
-
+    Raises:
+        ConfigurationError: The file cannot be written.
     """
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")

@@ -99,11 +99,8 @@ def location_from(
 ) -> WarehouseLocation:
     """Return the location of the warehouse that a command names by its address or by `--config`.
 
-    Raises
-    ------
-    ConfigurationError
-        Neither or both are given, or there is no such folder.
-
+    Raises:
+        ConfigurationError: Neither or both are given, or there is no such folder.
     """
     if (warehouse is None) == (file is None):
         raise ConfigurationError(
@@ -214,11 +211,8 @@ def copy(
 ) -> None:
     """Copy a warehouse to another location, or bring the copy that is there up to date.
 
-    Raises
-    ------
-    ConfigurationError
-        The source does not exist.
-
+    Raises:
+        ConfigurationError: The source does not exist.
     """
     source, target = _require_existing(location_of(source_root, database)), location_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)

@@ -41,11 +41,8 @@ log = logging.getLogger(__name__)
 def is_empty_spool(spool: Path) -> bool:
     """Whether a spool has no file yet.
 
-    Raises
-    ------
-    SpoolError
-        The spool is damaged.
-
+    Raises:
+        SpoolError: The spool is damaged.
     """
     return not spool.is_dir() or read_state(spool).vclock is None
 
@@ -64,11 +61,8 @@ def spool_starts(section: Subscribe) -> list[SpoolStart | None]:
 
     None if a spool is not empty, so that it continues, or if it begins with a snapshot.
 
-    Raises
-    ------
-    WarehouseError
-        The tables cannot be read; beginning with a snapshot instead would silently leave a gap.
-
+    Raises:
+        WarehouseError: The tables cannot be read; beginning with a snapshot instead would silently leave a gap.
     """
     if section.warehouse is None:
         return [None] * len(section.replicasets)

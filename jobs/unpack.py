@@ -19,17 +19,11 @@ from sources.backup.unpack import BackupStorage, archive_directory, is_unpacked,
 def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, as_json: bool = False) -> int:
     """Unpack new archives, print them and the missing ones; return 1 if one is missing or damaged, else 0.
 
-    Parameters
-    ----------
-    location : str
-        The storage: a path or a URI.
-    into : Path
-        A local folder; its subfolders `<replicaset uuid>/<instance uuid>` become the directories of sources.
-    replicasets : collection of str
-        Uuids of the wanted replicasets; empty: all.
-    as_json : bool
-        Print each archive, and each one that is missing, as a JSON line.
-
+    Args:
+        location: The storage: a path or a URI.
+        into: A local folder; its subfolders `<replicaset uuid>/<instance uuid>` become the directories of sources.
+        replicasets: Uuids of the wanted replicasets; empty: all.
+        as_json: Print each archive, and each one that is missing, as a JSON line.
     """
     storage = BackupStorage(location)
     manifests = storage.manifests()

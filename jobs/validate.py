@@ -79,11 +79,8 @@ def _print_to_stderr(line: str) -> None:
 def open_warehouse(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
     """Return the warehouse, and its state as of the last epoch.
 
-    Raises
-    ------
-    WarehouseError
-        There are no tables yet.
-
+    Raises:
+        WarehouseError: There are no tables yet.
     """
     warehouse = Warehouse(spark, config.warehouse, config.database)
     warehouse.require_tables()
@@ -100,18 +97,11 @@ def validate(
 ) -> int:
     """Run all suites on the tables, print the failed expectations, and return the exit code.
 
-    Parameters
-    ----------
-    config : Config
-    file : str
-        Path of the configuration; the user's suites are in its folder.
-    spaces : sequence of str
-        Names of the spaces to validate; default: all.
-    docs : str, optional
-        Folder of Data Docs; default: the configured one.
-    as_json : bool
-        Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
-
+    Args:
+        file: Path of the configuration; the user's suites are in its folder.
+        spaces: Names of the spaces to validate; default: all.
+        docs: Folder of Data Docs; default: the configured one.
+        as_json: Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)
     spark = spark_session(config, "validate")

@@ -186,15 +186,9 @@ def _json_line(value: Any) -> str:
 def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:
     """Print everything about a key; return 1 if no row has the key.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    space : str
-        Name of the space or of its table.
-    values : sequence
-        The values of the key's parts.
-    as_json : bool
-
+    Args:
+        space: Name of the space or of its table.
+        values: The values of the key's parts.
     """
     history = KeyChangesReader(location).history(space, values)
     found = history_as_json(history)

@@ -38,13 +38,9 @@ KEYS_HELP = f"k kills the master {KILLED_MASTER}, or starts it again; Ctrl-C end
 def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port: int) -> str:
     """Return the text of the configuration for the daemon and the stream; its paths are relative to its folder.
 
-    Parameters
-    ----------
-    socket : callable
-        Returns the unix socket of a member by its name.
-    stream_port, daemon_port : int
-        Ports on which stream and daemon serve `/metrics` and `/status`.
-
+    Args:
+        socket: Returns the unix socket of a member by its name.
+        stream_port, daemon_port: Ports on which stream and daemon serve `/metrics` and `/status`.
     """
     config = {
         "warehouse": "warehouse",
@@ -70,26 +66,18 @@ def deployment_yaml(socket: Callable[[str], Path], stream_port: int, daemon_port
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder for all files; its present content is deleted.
-    port : int
-        Port of the page; 0: any free one.
-    interval_seconds : int
-        Seconds between two reads of the tables, and between two loads of the page by the browser.
-    kill_after_seconds : int or None
-        Seconds from the first rows until the master is killed, and from then until it is started again; None: the
-        master is killed and started only by key presses.
-
-    """
+    """The options of the command line."""
 
     folder: Path
+    """The folder for all files; its present content is deleted."""
     port: int
+    """Port of the page; 0: any free one."""
     interval_seconds: int
+    """Seconds between two reads of the tables, and between two loads of the page by the browser."""
     kill_after_seconds: int | None
+    """Seconds from the first rows until the master is killed, and from then until it is started again; None: the master
+    is killed and started only by key presses.
+    """
 
 
 def demonstrate(options: Options) -> None:
@@ -172,13 +160,9 @@ class UserInput:
 
     A signal only sets `wants_stop`: an exception in the middle of a call to Spark would print long error traces.
 
-    Parameters
-    ----------
-    terminal : int or None
-        The file descriptor of the terminal.
-    signal_pipe : int
-        A file descriptor that becomes readable with the first signal.
-
+    Args:
+        terminal: The file descriptor of the terminal.
+        signal_pipe: A file descriptor that becomes readable with the first signal.
     """
 
     def __init__(self, terminal: int | None, signal_pipe: int) -> None:
@@ -189,13 +173,10 @@ class UserInput:
     def wait_for_keys(self, seconds: float, not_after: float | None) -> str:
         """Wait for a key press or a signal, and return the pressed keys; empty if there were none.
 
-        Parameters
-        ----------
-        seconds : float
-            Maximum time to wait.
-        not_after : float or None
-            Time of the monotonic clock at which waiting ends even before `seconds` have passed; None: no such time.
-
+        Args:
+            seconds: Maximum time to wait.
+            not_after: Time of the monotonic clock at which waiting ends even before `seconds` have passed; None: no
+                such time.
         """
         if not_after is not None:
             seconds = min(seconds, max(0.0, not_after - time.monotonic()))

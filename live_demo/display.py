@@ -51,16 +51,10 @@ def response_to(
 ) -> Response:
     """Return the response of the page's server to a GET of a path.
 
-    Parameters
-    ----------
-    path : str
-    report_file : Path
-        The file of the report, which may not exist yet.
-    metrics_urls : mapping of str to str
-        URL of the metrics of each command, by the command's name in the path `/metrics/<name>`.
-    refresh_seconds : int
-        Seconds after which the browser loads the page again.
-
+    Args:
+        report_file: The file of the report, which may not exist yet.
+        metrics_urls: URL of the metrics of each command, by the command's name in the path `/metrics/<name>`.
+        refresh_seconds: Seconds after which the browser loads the page again.
     """
     html = "text/html; charset=utf-8"
     if path == "/":
@@ -87,22 +81,14 @@ def serve_page(
 ) -> Iterator[int]:
     """Serve the responses of `response_to` on a port while the block runs, and yield the port.
 
-    Parameters
-    ----------
-    port : int
-        Port of this machine; 0: any free one.
-    report_file : Path
-        The file of the report.
-    metrics_urls : mapping of str to str
-        URL of the metrics of each command, by the command's name in the path `/metrics/<name>`.
-    refresh_seconds : int
-        Seconds after which the browser loads the page again.
+    Args:
+        port: Port of this machine; 0: any free one.
+        report_file: The file of the report.
+        metrics_urls: URL of the metrics of each command, by the command's name in the path `/metrics/<name>`.
+        refresh_seconds: Seconds after which the browser loads the page again.
 
-    Raises
-    ------
-    ConfigurationError
-        The port is taken.
-
+    Raises:
+        ConfigurationError: The port is taken.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -153,12 +139,8 @@ class EpochDisplay:
 
     `first_rows_at` is the time of the monotonic clock at which the first rows were printed; None before that.
 
-    Parameters
-    ----------
-    config : Config
-    report_file : Path
-        The file of the report page.
-
+    Args:
+        report_file: The file of the report page.
     """
 
     def __init__(self, config: Config, report_file: Path) -> None:

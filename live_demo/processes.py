@@ -48,17 +48,11 @@ def command_ending_with_parent(command_line: Sequence[str]) -> list[str]:
 class Child:
     """One child process.
 
-    Parameters
-    ----------
-    name : str
-        Name in messages.
-    command_line : sequence of str
-        The command line.
-    log_file : Path
-        The file to which the output is appended.
-    environment : mapping of str to str, optional
-        Variables to add to those of this process.
-
+    Args:
+        name: Name in messages.
+        command_line: The command line.
+        log_file: The file to which the output is appended.
+        environment: Variables to add to those of this process.
     """
 
     def __init__(
@@ -113,16 +107,10 @@ class Child:
 
 @dataclass(frozen=True)
 class DemoMember:
-    """One member of a replicaset.
-
-    Parameters
-    ----------
-    name : str
-        `a1`, `a2`, `b1`, `b2`: the replicaset's letter and the member's number.
-
-    """
+    """One member of a replicaset."""
 
     name: str
+    """`a1`, `a2`, `b1`, `b2`: the replicaset's letter and the member's number."""
 
     @property
     def number(self) -> int:
@@ -160,13 +148,9 @@ def tarantool_program() -> str:
 class Servers:
     """The processes of the four members.
 
-    Parameters
-    ----------
-    folder : Path
-        Contains one folder per member, with its `.snap` and `.xlog` files.
-    sockets : Path
-        A private folder for unix sockets, whose paths must be short.
-
+    Args:
+        folder: Contains one folder per member, with its `.snap` and `.xlog` files.
+        sockets: A private folder for unix sockets, whose paths must be short.
     """
 
     def __init__(self, folder: Path, sockets: Path) -> None:

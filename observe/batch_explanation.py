@@ -30,96 +30,71 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ReadRange:
-    """The part of one replicaset's logs that a batch read.
-
-    Parameters
-    ----------
-    replicaset_uuid : str
-    source : str
-        The source that was read.
-    start, end : (str, int)
-        (File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset.
-    instant_label : str or None
-        Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
-        coordinator writes to all replicasets of a sharded cluster.
-
-    """
+    """The part of one replicaset's logs that a batch read."""
 
     replicaset_uuid: str
     source: str
+    """The source that was read."""
     start: tuple[str, int]
     end: tuple[str, int]
+    """(File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset."""
     instant_label: str | None
+    """Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
+    coordinator writes to all replicasets of a sharded cluster.
+    """
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """The files of a table before and after a batch.
-
-    Parameters
-    ----------
-    table : str
-    version_before, version_after : int or None, int
-        Delta versions of the table before and after the batch; `version_before` is None for a new table.
-    added_files, removed_files : int or None
-        Number of added files, and of removed files; None if maintenance has removed one of the two versions.
-    added_rows : int or None
-        Number of rows in the added files, including rows that were copied from removed files; None if `added_files` is
-        None.
-
-    """
+    """The files of a table before and after a batch."""
 
     table: str
     version_before: int | None
     version_after: int
+    """Delta versions of the table before and after the batch; `version_before` is None for a new table."""
     added_files: int | None
     removed_files: int | None
+    """Number of added files, and of removed files; None if maintenance has removed one of the two versions."""
     added_rows: int | None
+    """Number of rows in the added files, including rows that were copied from removed files; None if `added_files` is
+    None.
+    """
 
 
 @dataclass(frozen=True)
 class BatchExplanation:
-    """What one batch did, in order.
-
-    Parameters
-    ----------
-    epoch : mapping
-        The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
-    read_ranges : sequence of ReadRange
-        The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill.
-    change_counts : sequence of mapping
-        New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
-        `first_lsn` and `last_lsn`.
-    definitions : sequence of mapping
-        Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
-        the name of the replicaset in the output.
-    pending_counts : sequence of mapping
-        Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
-        batch.
-    gaps : sequence of mapping
-        Gaps that were found, or whose state changed.
-    conflict_counts : sequence of mapping
-        New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their number.
-    quarantine_counts : sequence of mapping
-        New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number.
-    written_files : sequence of WrittenFiles
-        The files of the tables that the batch changed.
-    has_epoch_before : bool
-        Whether `_epochs` has the preceding epoch. If maintenance has removed it, `pending_counts` and `written_files`
-        are empty.
-
-    """
+    """What one batch did, in order."""
 
     epoch: Mapping[str, Any]
+    """The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`."""
     read_ranges: Sequence[ReadRange]
+    """The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill."""
     change_counts: Rows
+    """New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
+    `first_lsn` and `last_lsn`.
+    """
     definitions: Rows
+    """Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
+    the name of the replicaset in the output.
+    """
     pending_counts: Rows
+    """Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
+    batch.
+    """
     gaps: Rows
+    """Gaps that were found, or whose state changed."""
     conflict_counts: Rows
+    """New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their
+    number.
+    """
     quarantine_counts: Rows
+    """New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number."""
     written_files: Sequence[WrittenFiles]
+    """The files of the tables that the batch changed."""
     has_epoch_before: bool = True
+    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `pending_counts` and `written_files`
+    are empty.
+    """
 
     @property
     def copied_rows(self) -> int:
@@ -132,11 +107,8 @@ class BatchExplanation:
 def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     """Return what the batch of an epoch did.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such epoch.
-
+    Raises:
+        ConfigurationError: There is no such epoch.
     """
     rows = {
         int(row["epoch"]): row for row in _query(location, EPOCHS, _EPOCH_AND_PREVIOUS.format(epoch=epoch))

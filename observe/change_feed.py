@@ -33,19 +33,13 @@ _COMPARED_COLUMNS = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
 
 @dataclass(frozen=True)
 class EpochChanges:
-    """Rows of one table that one epoch changed.
-
-    Parameters
-    ----------
-    epoch : int
-    rows : pyarrow.Table
-        The columns are those of the table, `_change_type` and `_commit_version`. The row before an update is directly
-        followed by the row after it.
-
-    """
+    """Rows of one table that one epoch changed."""
 
     epoch: int
     rows: pa.Table
+    """The columns are those of the table, `_change_type` and `_commit_version`. The row before an update is directly
+    followed by the row after it.
+    """
 
 
 def versions_by_feed_epoch(
@@ -56,21 +50,13 @@ def versions_by_feed_epoch(
     The first pair is that of `after`, with which the feed's first epoch is compared, or (-1, None) if
     `after` is None. The version is None if the table does not exist in the epoch.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    after : int or None
-        The feed begins with the epoch after this one; None: with the first epoch, which is compared with an empty
-        table.
-    upto : int or None
-        The last epoch of the feed; None: the newest epoch.
+    Args:
+        after: The feed begins with the epoch after this one; None: with the first epoch, which is compared with an
+            empty table.
+        upto: The last epoch of the feed; None: the newest epoch.
 
-    Raises
-    ------
-    ConfigurationError
-        The epoch `after` is no longer available, or there is no epoch.
-
+    Raises:
+        ConfigurationError: The epoch `after` is no longer available, or there is no epoch.
     """
     epochs = location.open(EPOCHS)
     if epochs is None:
@@ -108,24 +94,15 @@ def changes(
 ) -> Iterator[EpochChanges]:
     """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-        The table of a space.
-    after, upto : int or None
-        The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch (None: the
-        newest epoch).
-    range_rows : int
-        Approximate number of rows that are compared at a time; an epoch may have several results.
+    Args:
+        table: The table of a space.
+        after, upto: The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch
+            (None: the newest epoch).
+        range_rows: Approximate number of rows that are compared at a time; an epoch may have several results.
 
-    Raises
-    ------
-    ConfigurationError
-        The epoch `after` is no longer available, or there is no epoch.
-    WarehouseError
-        The table has never existed, or a version of it cannot be read.
-
+    Raises:
+        ConfigurationError: The epoch `after` is no longer available, or there is no epoch.
+        WarehouseError: The table has never existed, or a version of it cannot be read.
     """
     versions = versions_by_feed_epoch(location, table, after, upto)
     if not location.has(table):

@@ -34,24 +34,15 @@ UNKNOWN_COLUMN_DESCRIPTION = "Column that this release does not write."
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Parameters
-    ----------
-    name : str
-    type : str
-        The SQL type.
-    description : str
-    is_unique, is_never_null : bool
-        Whether no two rows have the same value, and whether no row has NULL.
-
-    """
+    """A column of a table."""
 
     name: str
     type: str
+    """The SQL type."""
     description: str
     is_unique: bool = False
     is_never_null: bool = False
+    """Whether no two rows have the same value, and whether no row has NULL."""
 
     def as_dbt(self) -> dict[str, Any]:
         """Return the column as an entry of dbt's YAML."""
@@ -81,14 +72,9 @@ class Table:
 def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
     """Return a dbt source as YAML text.
 
-    Parameters
-    ----------
-    database : str
-        Name of the source and of the schema with its tables.
-    epoch : int
-        The newest epoch.
-    tables : iterable of Table
-
+    Args:
+        database: Name of the source and of the schema with its tables.
+        epoch: The newest epoch.
     """
     source = {
         "name": database,
@@ -106,12 +92,8 @@ def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
 def tables_at_epoch(location: WarehouseLocation, versions: Mapping[str, int]) -> list[Table]:
     """Return the descriptions of all tables of a warehouse: as of an epoch, or as of now if epochs do not name a table.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    versions : mapping of str to int
-        The Delta version of each table in the epoch.
-
+    Args:
+        versions: The Delta version of each table in the epoch.
     """
     descriptions = field_descriptions(location, versions.get("_schema"))
     tables = []
@@ -155,16 +137,10 @@ def describe_table(
 ) -> Table:
     """Return the description of a table.
 
-    Parameters
-    ----------
-    name : str
-    version : int or None
-        The table's Delta version in the epoch; None if no epoch names the table.
-    delta_table : DeltaTable
-        The table at this version, or at its newest version if `version` is None.
-    descriptions : mapping
-        By table and column: the description of the space's field.
-
+    Args:
+        version: The table's Delta version in the epoch; None if no epoch names the table.
+        delta_table: The table at this version, or at its newest version if `version` is None.
+        descriptions: By table and column: the description of the space's field.
     """
     types = {field.name: sql_type(json.loads(field.type.to_json())) for field in delta_table.schema().fields}
     if name in TABLES:

@@ -28,16 +28,10 @@ from warehouse.read import rows_of
 
 @dataclass(frozen=True)
 class InstanceIdReader:
-    """Reads the ids of instances and replicasets from the tables of a warehouse, each table on first use.
-
-    Parameters
-    ----------
-    location : WarehouseLocation
-        Location of the warehouse.
-
-    """
+    """Reads the ids of instances and replicasets from the tables of a warehouse, each table on first use."""
 
     location: WarehouseLocation
+    """Location of the warehouse."""
 
     def _open_table(self, table: str) -> DeltaTable:
         """Open a table; raise WarehouseError if it does not exist or cannot be opened."""
@@ -107,11 +101,8 @@ class InstanceIdReader:
     def replicaset_of(self, config: Config, source: str) -> str:
         """Return the uuid of a source's replicaset, from the tables or the configuration.
 
-        Raises
-        ------
-        ConfigurationError
-            Neither the tables nor the configuration have the replicaset.
-
+        Raises:
+            ConfigurationError: Neither the tables nor the configuration have the replicaset.
         """
         read = self.replicaset_of_read_source(source)
         known = [] if read is None else [read]

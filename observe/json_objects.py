@@ -10,12 +10,8 @@ from typing import Any
 def json_object(result: Any, json_names: Mapping[str, str]) -> dict[str, Any]:
     """Return a dataclass, and the dataclasses in it, as a JSON object.
 
-    Parameters
-    ----------
-    result : dataclass
-    json_names : mapping of str to str
-        By field: its name in the object, if it has another one there.
-
+    Args:
+        json_names: By field: its name in the object, if it has another one there.
     """
     return asdict(
         result, dict_factory=lambda pairs: {json_names.get(name, name): value for name, value in pairs}

@@ -36,22 +36,14 @@ _OPEN_REQUESTS_QUERY = f"""
 
 @dataclass(frozen=True)
 class StandbyOverview:
-    """The current state of a standby copy.
-
-    Parameters
-    ----------
-    root : str
-        Location of the copy.
-    is_up_to_date : bool
-        Whether the copy has all epochs, except perhaps the one that is being copied.
-    state : str
-        The comparison with the primary, in words.
-
-    """
+    """The current state of a standby copy."""
 
     root: str
+    """Location of the copy."""
     is_up_to_date: bool
+    """Whether the copy has all epochs, except perhaps the one that is being copied."""
     state: str
+    """The comparison with the primary, in words."""
 
 
 def standby_overview(primary: ComparedRid, standby: WarehouseLocation) -> StandbyOverview:
@@ -92,60 +84,42 @@ def standbys_overview(config: Config) -> tuple[StandbyOverview, ...]:
 
 @dataclass(frozen=True)
 class Overview:
-    """What `aggregator status` prints.
-
-    Parameters
-    ----------
-    warehouse : str
-        Location of the warehouse.
-    epoch : int
-        The newest epoch.
-    committed_at : str
-        Time at which the newest epoch was committed, in UTC.
-    age_seconds : float
-        Seconds from the commit of the newest epoch until now.
-    space_table_count : int
-        Number of tables of spaces.
-    replicasets : mapping of str to mapping
-        By replicaset uuid: a mapping with `vclock` (the settled vclock) and the replicaset's entry of the stream's
-        offset, such as `leader` (the source that is read now), `file` and `position`.
-    open_gaps : tuple of str
-        Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn).
-    open_requests : tuple of str
-        Requests to the writer (rows of `_requests`) that it has not carried out yet.
-    pending_rows : int
-        Number of rows of `_pending`.
-    set_aside_rows : int
-        Number of rows of `_quarantine` that are in no table.
-    misfit_rows : int
-        Number of rows of `_quarantine` that are in their table, with NULL in a column that cannot hold the value.
-    conflict_rows : int
-        Number of rows of `_conflicts`.
-    stopped_spools : tuple of StoppedSpool
-        Sources that are spools and that no daemon writes to now.
-    standbys : tuple of StandbyOverview
-        The standby copies that `standby.peers` names.
-    refused_spaces : tuple of str
-        Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
-        table that the space already has does not change any more.
-
-    """
+    """What `aggregator status` prints."""
 
     warehouse: str
+    """Location of the warehouse."""
     epoch: int
+    """The newest epoch."""
     committed_at: str
+    """Time at which the newest epoch was committed, in UTC."""
     age_seconds: float
+    """Seconds from the commit of the newest epoch until now."""
     space_table_count: int
+    """Number of tables of spaces."""
     replicasets: Mapping[str, Mapping[str, Any]]
+    """By replicaset uuid: a mapping with `vclock` (the settled vclock) and the replicaset's entry of the stream's
+    offset, such as `leader` (the source that is read now), `file` and `position`.
+    """
     open_gaps: tuple[str, ...]
+    """Open gaps of the logs: missing ranges of lsns, and divergences (two different rows under one lsn)."""
     open_requests: tuple[str, ...]
+    """Requests to the writer (rows of `_requests`) that it has not carried out yet."""
     pending_rows: int
+    """Number of rows of `_pending`."""
     set_aside_rows: int
+    """Number of rows of `_quarantine` that are in no table."""
     misfit_rows: int
+    """Number of rows of `_quarantine` that are in their table, with NULL in a column that cannot hold the value."""
     conflict_rows: int
+    """Number of rows of `_conflicts`."""
     stopped_spools: tuple[StoppedSpool, ...] = ()
+    """Sources that are spools and that no daemon writes to now."""
     standbys: tuple[StandbyOverview, ...] = ()
+    """The standby copies that `standby.peers` names."""
     refused_spaces: tuple[str, ...] = ()
+    """Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
+    table that the space already has does not change any more.
+    """
 
     @property
     def findings(self) -> list[tuple[str, str]]:
@@ -182,11 +156,8 @@ def _spool_advice(spool: StoppedSpool) -> str:
 def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
     """Return the state of a warehouse.
 
-    Raises
-    ------
-    WarehouseError
-        No batch has been committed yet.
-
+    Raises:
+        WarehouseError: No batch has been committed yet.
     """
     last = newest_epoch_row(location)
 
@@ -242,12 +213,8 @@ def overview_as_json(overview: Overview) -> dict[str, Any]:
 def _refused_spaces(location: WarehouseLocation, leaders: Mapping[str, str]) -> tuple[str, ...]:
     """Return the spaces that are refused now, each with its replicasets and the reason.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    leaders : mapping of str to str
-        The source that is read now, by replicaset uuid.
-
+    Args:
+        leaders: The source that is read now, by replicaset uuid.
     """
     schema, cluster = location.open("_schema"), location.open("_cluster")
     if schema is None or cluster is None:

@@ -34,24 +34,15 @@ class ChangeSign(StrEnum):
 
 @dataclass(frozen=True)
 class NextRunChange:
-    """A change that the next run will make, or what prevents it: one line of the output.
-
-    Parameters
-    ----------
-    sign : ChangeSign
-    name : str
-        Stable name, such as `table_made`; docs/operation.md lists all names.
-    subject : str
-        The changed thing: a source, a replicaset's uuid, a table, a setting.
-    text : str
-        Description of the change.
-
-    """
+    """A change that the next run will make, or what prevents it: one line of the output."""
 
     sign: ChangeSign
     name: str
+    """Stable name, such as `table_made`; docs/operation.md lists all names."""
     subject: str
+    """The changed thing: a source, a replicaset's uuid, a table, a setting."""
     text: str
+    """Description of the change."""
 
 
 _LINE_BY_TABLE_CHANGE = {

@@ -87,11 +87,8 @@ def committed_changelog(warehouse: Warehouse) -> DataFrame:
     In the table, `segment` is a number within one batch. Here it is a number over all batches: it grows with the epoch,
     and within an epoch with the table's number. So `POSITION_COLUMNS` sort a replicaset's rows in log order.
 
-    Raises
-    ------
-    WarehouseError
-        No batch has been committed yet.
-
+    Raises:
+        WarehouseError: No batch has been committed yet.
     """
     newest = epochs.last(warehouse)
     if newest is None:
@@ -105,19 +102,12 @@ def committed_changelog(warehouse: Warehouse) -> DataFrame:
 
 @dataclass(frozen=True)
 class LogDefinitions:
-    """Definitions, truncations and drops of spaces over the whole log.
-
-    Parameters
-    ----------
-    history : History
-        The schema versions and lineages of all spaces, and what a space id means at each position of the log.
-    changes_by_replicaset : mapping of int to sequence of SpaceChange
-        By replicaset id: the changes of the replicaset's spaces, in the order of its log.
-
-    """
+    """Definitions, truncations and drops of spaces over the whole log."""
 
     history: History
+    """The schema versions and lineages of all spaces, and what a space id means at each position of the log."""
     changes_by_replicaset: Mapping[int, Sequence[SpaceChange]]
+    """By replicaset id: the changes of the replicaset's spaces, in the order of its log."""
 
 
 def definitions_of_log(log: DataFrame, config: Config) -> LogDefinitions:
@@ -162,29 +152,19 @@ def _control_row(row: Any) -> ControlRow:
 def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     """Return the versions of the keys of a space.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-    config : Config
-        Maps spaces to tables.
-    table : str
-        The space's table.
+    Args:
+        config: Maps spaces to tables.
+        table: The space's table.
 
-    Returns
-    -------
-    DataFrame
+    Returns:
         `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, or unfit: the tuple is not known,
-        because a row could not be applied), `row` (the typed columns), `tuple`, `global_id`, `lsn`, `type` (of the
-        row that made the version), `epoch`, `valid_from`, `valid_to`, `is_current`, `reason` (why a row could not be
+        because a row could not be applied), `row` (the typed columns), `tuple`, `global_id`, `lsn`, `type` (of the row
+        that made the version), `epoch`, `valid_from`, `valid_to`, `is_current`, `reason` (why a row could not be
         applied). The times of rows of a snapshot are null.
 
-    Raises
-    ------
-    WarehouseError
-        No space has ever been written to the table.
-    UnsupportedError
-        The space's primary key was changed, or some of its rows could not be applied.
-
+    Raises:
+        WarehouseError: No space has ever been written to the table.
+        UnsupportedError: The space's primary key was changed, or some of its rows could not be applied.
     """
     log = committed_changelog(warehouse)
     definitions = definitions_of_log(log, config)
@@ -237,24 +217,15 @@ def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], versi
 
 @dataclass(frozen=True)
 class DefinitionInterval:
-    """A part of a replicaset's log in which a space id has one definition (schema version of the space).
-
-    Parameters
-    ----------
-    replicaset_id, space_id : int
-    version_index : int
-        Index of the schema version among those of the requested table.
-    since : LogPosition
-    until : LogPosition or None
-        The first position after the part; None if it has no end.
-
-    """
+    """A part of a replicaset's log in which a space id has one definition (schema version of the space)."""
 
     replicaset_id: int
     space_id: int
     version_index: int
+    """Index of the schema version among those of the requested table."""
     since: LogPosition
     until: LogPosition | None
+    """The first position after the part; None if it has no end."""
 
 
 def _definition_intervals(
@@ -262,14 +233,9 @@ def _definition_intervals(
 ) -> list[DefinitionInterval]:
     """Return the parts of all logs in which a space id belongs to one of some lineages.
 
-    Parameters
-    ----------
-    history : History
-    lineages : mapping of int to Lineage
-        Lineages of `history`, by number.
-    version_numbers : sequence of int
-        The numbers in `history` of the schema versions of these lineages.
-
+    Args:
+        lineages: Lineages of `history`, by number.
+        version_numbers: The numbers in `history` of the schema versions of these lineages.
     """
     found = []
     for (replicaset_id, space_id), meanings in history.meanings.items():
@@ -349,15 +315,10 @@ def _format_index_column(
     if the space id belongs to another space at the row's position. The UDF's arguments are the row's replicaset id,
     space id, position (segment, position, row) and server version.
 
-    Parameters
-    ----------
-    intervals : sequence of Interval
-        Which schema version a space id has in which part of a log.
-    server_versions : sequence of str or None
-        The server versions; None for rows without one.
-    version_count : int
-        Number of schema versions.
-
+    Args:
+        intervals: Which schema version a space id has in which part of a log.
+        server_versions: The server versions; None for rows without one.
+        version_count: Number of schema versions.
     """
     offsets = {server: number * version_count for number, server in enumerate(server_versions)}
 
@@ -411,12 +372,8 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: Collection[int]) -> DataFrame:
     """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows.
 
-    Parameters
-    ----------
-    rows : DataFrame
-    replicaset_ids_with_removed_rows : collection of int
-        Ids of the replicasets of which maintenance has removed older rows.
-
+    Args:
+        replicaset_ids_with_removed_rows: Ids of the replicasets of which maintenance has removed older rows.
     """
     if not replicaset_ids_with_removed_rows:
         return rows
@@ -431,15 +388,10 @@ def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: C
 def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     """Add, for each DELETE_RANGE, a DELETE of each key in its range that has an earlier row.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Rows with a key.
-    log : DataFrame
-        All changes of the space, with the index of their tuple format as `layout`.
-    versions : sequence of SchemaVersion
-        The schema version of each tuple format.
-
+    Args:
+        rows: Rows with a key.
+        log: All changes of the space, with the index of their tuple format as `layout`.
+        versions: The schema version of each tuple format.
     """
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():

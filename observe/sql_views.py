@@ -24,11 +24,8 @@ from warehouse.views import VERSION_AGE_CHECK, epoch_statements, table_statement
 def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
     """Return, by epoch, the Delta version of each table; a table that was not written up to the epoch has version 0.
 
-    Raises
-    ------
-    WarehouseError
-        There are no epochs.
-
+    Raises:
+        WarehouseError: There are no epochs.
     """
     table = location.open(EPOCHS)
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
@@ -58,11 +55,8 @@ def epoch_by_instant(location: WarehouseLocation) -> dict[str, int]:
 def refuse_old_epochs(location: WarehouseLocation, requested_epochs: Collection[int]) -> None:
     """Raise an error if maintenance may have removed files of one of the requested epochs.
 
-    Raises
-    ------
-    ConfigurationError
-        An epoch is too old; the message names this epoch and the oldest complete one.
-
+    Raises:
+        ConfigurationError: An epoch is too old; the message names this epoch and the oldest complete one.
     """
     horizon, first = retention_horizon(location)
     old = sorted(epoch for epoch in requested_epochs if epoch < first)
@@ -77,19 +71,12 @@ def refuse_old_epochs(location: WarehouseLocation, requested_epochs: Collection[
 def view_statements(config: Config, extra_epochs: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
     """Yield the `CREATE VIEW` statements for the tables of a warehouse.
 
-    Parameters
-    ----------
-    config : Config
-    extra_epochs : list of int
-        Epochs that get views, besides the newest one.
-    labels : sequence of str
-        Labels of instants of a sharded cluster; the epochs of these instants get views, too.
+    Args:
+        extra_epochs: Epochs that get views, besides the newest one.
+        labels: Labels of instants of a sharded cluster; the epochs of these instants get views, too.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such epoch or instant, or it is older than the oldest complete epoch.
-
+    Raises:
+        ConfigurationError: There is no such epoch or instant, or it is older than the oldest complete epoch.
     """
     location = location_of(config.warehouse, config.database)
     epochs = versions_by_epoch(location)

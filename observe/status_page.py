@@ -74,22 +74,15 @@ def status_page(
 ) -> Iterator[int | None]:
     """Serve the status page while the block runs; yield the port, or None without an address.
 
-    Parameters
-    ----------
-    address : Address or None
-        The address to listen on; None: the page is not served.
-    collector : Collector
-        Collects the metrics.
-    status : callable
-        Returns the content of `/status`.
-    further_pages : mapping of str to callable, optional
-        By path: returns the content of a page by the parameters of its address. A ValueError is the client's mistake.
+    Args:
+        address: The address to listen on; None: the page is not served.
+        collector: Collects the metrics.
+        status: Returns the content of `/status`.
+        further_pages: By path: returns the content of a page by the parameters of its address. A ValueError is the
+            client's mistake.
 
-    Raises
-    ------
-    ConfigurationError
-        The port is taken.
-
+    Raises:
+        ConfigurationError: The port is taken.
     """
     if address is None:
         yield None

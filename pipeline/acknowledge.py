@@ -37,11 +37,8 @@ log = logging.getLogger(__name__)
 def sync_file_system(path: Path) -> None:
     """Sync the file system of a path to the disk (`syncfs`).
 
-    Raises
-    ------
-    OSError
-        If the path is missing, or data could not be written.
-
+    Raises:
+        OSError: If the path is missing, or data could not be written.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -62,15 +59,10 @@ def acknowledged_vclock(
 ) -> dict[int, int]:
     """Return the vclock up to which a source is never read again, in the source's replica ids.
 
-    Parameters
-    ----------
-    file_vclock : Vclock
-        The vclock in the header of the file in which the last batch began.
-    replicaset : ReplicasetState
-        The state of the replicaset after the last batch.
-    source : SourceConfig
-        If its whitelist (`origins`) excludes an instance, the result has the instance's lsn in `file_vclock`.
-
+    Args:
+        file_vclock: The vclock in the header of the file in which the last batch began.
+        replicaset: The state of the replicaset after the last batch.
+        source: If its whitelist (`origins`) excludes an instance, the result has the instance's lsn in `file_vclock`.
     """
     ids = replicaset.id_translations.get(source.name, {})
     found = {}
@@ -84,12 +76,8 @@ def acknowledged_vclock(
 class Acknowledger:
     """Acknowledges rows to the local spools of a deployment.
 
-    Parameters
-    ----------
-    config : Config
-    log_stream : LogStream
-        Follows the same sources; it finds the replicaset of a spool.
-
+    Args:
+        log_stream: Follows the same sources; it finds the replicaset of a spool.
     """
 
     def __init__(self, config: Config, log_stream: LogStream) -> None:
@@ -104,13 +92,9 @@ class Acknowledger:
     def __call__(self, began: Offset, state: State) -> None:
         """Acknowledge to all local spools the rows up to the last batch.
 
-        Parameters
-        ----------
-        began : Offset
-            The start offset of the last committed batch.
-        state : State
-            After that batch.
-
+        Args:
+            began: The start offset of the last committed batch.
+            state: After that batch.
         """
         for source in self._sources:
             spool = Path(source.path)

@@ -62,26 +62,16 @@ def log_step_done(step: str) -> None:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """The size and the duration of one batch, for progress and metrics.
-
-    Parameters
-    ----------
-    batch_id : int
-    row_count : int
-        Number of rows read, including duplicates from other members' logs.
-    seconds : float
-    table_count : int
-        Number of tables of spaces written.
-    seconds_by_step : mapping of str to float
-        For each step, in order, the seconds from the batch's begin to the step's end.
-
-    """
+    """The size and the duration of one batch, for progress and metrics."""
 
     batch_id: int
     row_count: int
+    """Number of rows read, including duplicates from other members' logs."""
     seconds: float
     table_count: int
+    """Number of tables of spaces written."""
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
+    """For each step, in order, the seconds from the batch's begin to the step's end."""
 
 
 MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
@@ -93,19 +83,12 @@ class BatchWriter:
 
     Other work on the tables holds the attribute `batch_lock`, so that no batch runs at the same time.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-    config : Config
-    log_stream : LogStream
-        Follows the deployment's sources.
-    lock : WriterLock
-        The acquired lock.
-    state : State
-        The loaded state (`pipeline.commit.load`).
-    distributed : callable, optional
-        Makes the executor of a batch that does not fit the driver's memory; by default all batches are done locally.
-
+    Args:
+        log_stream: Follows the deployment's sources.
+        lock: The acquired lock.
+        state: The loaded state (`pipeline.commit.load`).
+        distributed: Makes the executor of a batch that does not fit the driver's memory; by default all batches are
+            done locally.
     """
 
     def __init__(
@@ -138,16 +121,10 @@ class BatchWriter:
     ) -> tuple[int, int]:
         """Process one batch; return the number of rows read, and of tables of spaces written.
 
-        Parameters
-        ----------
-        segments : sequence of Segment
-            The parts of logs to read; waiting rows of the same replicasets are read as well.
-        name : BatchName
-        healing : Healing, optional
-            Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
-        log_stream : LogStream, optional
-            Lists the segments' files; by default the one that follows the deployment's sources.
-
+        Args:
+            segments: The parts of logs to read; waiting rows of the same replicasets are read as well.
+            healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
+            log_stream: Lists the segments' files; by default the one that follows the deployment's sources.
         """
         self._began, self.seconds_by_step = time.monotonic(), {}
         with self.tables.refreshed_once_per_table():

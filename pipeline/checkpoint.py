@@ -29,11 +29,8 @@ NO_OFFSET = "-"
 def parse_offset_file(text: str, path: str) -> str | None:
     """Return the source's offset from the text of an offset log file; errors name its `path`.
 
-    Raises
-    ------
-    OffsetError
-        If the text does not have the format that the module describes, or has several sources.
-
+    Raises:
+        OffsetError: If the text does not have the format that the module describes, or has several sources.
     """
     lines = text.split("\n")
     if len(lines) != 3 or lines[0].strip() != "v1":
@@ -58,11 +55,8 @@ def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | N
 def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
     """Return the end offset of the last finished batch; None if there is no checkpoint.
 
-    Raises
-    ------
-    OffsetError
-        If the checkpoint cannot be read.
-
+    Raises:
+        OffsetError: If the checkpoint cannot be read.
     """
     try:
         fs, root = open_fs(checkpoint)

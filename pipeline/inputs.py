@@ -30,14 +30,10 @@ def log_segments(
 ) -> list[LogSegment]:
     """Return the description of each segment that the plan needs; reads the headers of the segments' files.
 
-    Parameters
-    ----------
-    segments : iterable of Segment
-    state : State, optional
-        Before the batch. If an earlier batch has read the first part of a file, the state has its server version.
-    limits : reader.Limits
-        The limits for reading rows, if the header is not enough to find the server version.
-
+    Args:
+        state: Before the batch. If an earlier batch has read the first part of a file, the state has its server
+            version.
+        limits: The limits for reading rows, if the header is not enough to find the server version.
     """
     known, bounds = {} if state is None else state.replicasets, limits or reader.Limits()
     return [_log_segment(segment, known.get(segment.replicaset_uuid), bounds) for segment in segments]
@@ -136,17 +132,11 @@ def with_members(
     and replica ids that two members assign to different instances would be confused. For a source that continues, the
     batch's rows of `_cluster` are enough.
 
-    Parameters
-    ----------
-    segments : iterable of LogSegment
-    segments_by_number : mapping of int to Segment
-    log_stream : LogStream
-        Lists the sources' files.
-    state : State
-        Before the batch.
-    source_count : int
-        The number of configured sources: if there are more sources than replicasets, some replicasets have several.
-
+    Args:
+        log_stream: Lists the sources' files.
+        state: Before the batch.
+        source_count: The number of configured sources: if there are more sources than replicasets, some replicasets
+            have several.
     """
     found: list[LogSegment] = []
     seen: set[str] = set()

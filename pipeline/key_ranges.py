@@ -25,28 +25,18 @@ UNDIVIDED_SHARE = 0.25
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """The ranges of keys that form each partition. Picklable.
-
-    Parameters
-    ----------
-    partition_count : int
-        The number of partitions.
-    table_groups : int32[tables]
-        The group number of each table: the tables of a group are divided at the same keys.
-    first_partitions : int32[groups]
-        The number of each group's first partition, which has the lowest keys.
-    bound_starts : int32[groups + 1]
-        The index in `bounds` of each group's first bound.
-    bounds : pyarrow.BinaryArray
-        The lowest key of each partition, except the first partition of each group; by group, in key order.
-
-    """
+    """The ranges of keys that form each partition. Picklable."""
 
     partition_count: int
+    """The number of partitions."""
     table_groups: Int32s
+    """The group number of each table: the tables of a group are divided at the same keys (int32[tables])."""
     first_partitions: Int32s
+    """The number of each group's first partition, which has the lowest keys (int32[groups])."""
     bound_starts: Int32s
+    """The index in `bounds` of each group's first bound (int32[groups + 1])."""
     bounds: pa.Array
+    """The lowest key of each partition, except the first partition of each group; by group, in key order."""
 
     def find_partitions(self, tables: Int32s, keys: pa.Array) -> Int32s:
         """Return the partition number of each row, from the row's table number and key."""
@@ -90,13 +80,9 @@ def group_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
     A rename moves versions between tables under the same keys, so both tables are in one group. If the primary key
     changes, the new keys are known only after the versions are read, so the group cannot be divided.
 
-    Returns
-    -------
-    int32[tables]
-        The group number of each table, by table number.
-    frozenset of int
+    Returns:
+        The group number of each table, by table number (int32[tables]).
         The numbers of the groups that cannot be divided.
-
     """
     groups = np.arange(len(plan.tables), dtype=np.int32)
     undivided: set[int] = set()
@@ -117,17 +103,10 @@ def key_ranges(
 ) -> KeyRanges:
     """Divide keys so that each partition gets about the same weight.
 
-    Parameters
-    ----------
-    plan : ReducePlan
-    max_partitions : int
-    tables : int32[sample]
-        The table number of each sampled row.
-    keys : pyarrow.BinaryArray
-        The key of each sampled row.
-    weights : float64[sample]
-        The number of bytes that each sampled row represents.
-
+    Args:
+        tables: The table number of each sampled row (int32[sample]).
+        keys: The key of each sampled row.
+        weights: The number of bytes that each sampled row represents (float64[sample]).
     """
     groups, undivided = group_tables(plan)
     count = int(groups.max(initial=-1)) + 1

@@ -56,15 +56,9 @@ def find_collected_rows(
 ) -> pa.Table:
     """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
 
-    Parameters
-    ----------
-    keyed : KeyedRows
-    base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`.
-    plan : ReducePlan
-    shards : ShardPlan or None
-        vshard's buckets; None if no replicaset is a storage of vshard.
-
+    Args:
+        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`.
+        shards: vshard's buckets; None if no replicaset is a storage of vshard.
     """
     events = as_array(keyed.rows["bucket_events"])
     if shards is None or events.null_count == len(events):
@@ -102,13 +96,9 @@ def _deletes_with_buckets(
 ) -> Iterator[tuple[int, int, bytes, int]]:
     """Yield (row, replicaset id, bucket id as MessagePack, `bucket_events`) of each DELETE of a tuple with a bucket id.
 
-    Parameters
-    ----------
-    rows : int64[n]
-        Indices of rows, sorted by key; the rows of a key are in log order.
-    replicasets : int32[n]
-        The replicaset id of each row.
-
+    Args:
+        rows: Indices of rows, sorted by key (int64[n]); the rows of a key are in log order.
+        replicasets: The replicaset id of each row (int32[n]).
     """
     index = pa.array(rows)
     versions = plan.meanings.versions[keyed.rows["meaning"].to_numpy()[rows]]
@@ -140,12 +130,9 @@ def _bucket_ids_before_batch(
 
     The result is by (table number, replicaset id, key), and has only present tuples with a bucket id.
 
-    Parameters
-    ----------
-    schema_versions : dict of (int, bytes) to int
-        By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has the field with
-        the bucket id.
-
+    Args:
+        schema_versions: By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has
+            the field with the bucket id.
     """
     whole = base_versions.combine_chunks()
     if not whole.num_rows:
@@ -169,12 +156,8 @@ def _bucket_ids_before_batch(
 def without_move_conflicts(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     """Return the conflicts, except those that only come from a move of a bucket between replicasets.
 
-    Parameters
-    ----------
-    conflicts : pyarrow.Table
-        `pipeline.resolve.records.CONFLICTS_ARROW`.
-    shards : ShardPlan
-
+    Args:
+        conflicts: `pipeline.resolve.records.CONFLICTS_ARROW`.
     """
     if not conflicts.num_rows:
         return conflicts
@@ -205,23 +188,14 @@ MAX_COLUMN_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """The parts of a batch's plan that `process_partition` needs. Picklable.
-
-    Parameters
-    ----------
-    reduce : ReducePlan
-    resolve : ResolvePlan
-    encodings : tuple of TableEncoding
-        By table number.
-    shards : ShardPlan or None
-        vshard's buckets; None if no replicaset is a storage of vshard.
-
-    """
+    """The parts of a batch's plan that `process_partition` needs. Picklable."""
 
     reduce: ReducePlan
     resolve: ResolvePlan
     encodings: tuple[TableEncoding, ...]
+    """By table number."""
     shards: ShardPlan | None = None
+    """vshard's buckets; None if no replicaset is a storage of vshard."""
 
 
 def partition_plan(plan: BatchPlan) -> PartitionPlan:
@@ -232,40 +206,28 @@ def partition_plan(plan: BatchPlan) -> PartitionPlan:
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """The changes of all tables for the keys of one partition.
-
-    Parameters
-    ----------
-    rows_by_table : mapping of int to pyarrow.Table
-        New rows of the exact tables, by table number: the table's index in the batch's plan.
-    removed : mapping of FileRef to int64[n]
-        For each file of a table, the numbers of the rows to remove.
-    removed_keys : mapping of int to pyarrow.BinaryArray
-        The keys of the removed rows, by table number.
-    versions, conflicts, quarantine : pyarrow.Table
-        New rows of the system tables.
-    key_errors : pyarrow.Table
-        Versions without a valid value of the changed primary key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`.
-    writers : frozenset of (int, int)
-        (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
-    unfit_tables : frozenset of int
-        Numbers of the tables with a new unfit version (`pipeline.reduce.versions`): its tuple is not known, or was left
-        out of the table because a value does not fit its column.
-    collected_rows : pyarrow.Table
-        The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`.
-
-    """
+    """The changes of all tables for the keys of one partition."""
 
     rows_by_table: Mapping[int, pa.Table]
+    """New rows of the exact tables, by table number: the table's index in the batch's plan."""
     removed: Mapping[FileRef, NDArray[np.int64]]
+    """For each file of a table, the numbers of the rows to remove."""
     removed_keys: Mapping[int, pa.Array]
+    """The keys of the removed rows, by table number."""
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
+    """New rows of the system tables."""
     key_errors: pa.Table
+    """Versions without a valid value of the changed primary key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`."""
     writers: frozenset[tuple[int, int]]
+    """(table number, replicaset id) of each changed version: which replicasets wrote to which tables."""
     unfit_tables: frozenset[int]
+    """Numbers of the tables with a new unfit version (`pipeline.reduce.versions`): its tuple is not known, or was left
+    out of the table because a value does not fit its column.
+    """
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
+    """The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`."""
 
 
 def process_partition(
@@ -277,17 +239,10 @@ def process_partition(
 ) -> PartitionResult:
     """Compute the changes of all tables from the keyed rows of a partition.
 
-    Parameters
-    ----------
-    keyed : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
-    plan : PartitionPlan
-    files : BaseFiles
-        The files with the base versions.
-    cache : KeyRangeCache
-    partition_keys : PartitionKeys, optional
-        The keys of the partition; all keys by default.
-
+    Args:
+        keyed: `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
+        files: The files with the base versions.
+        partition_keys: The keys of the partition; all keys by default.
     """
     _check_column_sizes(keyed)
     rows = group_keyed_rows(keyed, plan.reduce)

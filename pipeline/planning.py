@@ -36,24 +36,14 @@ class Summarizer(Protocol):
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans batches of one configuration.
-
-    Parameters
-    ----------
-    config : Config
-    tables : OpenTables
-    state : State
-        Before the batch.
-    allocate_ids : callable
-        Assigns global ids to the instances that a batch names.
-    router : Router
-
-    """
+    """Plans batches of one configuration."""
 
     config: Config
     tables: OpenTables
     state: State
+    """Before the batch."""
     allocate_ids: Allocator
+    """Assigns global ids to the instances that a batch names."""
     router: Router
 
     def plan(
@@ -65,16 +55,10 @@ class Planner:
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan of a batch, and the waiting rows that the batch reads.
 
-        Parameters
-        ----------
-        summarizer : Summarizer
-            Summarizes the rows of the segments.
-        segments : sequence of Segment
-        log_stream : LogStream
-            Lists the segments' files.
-        healing : Healing, optional
-            Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
-
+        Args:
+            summarizer: Summarizes the rows of the segments.
+            log_stream: Lists the segments' files.
+            healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
         """
         numbered = {segment.number: segment for segment in segments}
         sources = len(self.config.sources)

@@ -49,43 +49,28 @@ each other; a preview plans the rows after an instant too."""
 
 @dataclass(frozen=True)
 class Preview:
-    """The planned effects of the next run.
-
-    Parameters
-    ----------
-    before : State
-        The state of the newest epoch.
-    plan : BatchPlan or None
-        The plan of all new rows; None if there are none.
-    start_offsets : mapping of str to OffsetEntry
-        For each replicaset uuid, the offset at which the run begins to read.
-    log_bytes : mapping of str to int
-        For each replicaset uuid, the number of bytes of logs that the run reads.
-    unreadable_sources : mapping of str to str
-        For each source that cannot be read, the reason.
-    table_changes : mapping of str to TableChange
-        For each table with new rows, how it must change before it can be written.
-    mask_changes : tuple of MaskChange
-        Tables that are rewritten at the start because their masks changed.
-    missing_system_tables : tuple of str
-        The aggregator's own tables that the start creates.
-    requests : tuple of Request
-        Open requests, which the run will execute.
-    is_writable : bool
-        Whether the warehouse may be written.
-
-    """
+    """The planned effects of the next run."""
 
     before: State
+    """The state of the newest epoch."""
     plan: BatchPlan | None
+    """The plan of all new rows; None if there are none."""
     start_offsets: Offset
+    """For each replicaset uuid, the offset at which the run begins to read."""
     log_bytes: Mapping[str, int]
+    """For each replicaset uuid, the number of bytes of logs that the run reads."""
     unreadable_sources: Mapping[str, str]
+    """For each source that cannot be read, the reason."""
     table_changes: Mapping[str, TableChange] = field(default_factory=dict)
+    """For each table with new rows, how it must change before it can be written."""
     mask_changes: tuple[MaskChange, ...] = ()
+    """Tables that are rewritten at the start because their masks changed."""
     missing_system_tables: tuple[str, ...] = ()
+    """The aggregator's own tables that the start creates."""
     requests: tuple[Request, ...] = ()
+    """Open requests, which the run will execute."""
     is_writable: bool = True
+    """Whether the warehouse may be written."""
 
 
 def preview_next_run(config: Config) -> Preview:
@@ -133,14 +118,9 @@ def preview_next_run(config: Config) -> Preview:
 def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
     """Return the offset at which a run begins to read each replicaset.
 
-    Parameters
-    ----------
-    log_stream : LogStream
-    start : Offset
-        The end offset of the last finished batch.
-    end : Offset
-        The end of the logs, as `log_stream.latest(start)` returns it.
-
+    Args:
+        start: The end offset of the last finished batch.
+        end: The end of the logs, as `log_stream.latest(start)` returns it.
     """
     return {**log_stream.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 

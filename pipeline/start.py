@@ -60,15 +60,11 @@ def open_writer(
 ) -> BatchWriter:
     """Roll back an unfinished batch, and return the writer of a deployment.
 
-    Parameters
-    ----------
-    lock : WriterLock
-        The acquired lock.
-    distributed : callable, optional
-        Makes the executor of a batch that does not fit the driver's memory; by default all batches are done locally.
-    tasks : int
-        The number of tasks that read a large batch.
-
+    Args:
+        lock: The acquired lock.
+        distributed: Makes the executor of a batch that does not fit the driver's memory; by default all batches are
+            done locally.
+        tasks: The number of tasks that read a large batch.
     """
     warehouse.create_system_tables()
     epochs.roll_back(warehouse, epochs.last(warehouse))
@@ -85,22 +81,14 @@ def open_writer(
 
 @dataclass(frozen=True)
 class MaskChange:
-    """A table whose masks change.
-
-    Parameters
-    ----------
-    table : str
-        The table that readers see.
-    encoding : TableEncoding or None
-        The encoding with the new masks; None if the table is not masked any more.
-    was_masked : bool
-        Whether the table was masked before the start.
-
-    """
+    """A table whose masks change."""
 
     table: str
+    """The table that readers see."""
     encoding: TableEncoding | None
+    """The encoding with the new masks; None if the table is not masked any more."""
     was_masked: bool
+    """Whether the table was masked before the start."""
 
     @property
     def exact(self) -> str:
@@ -111,11 +99,8 @@ class MaskChange:
 def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[MaskChange]:
     """Yield the tables whose masks the start must change; writes nothing.
 
-    Raises
-    ------
-    UnsupportedError
-        A mask would not hide its field.
-
+    Raises:
+        UnsupportedError: A mask would not hide its field.
     """
     for table in filter(is_space_table, state.versions):
         was_masked = exact_table(table) in state.versions

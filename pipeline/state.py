@@ -20,28 +20,19 @@ from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 @dataclass(frozen=True)
 class VshardBucket:
-    """The state of a bucket in one replicaset.
-
-    Parameters
-    ----------
-    status : str
-    peer : str or None
-        The replicaset that it is sent to, or received from, as vshard names it.
-    since : datetime or None
-        When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
-        snapshot, the time at which the snapshot was written).
-    timestamp : datetime or None
-        The timestamp of the row that set this status.
-    doubled_with : frozenset of int
-        Ids of the other replicasets in which the bucket is active.
-
-    """
+    """The state of a bucket in one replicaset."""
 
     status: str
     peer: str | None = None
+    """The replicaset that it is sent to, or received from, as vshard names it."""
     since: datetime | None = None
+    """When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
+    snapshot, the time at which the snapshot was written).
+    """
     timestamp: datetime | None = None
+    """The timestamp of the row that set this status."""
     doubled_with: frozenset[int] = frozenset()
+    """Ids of the other replicasets in which the bucket is active."""
 
 
 Buckets = Mapping[int, VshardBucket]
@@ -85,79 +76,53 @@ class ApplierMapEntry:
 
 @dataclass(frozen=True)
 class ReplicasetState:
-    """The state of a replicaset after the last batch that read its log.
-
-    Parameters
-    ----------
-    id : int
-        The aggregator's number of the replicaset.
-    uuid : str
-    settled : mapping of int to int
-        The vclock of the rows that are in `_changelog`: for each replica id, the last lsn.
-    read : mapping of int to int
-        The vclock of all rows read so far, also of those that wait in `_pending`.
-    cluster : mapping of int to str
-        The replicaset's `_cluster`: for each replica id, the instance uuid.
-    applier_map : tuple of ApplierMapEntry
-        Oldest entries first.
-    spaces : mapping of int to SpaceDefinition
-        User spaces by space id.
-    tables : mapping of int to str
-        For each space id, the table that has the space's versions.
-    primary_keys : mapping of int to frozenset
-        For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`).
-    refused : mapping of int to str
-        For each space whose new rows go to `_changelog` but not to its table, the reason.
-    applied_definitions : mapping of int to Space
-        For each refused space that has rows in its table, the definition by which the last rows were applied.
-    leader : str or None
-        The instance (uuid) whose log was read last. Component 0 of `settled` and `read` counts its local changes.
-    last_source : str or None
-        The name of the source that was read last.
-    local_lsns : mapping of str to int
-        For each instance uuid, the lsn of the last change of a local space that is in `_changelog`.
-    id_translations : mapping of str to mapping of int to int
-        For each source whose `_cluster` differs from `cluster`, a map from the source's replica ids to those in
-        `cluster`; only ids that differ are in the map.
-    has_loss : bool
-        Whether rows of its log are lost, or differ between members. If so, the key of an INSERT may already exist.
-    unknown_spaces : frozenset of int
-        Ids of spaces whose rows wait in `_pending` for the space's definition.
-    server_version : str or None
-        The Tarantool version that wrote the last row read. In memory only.
-    last_file : str or None
-        The last file that was read, in `last_source`. In memory only.
-    buckets : mapping of int to VshardBucket
-        vshard's buckets by bucket id, if the replicaset is a storage of vshard.
-    last_log_time : datetime or None
-        The latest timestamp of a settled row, if one is known.
-    cluster_by_source : mapping of str to mapping of int to str
-        For each source whose `_cluster` was read, its content: the instance uuid of each replica id. In memory only.
-
-    """
+    """The state of a replicaset after the last batch that read its log."""
 
     id: int
+    """The aggregator's number of the replicaset."""
     uuid: str
     settled: Mapping[int, int] = field(default_factory=dict)
+    """The vclock of the rows that are in `_changelog`: for each replica id, the last lsn."""
     read: Mapping[int, int] = field(default_factory=dict)
+    """The vclock of all rows read so far, also of those that wait in `_pending`."""
     cluster: Mapping[int, str] = field(default_factory=dict)
+    """The replicaset's `_cluster`: for each replica id, the instance uuid."""
     applier_map: tuple[ApplierMapEntry, ...] = ()
+    """Oldest entries first."""
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
+    """User spaces by space id."""
     tables: Mapping[int, str] = field(default_factory=dict)
+    """For each space id, the table that has the space's versions."""
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    """For each space id, all primary keys that the space has had so far (`schemas.space.key_parts`)."""
     refused: Mapping[int, str] = field(default_factory=dict)
+    """For each space whose new rows go to `_changelog` but not to its table, the reason."""
     applied_definitions: Mapping[int, Space] = field(default_factory=dict)
+    """For each refused space that has rows in its table, the definition by which the last rows were applied."""
     leader: str | None = None
+    """The instance (uuid) whose log was read last. Component 0 of `settled` and `read` counts its local changes."""
     last_source: str | None = None
+    """The name of the source that was read last."""
     local_lsns: Mapping[str, int] = field(default_factory=dict)
+    """For each instance uuid, the lsn of the last change of a local space that is in `_changelog`."""
     id_translations: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """For each source whose `_cluster` differs from `cluster`, a map from the source's replica ids to those in
+    `cluster`; only ids that differ are in the map.
+    """
     has_loss: bool = False
+    """Whether rows of its log are lost, or differ between members. If so, the key of an INSERT may already exist."""
     unknown_spaces: frozenset[int] = frozenset()
+    """Ids of spaces whose rows wait in `_pending` for the space's definition."""
     server_version: str | None = None
+    """The Tarantool version that wrote the last row read. In memory only."""
     last_file: str | None = None
+    """The last file that was read, in `last_source`. In memory only."""
     cluster_by_source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """For each source whose `_cluster` was read, its content: the instance uuid of each replica id. In memory only."""
     buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
+    """vshard's buckets by bucket id, if the replicaset is a storage of vshard."""
     last_log_time: datetime | None = None
+    """The latest timestamp of a settled row, if one is known."""
 
     def definition(self, space_id: int) -> Space | None:
         """Return the definition of the rows that a space has in its table; None if it has no rows in a table.
@@ -185,40 +150,28 @@ class TableWriters:
 
 @dataclass(frozen=True)
 class State:
-    """The state of all replicasets and tables, which one batch passes to the next.
-
-    Parameters
-    ----------
-    epoch : int
-        The number of the last committed epoch; -1 before the first.
-    replicasets : mapping of str to ReplicasetState
-        By uuid.
-    global_ids : mapping of str to int
-        For each instance uuid, its global id, as in the aggregator's `_cluster`.
-    writers : mapping of str to TableWriters
-        By table.
-    versions : mapping of str to int
-        For each table, the Delta version that the last epoch names.
-    aggregator_id : int or None
-        The global id of the aggregator itself.
-    aggregator_lsn : int
-        The lsn of the aggregator's last change of `_cluster` that is in `_changelog`.
-    settings : str or None
-        The settings of the last batch (`pipeline.plan.settings`); None if an older version did not store them.
-    undecided_buckets : frozenset of int
-        Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far enough.
-
-    """
+    """The state of all replicasets and tables, which one batch passes to the next."""
 
     epoch: int = -1
+    """The number of the last committed epoch; -1 before the first."""
     replicasets: Mapping[str, ReplicasetState] = field(default_factory=dict)
+    """By uuid."""
     global_ids: Mapping[str, int] = field(default_factory=dict)
+    """For each instance uuid, its global id, as in the aggregator's `_cluster`."""
     writers: Mapping[str, TableWriters] = field(default_factory=dict)
+    """By table."""
     versions: Mapping[str, int] = field(default_factory=dict)
+    """For each table, the Delta version that the last epoch names."""
     aggregator_id: int | None = None
+    """The global id of the aggregator itself."""
     aggregator_lsn: int = 0
+    """The lsn of the aggregator's last change of `_cluster` that is in `_changelog`."""
     settings: str | None = None
+    """The settings of the last batch (`pipeline.plan.settings`); None if an older version did not store them."""
     undecided_buckets: frozenset[int] = frozenset()
+    """Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far
+    enough.
+    """
 
     @property
     def instance_uuids(self) -> dict[int, str]:

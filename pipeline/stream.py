@@ -35,16 +35,9 @@ BatchContext = Callable[[BatchName], AbstractContextManager[object]]
 class StreamWriter:
     """Processes the micro-batches of a streaming query.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-    config : Config
-    writer : BatchWriter
-    watch : callable, optional
-        Called with the result of each batch that was committed.
-    around : callable, optional
-        Returns a context manager in which a batch is processed.
-
+    Args:
+        watch: Called with the result of each batch that was committed.
+        around: Returns a context manager in which a batch is processed.
     """
 
     def __init__(
@@ -64,11 +57,8 @@ class StreamWriter:
     def __call__(self, _frame: DataFrame, batch_id: int) -> None:
         """Process one micro-batch.
 
-        Parameters
-        ----------
-        batch_id : int
-            Spark's number of the batch within the checkpoint.
-
+        Args:
+            batch_id: Spark's number of the batch within the checkpoint.
         """
         with self._writer.batch_lock:
             if self._is_finished:
@@ -114,19 +104,12 @@ def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, of
 
     They differ if another job has overwritten the checkpoint's offset, after it had lost the writer's lock.
 
-    Parameters
-    ----------
-    committed_ends : mapping of int to str or None
-        The committed end offsets, by batch number.
-    batch_id : int
-    offset : str or None
-        The end offset in the checkpoint.
+    Args:
+        committed_ends: The committed end offsets, by batch number.
+        offset: The end offset in the checkpoint.
 
-    Raises
-    ------
-    OffsetError
-        If the offsets differ.
-
+    Raises:
+        OffsetError: If the offsets differ.
     """
     if offset is not None and committed_ends.get(batch_id, offset) != offset:
         raise OffsetError(

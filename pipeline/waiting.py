@@ -54,16 +54,10 @@ def waiting_segment(
 ) -> LogSegment:
     """Return the segment that describes some rows of `_pending`.
 
-    Parameters
-    ----------
-    number : int
-        The segment's number in the batch.
-    replicaset_uuid : str
-    origin : (str, str, str or None)
-        (source, file, instance uuid) from which the rows were read.
-    rows : pyarrow.RecordBatch
-        With the columns `STORED_COLUMNS`.
-
+    Args:
+        number: The segment's number in the batch.
+        origin: (source, file, instance uuid) from which the rows were read.
+        rows: With the columns `STORED_COLUMNS`.
     """
     source, file, instance = origin
     server = rows.column(SERVER_VERSION)[0].as_py() if rows.num_rows else None
@@ -135,16 +129,12 @@ def processed_rows_mask(
 ) -> pa.ChunkedArray:
     """Return for each row of `_pending` whether a batch has processed it, and so removes it from the table.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        At least `replicaset_id`, `space_id` and `reason`.
-    replicaset_ids : sequence of int
-        The replicasets of the batch. The batch reads all of their waiting rows, and writes those that must still wait
-        to `_pending` again.
-    spaces : iterable of (int, int)
-        Spaces that are defined now, as (replicaset id, space id): rows that waited for their definition are processed.
-
+    Args:
+        rows: At least `replicaset_id`, `space_id` and `reason`.
+        replicaset_ids: The replicasets of the batch. The batch reads all of their waiting rows, and writes those that
+            must still wait to `_pending` again.
+        spaces: Spaces that are defined now, as (replicaset id, space id): rows that waited for their definition are
+            processed.
     """
     for_definition = waits_for_definition(rows["reason"])
     own = pc.is_in(rows["replicaset_id"], pa.array(replicaset_ids, pa.int32()))
@@ -165,16 +155,10 @@ def released_rows(
 ) -> list[PendingRows]:
     """Return the rows that waited for the definition of some spaces, as segments with numbers below all others.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-        Before the batch.
-    spaces : iterable of (str, int)
-        The spaces that are defined now, as (replicaset uuid, space id).
-    lowest_number : int
-        The lowest segment number used so far. The new segments are numbered up to `lowest_number - 1`.
-
+    Args:
+        state: Before the batch.
+        spaces: The spaces that are defined now, as (replicaset uuid, space id).
+        lowest_number: The lowest segment number used so far. The new segments are numbered up to `lowest_number - 1`.
     """
     parts: list[tuple[str, str, str, str | None, pa.RecordBatch]] = []
     for uuid, own in groupby(sorted(spaces), key=lambda pair: pair[0]):

@@ -35,13 +35,9 @@ MAX_SEGMENT_NUMBER = 2**31 - 1
 def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
     """Return a batch's segments, numbered so that segments of waiting rows fit between them.
 
-    Parameters
-    ----------
-    segments : sequence of Segment
-        Numbered from 0 on.
-    state : State
-        Before the batch.
-
+    Args:
+        segments: Numbered from 0 on.
+        state: Before the batch.
     """
     known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
     if not any(one is not None and one.has_waiting_rows for one in known):
@@ -55,16 +51,10 @@ def ordered_pending_rows(
 ) -> list[PendingRows]:
     """Return the waiting rows of a batch's replicasets as segments whose numbers sort them among the log segments.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-        Before the batch.
-    segments : sequence of LogSegment
-        The batch's segments, with numbers that leave room (`with_spaced_numbers`).
-    summaries : mapping of str to Summary
-        The summaries of these segments, by replicaset uuid.
-
+    Args:
+        state: Before the batch.
+        segments: The batch's segments, with numbers that leave room (`with_spaced_numbers`).
+        summaries: The summaries of these segments, by replicaset uuid.
     """
     waiting = [
         state.replicasets[u]
@@ -164,20 +154,13 @@ def order_waiting(
     The log segments keep their order. Waiting parts come as early as possible, and in the given order. But if lsns are
     missing before a waiting part, and a log segment or another waiting part has them, then that one comes first.
 
-    Parameters
-    ----------
-    settled : mapping of int to int
-        The vclock before all of these rows.
-    waiting, logs : sequence of LogPart
-        The waiting parts, and the log segments.
-    leading_logs : int
-        The number of log segments that come before all waiting parts.
+    Args:
+        settled: The vclock before all of these rows.
+        waiting, logs: The waiting parts, and the log segments.
+        leading_logs: The number of log segments that come before all waiting parts.
 
-    Returns
-    -------
-    list of (int, int)
+    Returns:
         For each waiting part, in their order: (number of log segments before the part, index of the part in `waiting`).
-
     """
     read, left, found = dict(settled), list(range(len(waiting))), []
     passed = leading_logs

@@ -30,88 +30,59 @@ WatchedSpaces = Mapping[str, frozenset[int]]
 
 @dataclass(frozen=True)
 class BatchWork:
-    """A planned batch with all inputs of its tasks. Picklable, except `plan` and `pending`, which stay on the driver.
+    """A planned batch with all inputs of its tasks.
 
-    Parameters
-    ----------
-    plan : BatchPlan
-    location : WarehouseLocation
-        Of the warehouse.
-    segment_plans : mapping of int to SegmentPlan
-        By segment number.
-    partition_plan : PartitionPlan
-    base_files : BaseFiles
-        The files in which the base versions are found.
-    files_by_table : mapping of str to sequence of TableFile
-        All files of each table that the batch may change, masked and exact tables included.
-    table_changes : mapping of str to TableChange
-        For each exact table, how it must change before it can be written.
-    pending : sequence of PendingRows
-        Waiting rows that the batch reads.
-    changelog_files : sequence of TableFile
-        Files of `_changelog` that may contain rows which the batch reads again.
-    healed_gaps : sequence of mapping
-        Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
-    aggregator_rows : pyarrow.Table or None
-        Rows for `_changelog` with the aggregator's own changes of `_cluster`.
-    reapplied_rows : sequence of pyarrow.Table
-        Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`).
-
+    Picklable, except `plan` and `pending`, which stay on the driver.
     """
 
     plan: BatchPlan
     location: WarehouseLocation
+    """Of the warehouse."""
     segment_plans: Mapping[int, SegmentPlan]
+    """By segment number."""
     partition_plan: PartitionPlan
     base_files: BaseFiles
+    """The files in which the base versions are found."""
     files_by_table: Mapping[str, Sequence[TableFile]]
+    """All files of each table that the batch may change, masked and exact tables included."""
     table_changes: Mapping[str, TableChange]
+    """For each exact table, how it must change before it can be written."""
     pending: Sequence[PendingRows] = ()
+    """Waiting rows that the batch reads."""
     changelog_files: Sequence[TableFile] = ()
+    """Files of `_changelog` that may contain rows which the batch reads again."""
     healed_gaps: Sequence[Mapping[str, object]] = ()
+    """Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again."""
     aggregator_rows: pa.Table | None = None
+    """Rows for `_changelog` with the aggregator's own changes of `_cluster`."""
     reapplied_rows: Sequence[pa.Table] = ()
+    """Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`)."""
 
 
 @dataclass(frozen=True)
 class BatchOutput:
-    """The files that an executor has written but not committed, and what it found in the rows.
-
-    Parameters
-    ----------
-    changelog, pending : list of DataFile
-    tables : list of TableWrite
-        For the tables of spaces.
-    versions, conflicts, quarantine : list of DataFile
-    settled : mapping of int to mapping of int to int
-        For each segment and replica id (0 for local changes), the highest lsn written to `_changelog`.
-    unknown_spaces : mapping of int to frozenset of int
-        For each segment, ids of spaces whose rows wait for the space's definition.
-    divergences : list of Divergence
-    writers : frozenset of (int, int)
-        (table number, replicaset id) of each changed version: which replicasets wrote to which tables.
-    unfit_tables : frozenset of int
-        Numbers of the tables with a new unfit version.
-    collected_rows : pyarrow.Table
-        The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
-    seconds : mapping of str to float
-        The duration of each stage of the execution, by its name.
-
-    """
+    """The files that an executor has written but not committed, and what it found in the rows."""
 
     changelog: list[DataFile] = field(default_factory=list)
     pending: list[DataFile] = field(default_factory=list)
     tables: list[TableWrite] = field(default_factory=list)
+    """For the tables of spaces."""
     versions: list[DataFile] = field(default_factory=list)
     conflicts: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)
     settled: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """For each segment and replica id (0 for local changes), the highest lsn written to `_changelog`."""
     unknown_spaces: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """For each segment, ids of spaces whose rows wait for the space's definition."""
     divergences: list[Divergence] = field(default_factory=list)
     writers: frozenset[tuple[int, int]] = frozenset()
+    """(table number, replicaset id) of each changed version: which replicasets wrote to which tables."""
     unfit_tables: frozenset[int] = frozenset()
+    """Numbers of the tables with a new unfit version."""
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
+    """The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    """The duration of each stage of the execution, by its name."""
 
 
 class Executor(Protocol):

@@ -19,16 +19,11 @@ _CRC32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 def checksum_input(instances: Mapping[int, str]) -> bytes:
     """Return the bytes to sum: `<replica_id>:<uuid>` and a line feed for each instance, by ascending replica id.
 
-    Parameters
-    ----------
-    instances : mapping of int to str
-        Instance uuids by replica id.
+    Args:
+        instances: Instance uuids by replica id.
 
-    Returns
-    -------
-    bytes
+    Returns:
         ASCII: the id in decimal without leading zeros, the uuid in lower case.
-
     """
     return b"".join(
         f"{replica_id}:{instances[replica_id].lower()}\n".encode("ascii") for replica_id in sorted(instances)
@@ -38,10 +33,7 @@ def checksum_input(instances: Mapping[int, str]) -> bytes:
 def checksum(instances: Mapping[int, str]) -> int:
     """Return the crc32 of a replicaset's instances; 0 for none.
 
-    Parameters
-    ----------
-    instances : mapping of int to str
-        Uuids of the registered instances by replica id.
-
+    Args:
+        instances: Uuids of the registered instances by replica id.
     """
     return int(_CRC32(checksum_input(instances)))

@@ -183,14 +183,9 @@ def index_tuples() -> Iterator[list[Any]]:
 def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = None) -> list[Any]:
     """Return a row of `_user`.
 
-    Parameters
-    ----------
-    id_ : int
-    name : str
-    kind : {'user', 'role'}
-    auth : mapping of str to str, optional
-        Stored hash of the password, by authentication method.
-
+    Args:
+        kind: `user` or `role`.
+        auth: Stored hash of the password, by authentication method.
     """
     return [id_, ADMIN, name, kind, dict(auth or {}), [], 0]
 

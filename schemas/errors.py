@@ -18,13 +18,9 @@ def _rebuild(cls: type[AggregatorError], reason: str, fields: dict[str, Any]) ->
 class AggregatorError(Exception):
     """Base of all errors of this project.
 
-    Parameters
-    ----------
-    reason : str
-        What is wrong, in one sentence.
-    **fields
-        Where it is wrong (`file`, `offset`, `space`, `source`, ...) and `advice`: what to do.
-
+    Args:
+        reason: What is wrong, in one sentence.
+        **fields: Where it is wrong (`file`, `offset`, `space`, `source`, ...) and `advice`: what to do.
     """
 
     def __init__(self, reason: str, **fields: Any) -> None:

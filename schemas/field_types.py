@@ -68,30 +68,19 @@ _SCALARS = (
 
 @dataclass(frozen=True)
 class FieldType:
-    """One field type.
-
-    Parameters
-    ----------
-    name : str
-    storage : ColumnStorage
-        How a column is stored, unless `schemas.layout.TypeOptions` chooses another storage for the type.
-    accepted_classes : tuple of ValueClass
-        The values that a field accepts; a nullable field also accepts nil.
-    wider_types : tuple of str
-        The types that include all values of this one.
-    is_indexable : bool
-        Whether it may be a part of a primary key.
-    sized_types : tuple of str
-        The types of 3.x with a size in bits that are stored in the same way.
-
-    """
+    """One field type."""
 
     name: str
     storage: ColumnStorage
+    """How a column is stored, unless `schemas.layout.TypeOptions` chooses another storage for the type."""
     accepted_classes: tuple[ValueClass, ...]
+    """The values that a field accepts; a nullable field also accepts nil."""
     wider_types: tuple[str, ...] = (SCALAR, ANY)
+    """The types that include all values of this one."""
     is_indexable: bool = True
+    """Whether it may be a part of a primary key."""
     sized_types: tuple[str, ...] = ()
+    """The types of 3.x with a size in bits that are stored in the same way."""
 
 
 FIELD_TYPES: Mapping[str, FieldType] = {

@@ -38,30 +38,22 @@ from schemas.space import FIELDS_MAX, Field, Space
 
 @dataclass(frozen=True)
 class TypeOptions:
-    """The choices in the mapping of Tarantool's types to Spark's.
-
-    Parameters
-    ----------
-    unsigned : {'precise', 'long'}
-        decimal(20,0), or bigint, which has no values above 2^63 - 1.
-    decimal_scale : int or 'string'
-        The s of decimal(38,s), 0 to 38: a decimal with more digits after the point is rounded half-even, one with more
-        digits before it does not fit; or `string`, Tarantool's own text, which always fits.
-    integer : {'long', 'decimal'}
-        bigint, which has no values above 2^63 - 1, or decimal(20,0).
-    nested : {'json', 'variant'}
-        How values of the types any, map, array and scalar are stored, and fields past the format: as JSON text, or as
-        Spark's variant.
-    exact : bool
-        Whether a value does not fit if its column would only have the nearest one of its type.
-
-    """
+    """The choices in the mapping of Tarantool's types to Spark's."""
 
     unsigned: Literal["precise", "long"] = "precise"
+    """decimal(20,0), or bigint, which has no values above 2^63 - 1."""
     decimal_scale: int | Literal["string"] = 18
+    """The s of decimal(38,s), 0 to 38: a decimal with more digits after the point is rounded half-even, one with more
+    digits before it does not fit; or `string`, Tarantool's own text, which always fits.
+    """
     integer: Literal["long", "decimal"] = "long"
+    """bigint, which has no values above 2^63 - 1, or decimal(20,0)."""
     nested: Literal["json", "variant"] = "variant"
+    """How values of the types any, map, array and scalar are stored, and fields past the format: as JSON text, or as
+    Spark's variant.
+    """
     exact: bool = False
+    """Whether a value does not fit if its column would only have the nearest one of its type."""
 
 
 VARIANT_ARROW = pa.struct(
@@ -96,11 +88,8 @@ _TYPES_BY_STORAGE: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
 def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
     """Return how the column of a field is stored.
 
-    Raises
-    ------
-    UnsupportedError
-        This version does not know the type.
-
+    Raises:
+        UnsupportedError: This version does not know the type.
     """
     family = type_family(field_type)
     if family not in FIELD_TYPES:
@@ -143,12 +132,9 @@ def arrow_type(storage: ColumnStorage, options: TypeOptions) -> pa.DataType:
 def check_format(space: str, names: Iterable[str]) -> None:
     """Raise if the fields of a format cannot be the columns of a table.
 
-    Raises
-    ------
-    UnsupportedError
-        Two fields have the same name, which no server accepts (their values would share a column), or there are more
-        than `FIELDS_MAX` fields.
-
+    Raises:
+        UnsupportedError: Two fields have the same name, which no server accepts (their values would share a column), or
+            there are more than `FIELDS_MAX` fields.
     """
     counts = Counter(names)
     if counts.total() > FIELDS_MAX:
@@ -179,17 +165,12 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     The order is that of the first format, followed by the fields that each next one adds. Of several types of a field
     the widest, which includes all values of the others, is used; a field that one format lacks is nullable.
 
-    Parameters
-    ----------
-    spaces : sequence of Space
-        The space's definition in each replicaset (or in each of its versions).
+    Args:
+        spaces: The space's definition in each replicaset (or in each of its versions).
 
-    Raises
-    ------
-    UnsupportedError
-        No type of a field includes the values of the others (the error names space, field and types); or as in
-        `check_format`.
-
+    Raises:
+        UnsupportedError: No type of a field includes the values of the others (the error names space, field and types);
+            or as in `check_format`.
     """
     kinds: dict[str, dict[str, None]] = {}
     required_in: dict[str, int] = {}
@@ -228,31 +209,20 @@ _REPORT_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The typed columns of one table and the formats of the tuples that go into it.
-
-    Parameters
-    ----------
-    space : str
-        Name of the space, for errors.
-    column_names : tuple of str
-        The column name of each field in `fields`.
-    fields : tuple of Field
-        The table's fields, from `union_fields`.
-    formats : tuple of tuple of Field
-        The fields of each format; each decoded row says by an index in this tuple which format it has.
-    options : TypeOptions
-        How types are mapped.
-    binary_fields : frozenset of str
-        String fields whose columns are binary.
-
-    """
+    """The typed columns of one table and the formats of the tuples that go into it."""
 
     space: str
+    """Name of the space, for errors."""
     column_names: tuple[str, ...]
+    """The column name of each field in `fields`."""
     fields: tuple[Field, ...]
+    """The table's fields, from `union_fields`."""
     formats: tuple[tuple[Field, ...], ...]
+    """The fields of each format; each decoded row says by an index in this tuple which format it has."""
     options: TypeOptions = field(default_factory=TypeOptions)
+    """How types are mapped."""
     binary_fields: frozenset[str] = frozenset()
+    """String fields whose columns are binary."""
 
     def storage_of(self, field: Field) -> ColumnStorage:
         """Return how the column of a field is stored."""
@@ -299,22 +269,14 @@ def table_layout(
 ) -> TableLayout:
     """Return the layout of the table of a space that several replicasets define.
 
-    Parameters
-    ----------
-    spaces : sequence of Space
-        At least one; each decoded row says by an index in this sequence which format it has.
-    column_names : sequence of str, optional
-        In the order of `union_fields(spaces)`; by default the fields' own names.
-    options : TypeOptions, optional
-        How types are mapped.
-    binary_fields : frozenset of str
-        String fields whose columns are binary.
+    Args:
+        spaces: At least one; each decoded row says by an index in this sequence which format it has.
+        column_names: In the order of `union_fields(spaces)`; by default the fields' own names.
+        options: How types are mapped.
+        binary_fields: String fields whose columns are binary.
 
-    Raises
-    ------
-    UnsupportedError
-        Two formats contradict each other, or a type is not known.
-
+    Raises:
+        UnsupportedError: Two formats contradict each other, or a type is not known.
     """
     chosen = options or TypeOptions()
     fields = union_fields(spaces)

@@ -61,20 +61,13 @@ _TRUNCATED_NAME = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 def table_name(space_name: str, local_instance: int | None = None, replicaset: int | None = None) -> str:
     """Return the name of a space's table.
 
-    Parameters
-    ----------
-    space_name : str
-        Name in `_space`; undecodable bytes are surrogates.
-    local_instance : int, optional
-        For a local space (`group_id` 1), the global id of its instance.
-    replicaset : int, optional
-        For a space that is not merged, the id of its replicaset.
+    Args:
+        space_name: Name in `_space`; undecodable bytes are surrogates.
+        local_instance: For a local space (`group_id` 1), the global id of its instance.
+        replicaset: For a space that is not merged, the id of its replicaset.
 
-    Returns
-    -------
-    str
+    Returns:
         At most `NAME_MAX_BYTES` characters of `a-z`, `0-9`, `_`.
-
     """
     suffix = "" if local_instance is None else f"__l{local_instance}"
     suffix = suffix if replicaset is None else f"__r{replicaset}"
@@ -138,11 +131,8 @@ def replicaset_of(name: str) -> int | None:
 def unescape(name: str) -> str:
     """Return the name of the space or field from which `table_name` or `column_name` made a name.
 
-    Raises
-    ------
-    WarehouseError
-        The name is truncated (see `_schema`), or neither function made it.
-
+    Raises:
+        WarehouseError: The name is truncated (see `_schema`), or neither function made it.
     """
     match = _LOCAL_TABLE.fullmatch(name) or _REPLICASET_TABLE.fullmatch(name)
     escaped = match["name"] if match else name

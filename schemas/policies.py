@@ -12,31 +12,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """One policy.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the configuration.
-    module : str
-        The module in `udfs/before_replace/policies/`.
-    option : str
-        The configuration key that this policy requires; empty if there is none.
-    option_help : str
-        Describes the value of that key.
-    takes_deleted : bool
-        Whether the policy can also choose among deleted versions (`deletes: all`); false if it needs a field's value.
-    kind_name : str
-        The name of the constant in `module` that is the policy's `PolicyKind`.
-
-    """
+    """One policy."""
 
     name: str
+    """Its name in the configuration."""
     module: str
+    """The module in `udfs/before_replace/policies/`."""
     option: str = ""
+    """The configuration key that this policy requires; empty if there is none."""
     option_help: str = ""
+    """Describes the value of that key."""
     takes_deleted: bool = False
+    """Whether the policy can also choose among deleted versions (`deletes: all`); false if it needs a field's value."""
     kind_name: str = "POLICY"
+    """The name of the constant in `module` that is the policy's `PolicyKind`."""
 
 
 LAST_WRITE_WINS = "last_write_wins"

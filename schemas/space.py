@@ -18,91 +18,62 @@ from schemas.system_tuples import field_at, fields_of, integer_of, shown, text_o
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a space's format.
-
-    Parameters
-    ----------
-    name : str
-        Name in the format.
-    type : str
-        Tarantool's type, lower case: any, unsigned, string, number, double, integer, boolean, varbinary,
-        scalar, decimal, uuid, datetime, interval, array, map. `*` and `str`/`num` of old formats are
-        normalised to any, string, unsigned.
-    is_nullable : bool
-        Whether the field may be null, or absent at the end of the tuple.
-
-    """
+    """One field of a space's format."""
 
     name: str
+    """Name in the format."""
     type: str
+    """Tarantool's type, lower case: any, unsigned, string, number, double, integer, boolean, varbinary, scalar,
+    decimal, uuid, datetime, interval, array, map. `*` and `str`/`num` of old formats are normalised to any, string,
+    unsigned.
+    """
     is_nullable: bool = False
+    """Whether the field may be null, or absent at the end of the tuple."""
 
 
 @dataclass(frozen=True)
 class KeyPart:
-    """One part of an index.
-
-    Parameters
-    ----------
-    field : int
-        0-based field number.
-    type : str
-        Type, normalised as in `Field.type`; may be narrower than the field's.
-    path : str
-        JSON path inside the field, as Tarantool writes it (`.city`, `[1].x`); empty for the field itself.
-    collation : int or None
-        Id in `_collation`; None and the ids of `BYTE_COLLATIONS` compare bytes.
-    is_nullable : bool
-        Never true for a primary key.
-    is_descending : bool
-        Whether the order of the part is descending (`sort_order`, since 3.x).
-
-    """
+    """One part of an index."""
 
     field: int
+    """0-based field number."""
     type: str
+    """Type, normalised as in `Field.type`; may be narrower than the field's."""
     path: str = ""
+    """JSON path inside the field, as Tarantool writes it (`.city`, `[1].x`); empty for the field itself."""
     collation: int | None = None
+    """Id in `_collation`; None and the ids of `BYTE_COLLATIONS` compare bytes."""
     is_nullable: bool = False
+    """Never true for a primary key."""
     is_descending: bool = False
+    """Whether the order of the part is descending (`sort_order`, since 3.x)."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """A space of one replicaset at one moment.
-
-    Parameters
-    ----------
-    id, owner : int
-        As in `_space`.
-    name, engine : str
-        As in `_space`; engine is memtx, vinyl, or another one's name.
-    fields : tuple of Field
-        The format; empty if the space has none.
-    primary_key : tuple of KeyPart
-        Empty until the space has an index 0.
-    is_local, is_temporary, is_sync, is_view : bool
-        From the options of `_space` (`group_id` 1, `temporary` or `type`, `is_sync`, `view`).
-    fault : str or None
-        Why the definition cannot be parsed; if set, only id and name are valid.
-    secondary_parts : tuple of KeyPart
-        Parts of secondary indexes, by index id, whose field is a floating-point number in the format or in an index.
-        They decide how the server encodes the result of an addition. Only field, type and path are set.
-
-    """
+    """A space of one replicaset at one moment."""
 
     id: int
     owner: int
+    """As in `_space`."""
     name: str
     engine: str
+    """As in `_space`; engine is memtx, vinyl, or another one's name."""
     fields: tuple[Field, ...] = ()
+    """The format; empty if the space has none."""
     primary_key: tuple[KeyPart, ...] = ()
+    """Empty until the space has an index 0."""
     is_local: bool = False
     is_temporary: bool = False
     is_sync: bool = False
     is_view: bool = False
+    """From the options of `_space` (`group_id` 1, `temporary` or `type`, `is_sync`, `view`)."""
     fault: str | None = None
+    """Why the definition cannot be parsed; if set, only id and name are valid."""
     secondary_parts: tuple[KeyPart, ...] = ()
+    """Parts of secondary indexes, by index id, whose field is a floating-point number in the format or in an index.
+    They decide how the server encodes the result of an addition. Only field, type and path are set.
+    """
 
 
 FIELDS_MAX = 10_000
@@ -137,18 +108,12 @@ def field_type(name: str) -> str:
 def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Field:
     """Return one field of a format.
 
-    Parameters
-    ----------
-    position : int
-        0-based number of the field, used if it has no name.
-    definition : mapping or sequence
-        `{name=, type=, is_nullable=}`, or the short form `[name, type]`.
+    Args:
+        position: 0-based number of the field, used if it has no name.
+        definition: `{name=, type=, is_nullable=}`, or the short form `[name, type]`.
 
-    Raises
-    ------
-    TupleError
-        It is neither.
-
+    Raises:
+        TupleError: It is neither.
     """
     where = f"field {position + 1} of the format"
     if isinstance(definition, Mapping):
@@ -165,11 +130,8 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
 def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
     """Return one part of an index: `{field=, type=, path=, collation=, sort_order=}`, or `[field, type]`.
 
-    Raises
-    ------
-    TupleError
-        It is neither.
-
+    Raises:
+        TupleError: It is neither.
     """
     part: Mapping[str, Any]
     if isinstance(definition, Mapping):
@@ -197,11 +159,8 @@ def _array_of(value: Any, name: str) -> Sequence[Any]:
 def parts_of(index: Sequence[Any]) -> tuple[KeyPart, ...]:
     """Return the parts of an index from its `_index` tuple.
 
-    Raises
-    ------
-    TupleError
-        The tuple is not as servers write it.
-
+    Raises:
+        TupleError: The tuple is not as servers write it.
     """
     parts = _array_of(field_at(index, 5, "the parts of an index"), "the list of parts of an index")
     if len(parts) > PARTS_MAX:
@@ -223,21 +182,15 @@ def space_of(
 ) -> Space:
     """Return a space from its `_space` tuple and its `_index` tuples.
 
-    Parameters
-    ----------
-    space : sequence
-        Decoded `_space` tuple: id, owner, name, engine, field count, options, format.
-    primary : sequence or None
-        Decoded `_index` tuple of index 0: space id, index id, name, type, options, parts; None without an index 0.
-    secondary : iterable of sequence, optional
-        Decoded `_index` tuples of the other indexes, in the order of their ids; malformed ones are ignored. Only a
-        caller that applies operations needs them.
+    Args:
+        space: Decoded `_space` tuple: id, owner, name, engine, field count, options, format.
+        primary: Decoded `_index` tuple of index 0: space id, index id, name, type, options, parts; None without an
+            index 0.
+        secondary: Decoded `_index` tuples of the other indexes, in the order of their ids; malformed ones are ignored.
+            Only a caller that applies operations needs them.
 
-    Raises
-    ------
-    TupleError
-        The tuples are not as servers write them.
-
+    Raises:
+        TupleError: The tuples are not as servers write them.
     """
     options: Mapping[str, Any] = space[5] if len(space) > 5 and isinstance(space[5], Mapping) else {}
     form = _array_of(space[6], "the format") if len(space) > 6 else []
@@ -264,18 +217,12 @@ def space_of(
 def space_of_rows(space: Sequence[Any], indexes: Mapping[int, bytes]) -> Space:
     """Return a space, with the parts of its secondary indexes, from its rows of `_space` and `_index`.
 
-    Parameters
-    ----------
-    space : sequence
-        Decoded `_space` tuple.
-    indexes : mapping of int to bytes
-        The space's `_index` tuples by index id.
+    Args:
+        space: Decoded `_space` tuple.
+        indexes: The space's `_index` tuples by index id.
 
-    Raises
-    ------
-    TupleError
-        A tuple, except that of a secondary index, is not as servers write it.
-
+    Raises:
+        TupleError: A tuple, except that of a secondary index, is not as servers write it.
     """
     secondary = []
     for number in sorted(indexes.keys() - {0}):
@@ -305,13 +252,9 @@ def _secondary_parts(
 def faulty_space(space: Sequence[Any], reason: str) -> Space:
     """Return a space with an invalid definition: its id, if that can be read, a name to show, and the fault.
 
-    Parameters
-    ----------
-    space : sequence
-        Decoded `_space` tuple, or a substitute.
-    reason : str
-        Why it is invalid.
-
+    Args:
+        space: Decoded `_space` tuple, or a substitute.
+        reason: Why it is invalid.
     """
     try:
         number = integer_of(field_at(space, 0, "the id"), "the id")

@@ -31,11 +31,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASC
 def unpacked(data: bytes) -> Any:
     """Decode one MessagePack object; strings that are not UTF-8 and keys of any type are allowed.
 
-    Raises
-    ------
-    TupleError
-        The data are not one whole object, or it is too large or too deep for a system tuple.
-
+    Raises:
+        TupleError: The data are not one whole object, or it is too large or too deep for a system tuple.
     """
     try:
         return msgpack.unpackb(
@@ -59,13 +56,9 @@ def unpacked(data: bytes) -> Any:
 def fields_of(data: bytes | None, name: str) -> Sequence[Any]:
     """Return the fields of a tuple, or the parts of a key; raise `TupleError` if it is not an array.
 
-    Parameters
-    ----------
-    data : bytes or None
-        MessagePack.
-    name : str
-        Name of the tuple in the error.
-
+    Args:
+        data: MessagePack.
+        name: Name of the tuple in the error.
     """
     if data is None:
         raise TupleError(f"{name} is missing")

@@ -38,21 +38,14 @@ AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
 
 @dataclass(frozen=True)
 class Group:
-    """Jars that are installed together.
-
-    Parameters
-    ----------
-    name : {'delta', 's3'}
-    coordinates : tuple of str
-        Maven coordinates.
-    excluded : str
-        Coordinates, without a version, of a dependency that is not needed.
-
-    """
+    """Jars that are installed together."""
 
     name: str
+    """`delta` or `s3`."""
     coordinates: tuple[str, ...]
+    """Maven coordinates."""
     excluded: str = ""
+    """Coordinates, without a version, of a dependency that is not needed."""
 
     @property
     def copied_list(self) -> Path:

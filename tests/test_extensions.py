@@ -22,28 +22,18 @@ ROOMS = ("config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", 
 
 @dataclass(frozen=True)
 class Extension:
-    """A member of an extension point.
-
-    Parameters
-    ----------
-    module : str
-        The path of its module; empty if its line in the table is all.
-    source : str
-        The module's text.
-    table : str
-        The path of the table; empty if there is none.
-    lines : tuple of (str, str)
-        What stands in the table, and what it becomes: its line, and an import where it needs one.
-    program : str
-        Uses the member, and fails if it does not work.
-
-    """
+    """A member of an extension point."""
 
     module: str
+    """The path of its module; empty if its line in the table is all."""
     source: str
+    """The module's text."""
     table: str
+    """The path of the table; empty if there is none."""
     lines: tuple[tuple[str, str], ...]
+    """What stands in the table, and what it becomes: its line, and an import where it needs one."""
     program: str
+    """Uses the member, and fails if it does not work."""
 
 
 POLICY = Extension(

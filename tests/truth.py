@@ -26,47 +26,30 @@ SYSTEM_SPACE_ID_MAX = 511
 
 @dataclass(frozen=True)
 class Info:
-    """What `box.info` of one member said when its truth was taken.
-
-    Parameters
-    ----------
-    name : str
-        The member's directory: a1, a2, b1, b2, anon.
-    replica_id : int
-        0 for an anonymous replica.
-    instance_uuid, replicaset_uuid, version : str
-        As reported.
-    vclock : mapping of int to int
-        {replica id: lsn}, with component 0 where the server has one.
-    cluster : mapping of int to str
-        `_cluster`: {replica id: instance uuid}.
-
-    """
+    """What `box.info` of one member said when its truth was taken."""
 
     name: str
+    """The member's directory: a1, a2, b1, b2, anon."""
     replica_id: int
+    """0 for an anonymous replica."""
     instance_uuid: str
     replicaset_uuid: str
     version: str
+    """As reported."""
     vclock: Mapping[int, int]
+    """{replica id: lsn}, with component 0 where the server has one."""
     cluster: Mapping[int, str]
+    """`_cluster`: {replica id: instance uuid}."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One recording: two replicasets, A (a1, a2 and perhaps anon) and B (b1, b2).
-
-    Parameters
-    ----------
-    name : str
-        For test ids: `own-2.6.0`, `shared-3.8.0`.
-    root : Path
-        Holds a directory a member, `hot/` and `truth/`.
-
-    """
+    """One recording: two replicasets, A (a1, a2 and perhaps anon) and B (b1, b2)."""
 
     name: str
+    """For test ids: `own-2.6.0`, `shared-3.8.0`."""
     root: Path
+    """Holds a directory a member, `hot/` and `truth/`."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -27,22 +27,14 @@ SMALLER_BATCHES_ADVICE = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @dataclass(frozen=True)
 class BinaryBuffers:
-    """The rows of a binary Arrow array, as a kernel reads them: row `i` is `data[offsets[i]:offsets[i + 1]]`.
-
-    Parameters
-    ----------
-    data : uint8 array
-        The content; a kernel may load some bytes past its end (`with_readable_end`).
-    offsets : int32 array, (rows + 1,)
-        Where each row starts, and where the last one ends.
-    nulls : uint8 array, (rows,)
-        1 where the row is null.
-
-    """
+    """The rows of a binary Arrow array, as a kernel reads them: row `i` is `data[offsets[i]:offsets[i + 1]]`."""
 
     data: NDArray[np.uint8]
+    """The content; a kernel may load some bytes past its end (`with_readable_end`)."""
     offsets: NDArray[np.int32]
+    """Where each row starts, and where the last one ends (int32[rows + 1])."""
     nulls: NDArray[np.uint8]
+    """1 where the row is null (uint8[rows])."""
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -78,13 +70,9 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
 def index_per_row(indexes: pa.Array | NDArray[np.int32] | int, rows: int) -> NDArray[np.int32]:
     """Return an index for each row, as int32[rows].
 
-    Parameters
-    ----------
-    indexes : pyarrow.Int32Array, int32[rows] or int
-        The index of each row, or one index for all rows; null becomes -1.
-    rows : int
-        Number of rows.
-
+    Args:
+        indexes: The index of each row, or one index for all rows; null becomes -1.
+        rows: Number of rows.
     """
     if isinstance(indexes, np.ndarray):
         return indexes
@@ -96,12 +84,8 @@ def index_per_row(indexes: pa.Array | NDArray[np.int32] | int, rows: int) -> NDA
 def flatten(array: pa.Array, overread: int) -> BinaryBuffers:
     """Return the buffers of a binary or string array; a slice is not copied.
 
-    Parameters
-    ----------
-    array : pyarrow.BinaryArray or LargeBinaryArray
-    overread : int
-        How many bytes past the end a kernel may load.
-
+    Args:
+        overread: How many bytes past the end a kernel may load.
     """
     small = array if pa.types.is_binary(array.type) else array.cast(pa.binary())
     _, offsets, data = small.buffers()
@@ -134,18 +118,12 @@ def binary_array(
 def offsets_of(ends: NDArray[np.int64], what: str, advice: str) -> NDArray[np.int32]:
     """Return the offsets of a binary array of an Arrow batch.
 
-    Parameters
-    ----------
-    ends : int64 array, (rows + 1,)
-        Where each row ends, after a leading 0.
-    what, advice : str
-        For the text of the error: what the rows are, and what to do if they take too much memory.
+    Args:
+        ends: Where each row ends, after a leading 0 (int64[rows + 1]).
+        what, advice: For the text of the error: what the rows are, and what to do if they take too much memory.
 
-    Raises
-    ------
-    UnsupportedError
-        The rows take 2 GiB or more.
-
+    Raises:
+        UnsupportedError: The rows take 2 GiB or more.
     """
     if ends[-1] > OFFSET_MAX:
         raise UnsupportedError(f"{what} take {ends[-1]} bytes", advice=advice)
@@ -178,17 +156,11 @@ def texts_of_rows(
     Kernels report a fault as numbers. The text of equal numbers is made only once, because a batch may have many bad
     rows, but few kinds of faults.
 
-    Parameters
-    ----------
-    faults : uint8 array, (len(rows), width)
-        The numbers of each fault, as bytes.
-    rows : int64 array
-        The rows of the faults, ascending.
-    total : int
-        Number of rows of the result.
-    text : callable
-        Returns the text for the numbers of a fault.
-
+    Args:
+        faults: The numbers of each fault, as bytes (uint8[len(rows), width]).
+        rows: The rows of the faults, ascending.
+        total: Number of rows of the result.
+        text: Returns the text for the numbers of a fault.
     """
     if len(rows) == 0:
         return pa.nulls(total, pa.string())

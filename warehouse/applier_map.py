@@ -87,11 +87,8 @@ def _owner_sort_key(entry: MapRow, member: Member | None) -> tuple[bool, bool, i
 def id_translations_by_source(map_rows: Iterable[MapRow]) -> dict[str, dict[int, int]]:
     """Return name of a source to {its replica id: the replicaset's id of the same instance}; equal ids are left out.
 
-    Parameters
-    ----------
-    map_rows : iterable of MapRow
-        Rows of one replicaset.
-
+    Args:
+        map_rows: Rows of one replicaset.
     """
     found = list(map_rows)
     meant = {(e.global_id, e.since_lsn): e.local_id for e in found if e.source is None}
@@ -108,13 +105,8 @@ def instance_by_replica_id(
 ) -> dict[int, str]:
     """Return replica id to instance uuid, for the ids that a replicaset's `_cluster` has now.
 
-    Parameters
-    ----------
-    map_rows : iterable of MapRow
-        Rows of the replicaset; those of one replica id are in order of `since_lsn`.
-    cluster : Cluster
-    replicaset_uuid : str
-
+    Args:
+        map_rows: Rows of the replicaset; those of one replica id are in order of `since_lsn`.
     """
     members = {m.global_id: m for m in cluster.members.values() if m.uuid is not None}
     last = {e.local_id: e for e in map_rows if e.source is None}

@@ -93,11 +93,8 @@ def recorded_allocation(warehouse: Warehouse) -> Allocation | None:
 def checked_allocation(value: str | None) -> Allocation | None:
     """Check a value of the property `ALLOCATION_PROPERTY`, None if it is not set, and return it.
 
-    Raises
-    ------
-    WarehouseError
-        The value is invalid.
-
+    Raises:
+        WarehouseError: The value is invalid.
     """
     if value is not None and value not in get_args(Allocation):
         raise WarehouseError(
@@ -113,20 +110,13 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
 
     The aggregator is a member of the mapping itself. With `counter`, its row is added at the first start.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-        Its system tables must exist.
-    allocation : {'counter', 'preserve'}
-        `counter` counts global ids up over all replicasets. With `preserve` an instance keeps its replica id or, if
-        that is taken, gets the lowest free number above Tarantool's.
-    now : datetime
+    Args:
+        warehouse: Its system tables must exist.
+        allocation: `counter` counts global ids up over all replicasets (`counter` or `preserve`). With `preserve` an
+            instance keeps its replica id or, if that is taken, gets the lowest free number above Tarantool's.
 
-    Raises
-    ------
-    WarehouseError
-        If the table records another allocation.
-
+    Raises:
+        WarehouseError: If the table records another allocation.
     """
     for attempt in range(COMMIT_ATTEMPTS):
         table = warehouse.opened(TABLE)
@@ -156,19 +146,12 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
 def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime) -> Cluster:
     """Assign global ids to instances, in the order of `rows` and in one commit, and return the new mapping.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-    rows : sequence of Incoming
-        New rows of the replicasets' own `_cluster`, as the logs have them.
-    now : datetime
-        Becomes `first_seen` of a new instance, and `expelled_at` of an expelled one.
+    Args:
+        rows: New rows of the replicasets' own `_cluster`, as the logs have them.
+        now: Becomes `first_seen` of a new instance, and `expelled_at` of an expelled one.
 
-    Raises
-    ------
-    WarehouseError
-        If other writers committed first, `COMMIT_ATTEMPTS` times in a row.
-
+    Raises:
+        WarehouseError: If other writers committed first, `COMMIT_ATTEMPTS` times in a row.
     """
     own_uuid = str(uuids.uuid4())
     for attempt in range(COMMIT_ATTEMPTS):

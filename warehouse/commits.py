@@ -35,41 +35,25 @@ COMMITS_PER_LOG_CLEANUP = 100
 
 @dataclass(frozen=True)
 class TableFile:
-    """A data file of a table.
-
-    Parameters
-    ----------
-    path : str
-        Relative to the table's folder.
-    size : int
-        In bytes.
-    rows : int or None
-        The number of rows; None if the log does not have it.
-
-    """
+    """A data file of a table."""
 
     path: str
+    """Relative to the table's folder."""
     size: int
+    """In bytes."""
     rows: int | None
+    """The number of rows; None if the log does not have it."""
 
 
 @dataclass
 class OpenTables:
-    """The tables of a warehouse that its writer has open.
-
-    Parameters
-    ----------
-    location : WarehouseLocation
-    fence : Fence, optional
-        The writer's fence; None for reading, and in tests, which commit without marks.
-    before_epoch : callable
-        Called before each commit of an epoch.
-
-    """
+    """The tables of a warehouse that its writer has open."""
 
     location: WarehouseLocation
     fence: Fence | None = None
+    """The writer's fence; None for reading, and in tests, which commit without marks."""
     before_epoch: Callable[[], None] = lambda: None
+    """Called before each commit of an epoch."""
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _checked_tables: set[str] = field(default_factory=set)
     _refreshed_tables: set[str] | None = None
@@ -81,26 +65,18 @@ class OpenTables:
     def read(self, table: str) -> DeltaTable | None:
         """Open a table at its newest version, for reading; return None if there is no table.
 
-        Raises
-        ------
-        LockError
-            Another writer has committed to it.
-
+        Raises:
+            LockError: Another writer has committed to it.
         """
         return self._read(table, must_refresh=True)
 
     def open(self, table: str) -> DeltaTable:
         """Open a table at its newest version, to be written.
 
-        Raises
-        ------
-        WarehouseError
-            The table does not exist.
-        UnsupportedError
-            It has features of Delta that the aggregator's files do not support.
-        LockError
-            Another writer has committed to it.
-
+        Raises:
+            WarehouseError: The table does not exist.
+            UnsupportedError: It has features of Delta that the aggregator's files do not support.
+            LockError: Another writer has committed to it.
         """
         return self._open(
             table, must_refresh=self._refreshed_tables is None or table not in self._refreshed_tables
@@ -145,19 +121,12 @@ class OpenTables:
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
         """Make one commit to a table, and return the table's version after it.
 
-        Parameters
-        ----------
-        table : str
-        make : callable
-            Makes the commit: called with the open table and the properties that the commit must have.
+        Args:
+            make: Makes the commit: called with the open table and the properties that the commit must have.
 
-        Raises
-        ------
-        WarehouseError
-            The commit failed.
-        LockError
-            The lock is lost.
-
+        Raises:
+            WarehouseError: The commit failed.
+            LockError: The lock is lost.
         """
         opened, fence = self._open(table, must_refresh=True), self.fence
         if fence is None or table in SHARED_TABLES:
@@ -189,11 +158,8 @@ class OpenTables:
     def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
         """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost.
 
-        Raises
-        ------
-        WarehouseError
-            The commit was not made.
-
+        Raises:
+            WarehouseError: The commit was not made.
         """
         refused = WarehouseError(f"the table cannot be written: {error}", table=table)
         if mark is None or self.fence is None:
@@ -258,18 +224,11 @@ class OpenTables:
     ) -> int:
         """Add files to a table and remove others in one commit, if there are any; return the table's version.
 
-        Parameters
-        ----------
-        table : str
-        added : iterable of DataFile
-        removed : iterable of (TableFile, bool)
-            Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
+        Args:
+            removed: Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
 
-        Raises
-        ------
-        WarehouseError
-            The commit failed.
-
+        Raises:
+            WarehouseError: The commit failed.
         """
         moment = now_millis()
         actions: list[AddAction | RemoveAction] = [
@@ -327,11 +286,8 @@ class OpenTables:
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
         """Replace all files and the columns of a table, and return its version.
 
-        Raises
-        ------
-        WarehouseError
-            The commit failed.
-
+        Raises:
+            WarehouseError: The commit failed.
         """
         wanted = Schema.from_json(schema.json())
         actions = [AddAction(one.path, one.size, {}, now_millis(), True, one.stats) for one in added]
@@ -366,11 +322,8 @@ def columns_of(table: DeltaTable) -> StructType:
 def files_of(table: DeltaTable, name: str) -> list[TableFile]:
     """Return the files of a table at its open version.
 
-    Raises
-    ------
-    UnsupportedError
-        It has features of Delta beyond plain files, such as deletion vectors.
-
+    Raises:
+        UnsupportedError: It has features of Delta beyond plain files, such as deletion vectors.
     """
     _check_features(table, name)
     return _files(pa.table(table.get_add_actions(flatten=True)))

@@ -40,48 +40,30 @@ _LAST_CHARACTER = "\U0010ffff"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A written file of a table, perhaps not committed yet.
-
-    Parameters
-    ----------
-    table : str
-    path : str
-        Relative to the table's folder.
-    size : int
-        In bytes.
-    rows : int
-        The number of rows.
-    stats : str
-        The file's statistics as JSON, as in Delta's log.
-    is_new_data : bool
-        Delta's `dataChange`: False if the file only has rows that other files had before.
-
-    """
+    """A written file of a table, perhaps not committed yet."""
 
     table: str
     path: str
+    """Relative to the table's folder."""
     size: int
+    """In bytes."""
     rows: int
+    """The number of rows."""
     stats: str
+    """The file's statistics as JSON, as in Delta's log."""
     is_new_data: bool = True
+    """Delta's `dataChange`: False if the file only has rows that other files had before."""
 
 
 @dataclass(frozen=True)
 class FileKeys:
-    """The ranges of keys of a file's row groups, from its footer.
-
-    Parameters
-    ----------
-    rows : tuple of int
-        The number of rows of each row group.
-    least, greatest : tuple of bytes or None
-        The least and the greatest key of each row group; None for a row group without them in the footer.
-
-    """
+    """The ranges of keys of a file's row groups, from its footer."""
 
     rows: tuple[int, ...]
+    """The number of rows of each row group."""
     least: tuple[bytes | None, ...]
     greatest: tuple[bytes | None, ...]
+    """The least and the greatest key of each row group; None for a row group without them in the footer."""
 
 
 def write_file(
@@ -94,16 +76,9 @@ def write_file(
 ) -> DataFile:
     """Write rows as one new file of a table.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    rows : pyarrow.Table
-        With the columns of the table.
-    dictionary : sequence of str
-        Columns with few different values, to be dictionary-encoded.
-    is_new_data : bool
-
+    Args:
+        rows: With the columns of the table.
+        dictionary: Columns with few different values, to be dictionary-encoded.
     """
     path = f"part-{uuids.uuid4()}.parquet"
     found: list[pq.FileMetaData] = []
@@ -125,14 +100,8 @@ def write_file(
 class FileWriter:
     """A new file of a table that is written batch by batch.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    schema : pyarrow.Schema
-    dictionary : sequence of str
-        Columns with few different values, to be dictionary-encoded.
-
+    Args:
+        dictionary: Columns with few different values, to be dictionary-encoded.
     """
 
     def __init__(
@@ -175,12 +144,8 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
     Each column should have both bounds in every file. If one file has the bounds of a column and another file does not,
     a filter through delta-rs' Arrow dataset of the table finds no row of the file without the bounds.
 
-    Parameters
-    ----------
-    metadata : pyarrow.parquet.FileMetaData
-    long_texts : mapping of str to (str, str)
-        From `long_text_bounds`.
-
+    Args:
+        long_texts: From `long_text_bounds`.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}

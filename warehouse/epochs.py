@@ -72,13 +72,10 @@ def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
 def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     """Restore the tables that an unfinished batch has changed, and return their names.
 
-    Raises
-    ------
-    WarehouseError
-        Somebody else has committed to such a table after the unfinished batch, or a table cannot be restored.
-    LockError
-        Another writer commits at the same time.
-
+    Raises:
+        WarehouseError: Somebody else has committed to such a table after the unfinished batch, or a table cannot be
+            restored.
+        LockError: Another writer commits at the same time.
     """
     tables = warehouse.open_tables
     versions = {} if epoch is None else epoch.versions
@@ -141,11 +138,8 @@ def _roll_back_table(tables: OpenTables, table: str, epoch_version: int) -> bool
 def _has_unfinished_batch(opened: DeltaTable, table: str, epoch_version: int) -> bool:
     """Whether the aggregator has committed to a table after the version that the last epoch names.
 
-    Raises
-    ------
-    WarehouseError
-        Both the aggregator and somebody else have.
-
+    Raises:
+        WarehouseError: Both the aggregator and somebody else have.
     """
     now = int(opened.version())
     if now <= epoch_version:

@@ -62,19 +62,12 @@ def marked_commit(mark: int) -> CommitProperties:
 
 @dataclass
 class Fence:
-    """The marks that one writer has seen in the tables, to notice commits of another writer.
-
-    Parameters
-    ----------
-    writer : int
-        The writer's number.
-    check_lock : callable
-        Raises if the writer has lost the lock.
-
-    """
+    """The marks that one writer has seen in the tables, to notice commits of another writer."""
 
     writer: int
+    """The writer's number."""
     check_lock: Callable[[], None]
+    """Raises if the writer has lost the lock."""
     _commit_count: int = 0
     _mark_by_table: dict[str, int | None] = field(default_factory=dict)
     _version_by_table: dict[str, int] = field(default_factory=dict)
@@ -130,17 +123,11 @@ class Fence:
 def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> Fence:
     """Take the next number of a writer, and return the fence with it: earlier writers commit no epoch after that.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    check_lock : callable
-        Raises if the writer has lost the lock.
+    Args:
+        check_lock: Raises if the writer has lost the lock.
 
-    Raises
-    ------
-    LockError
-        Other writers took the number first, `NUMBER_ATTEMPTS` times.
-
+    Raises:
+        LockError: Other writers took the number first, `NUMBER_ATTEMPTS` times.
     """
     create(location, EPOCHS, SYSTEM_TABLES[EPOCHS])
     for _ in range(NUMBER_ATTEMPTS):

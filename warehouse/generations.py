@@ -17,23 +17,16 @@ from warehouse.rid import SYNC_END, SYNC_START, RidChange, RidTable
 
 @dataclass(frozen=True)
 class GenerationRange:
-    """A generation of a warehouse, with the range of its epochs (`warehouse.rid` explains the terms).
-
-    Parameters
-    ----------
-    ulid : ULID
-    first_epoch, last_epoch : int
-        The first and the last epoch of the generation. The head (the newest generation) ends with the newest epoch, a
-        copied generation with the epoch of the copy.
-    copied_from : str or None
-        The warehouse from which the generation was copied.
-
-    """
+    """A generation of a warehouse, with the range of its epochs (`warehouse.rid` explains the terms)."""
 
     ulid: ULID
     first_epoch: int
     last_epoch: int
+    """The first and the last epoch of the generation. The head (the newest generation) ends with the newest epoch, a
+    copied generation with the epoch of the copy.
+    """
     copied_from: str | None = None
+    """The warehouse from which the generation was copied."""
 
     def to_generation(self, *, is_head: bool) -> Generation:
         """Return the generation as `rid show` and `rid compare` print it, with its epochs and origin as text."""
@@ -52,13 +45,9 @@ class GenerationRange:
 def generations_of(history: Sequence[RidChange], epoch: int) -> list[GenerationRange]:
     """Return the generations of a warehouse, the newest first, without those that were discarded.
 
-    Parameters
-    ----------
-    history : sequence of RidChange
-        All rows of the warehouse's `_rid`, the oldest first.
-    epoch : int
-        The newest epoch of the warehouse.
-
+    Args:
+        history: All rows of the warehouse's `_rid`, the oldest first.
+        epoch: The newest epoch of the warehouse.
     """
     ranges: list[GenerationRange] = []
     in_a_sync = bool(history) and history[-1].node.rid.incoming != EMPTY_ULID
@@ -90,25 +79,16 @@ def last_epoch_of_generation(ranges: Sequence[GenerationRange], ulid: ULID) -> i
 
 @dataclass(frozen=True)
 class ComparedRid:
-    """One side of a comparison: a warehouse, or only a RID.
-
-    Parameters
-    ----------
-    name : str
-        The warehouse's folder, or the RID as text.
-    node : Node
-        The RID and its mark.
-    epoch : int or None
-        The newest epoch of a warehouse; None for a RID.
-    ranges : tuple of GenerationRange
-        The generations of a warehouse, the newest first; empty for a RID.
-
-    """
+    """One side of a comparison: a warehouse, or only a RID."""
 
     name: str
+    """The warehouse's folder, or the RID as text."""
     node: Node
+    """The RID and its mark."""
     epoch: int | None = None
+    """The newest epoch of a warehouse; None for a RID."""
     ranges: tuple[GenerationRange, ...] = field(default=())
+    """The generations of a warehouse, the newest first; empty for a RID."""
 
     def printed_generations(self) -> list[Generation]:
         """Return the generations with the texts that `rid show` and `rid compare` print, the newest first."""

@@ -38,21 +38,13 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class StoredLease:
-    """The stored object of a lease.
-
-    Parameters
-    ----------
-    text : str
-    tag : object
-        The store's tag of this content (ETag): the object is replaced only if it still has this tag.
-    modified : float
-        When it was written, in seconds by the store's clock.
-
-    """
+    """The stored object of a lease."""
 
     text: str
     tag: object
+    """The store's tag of this content (ETag): the object is replaced only if it still has this tag."""
     modified: float
+    """When it was written, in seconds by the store's clock."""
 
 
 class LeaseStore(Protocol):
@@ -64,11 +56,8 @@ class LeaseStore(Protocol):
     def now(self) -> float:
         """Return the store's time, by the clock of `StoredLease.modified`.
 
-        Raises
-        ------
-        UnsupportedError
-            The store does not support conditional writes.
-
+        Raises:
+            UnsupportedError: The store does not support conditional writes.
         """
 
     def read(self) -> StoredLease | None:
@@ -106,16 +95,10 @@ def _json_field(text: str, name: str) -> object:
 class Lease:
     """One writer's lease of a warehouse. Safe to use from several threads.
 
-    Parameters
-    ----------
-    store : LeaseStore
-    owner : mapping
-        The writer: `purpose`, `pid` and `host` are shown to others.
-    warehouse : str
-        The warehouse's folder, for messages.
-    clock : callable
-        Returns seconds that never go back.
-
+    Args:
+        owner: The writer: `purpose`, `pid` and `host` are shown to others.
+        warehouse: The warehouse's folder, for messages.
+        clock: Returns seconds that never go back.
     """
 
     def __init__(
@@ -142,13 +125,9 @@ class Lease:
     def take(self) -> None:
         """Take the lease.
 
-        Raises
-        ------
-        LockError
-            Another process has it, or the store does not answer.
-        UnsupportedError
-            The store does not support conditional writes.
-
+        Raises:
+            LockError: Another process has it, or the store does not answer.
+            UnsupportedError: The store does not support conditional writes.
         """
         try:
             now, found = self._store.now(), self._store.read()
@@ -174,13 +153,9 @@ class Lease:
     def renew(self) -> None:
         """Write the lease again.
 
-        Raises
-        ------
-        LockError
-            Another process has taken it.
-        OSError
-            The request failed: it is not known whether the lease is renewed.
-
+        Raises:
+            LockError: Another process has taken it.
+            OSError: The request failed: it is not known whether the lease is renewed.
         """
         with self._renewal_lock:
             began = self._clock()
@@ -192,11 +167,8 @@ class Lease:
     def check(self) -> None:
         """Raise unless this writer has the lease; renew it if the last renewal began more than `TRUSTED_SECONDS` ago.
 
-        Raises
-        ------
-        LockError
-            Another writer has taken the lease, or the store does not answer.
-
+        Raises:
+            LockError: Another writer has taken the lease, or the store does not answer.
         """
         if self._clock() < self._held_until:
             return

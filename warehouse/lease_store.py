@@ -29,14 +29,9 @@ _REFUSALS = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundE
 class ObjectLease:
     """A lease as one object of a store (a `warehouse.lease.LeaseStore`).
 
-    Parameters
-    ----------
-    store : obstore.store.ObjectStore
-    name : str
-        The object's name.
-    root : str
-        The warehouse, for messages.
-
+    Args:
+        name: The object's name.
+        root: The warehouse, for messages.
     """
 
     def __init__(self, store: Any, name: str, root: str) -> None:
@@ -45,11 +40,8 @@ class ObjectLease:
     def now(self) -> float:
         """Return the store's time, by writing a test object, and check that the store honours conditions.
 
-        Raises
-        ------
-        UnsupportedError
-            The store does not honour conditions.
-
+        Raises:
+            UnsupportedError: The store does not honour conditions.
         """
         name = f"{self._name}.{uuids.uuid4()}"
         with _as_os_error():
@@ -111,18 +103,12 @@ def _tag(metadata: Mapping[str, Any]) -> dict[str, str]:
 def object_lease(root: str, name: str) -> ObjectLease:
     """Return the lease of a warehouse, as an object of its store.
 
-    Parameters
-    ----------
-    root : str
-        The folder of the database, as a URI.
-    name : str
-        The object's name in the folder.
+    Args:
+        root: The folder of the database, as a URI.
+        name: The object's name in the folder.
 
-    Raises
-    ------
-    UnsupportedError
-        The store has no conditional writes, or cannot be opened.
-
+    Raises:
+        UnsupportedError: The store has no conditional writes, or cannot be opened.
     """
     scheme = urlparse(root).scheme
     if scheme not in CONDITIONAL_SCHEMES:

@@ -31,22 +31,14 @@ def has_known_scheme(path: str) -> bool:
 
 @dataclass(frozen=True)
 class WarehouseLocation:
-    """The folder of a warehouse, and the file system to reach it.
-
-    Parameters
-    ----------
-    root : str
-        The folder of the database, a path or a URI.
-    fs : pyarrow.fs.FileSystem
-        The file system that has it.
-    path : str
-        The same folder as `root`, as a path of `fs`.
-
-    """
+    """The folder of a warehouse, and the file system to reach it."""
 
     root: str
+    """The folder of the database, a path or a URI."""
     fs: pafs.FileSystem = field(repr=False, compare=False)
+    """The file system that has it."""
     path: str = field(repr=False, compare=False)
+    """The same folder as `root`, as a path of `fs`."""
 
     def uri(self, table: str) -> str:
         """Return the path or URI of a table, for delta-rs."""
@@ -102,17 +94,11 @@ class WarehouseLocation:
 def location_of(address: str, database: str = DEFAULT_DATABASE) -> WarehouseLocation:
     """Return the location of a warehouse.
 
-    Parameters
-    ----------
-    address : str
-        The configuration's `warehouse`, or the folder of the database itself (`….db`); a path or a URI.
-    database : str
+    Args:
+        address: The configuration's `warehouse`, or the folder of the database itself (`….db`); a path or a URI.
 
-    Raises
-    ------
-    WarehouseError
-        If the libraries cannot open the address.
-
+    Raises:
+        WarehouseError: If the libraries cannot open the address.
     """
     root = address.rstrip("/")
     if not root.endswith(".db"):

@@ -47,20 +47,13 @@ def local_folder(location: str) -> Path | None:
 class WriterLock:
     """The lock, as a context manager.
 
-    Parameters
-    ----------
-    warehouse : Warehouse or WarehouseLocation
-        What is to be written; a location is enough, and needs no Spark.
-    purpose : str
-        Shown to a process that finds the lock taken.
+    Args:
+        warehouse: What is to be written; a location is enough, and needs no Spark.
+        purpose: Shown to a process that finds the lock taken.
 
-    Raises
-    ------
-    LockError
-        On entry, if another writer has it; from `check`, if it was lost.
-    UnsupportedError
-        On entry, if the store has neither locks nor conditional writes.
-
+    Raises:
+        LockError: On entry, if another writer has it; from `check`, if it was lost.
+        UnsupportedError: On entry, if the store has neither locks nor conditional writes.
     """
 
     def __init__(self, warehouse: Warehouse | WarehouseLocation, purpose: str) -> None:

@@ -50,11 +50,8 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
     A retention in another unit than days and weeks was set by a user, and stays. A table of an older version of
     the aggregator also gets the interval between checkpoints that new tables have.
 
-    Returns
-    -------
-    bool
+    Returns:
         Whether the table was changed.
-
     """
     current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULT_DAYS}
     wanted = {FILES_PROPERTY: days, LOG_PROPERTY: max(days, DEFAULT_DAYS[LOG_PROPERTY])}
@@ -71,13 +68,9 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
 def retention_days(name: str, text: str | None) -> float | None:
     """Return the number of days in a retention property; None if its unit is not days or weeks.
 
-    Parameters
-    ----------
-    name : str
-        The property.
-    text : str or None
-        Its value, such as `interval 30 days`; None if it is not set.
-
+    Args:
+        name: The property.
+        text: Its value, such as `interval 30 days`; None if it is not set.
     """
     if text is None:
         return DEFAULT_DAYS[name]
@@ -105,11 +98,8 @@ def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
 def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
     """Return the horizon: maintenance may have removed files that were replaced before this time, but no others.
 
-    Parameters
-    ----------
-    requests : iterable of mapping
-        Rows of `_requests`.
-
+    Args:
+        requests: Rows of `_requests`.
     """
     # Maintenance that failed counts, too: it may have removed files before it failed.
     done = [
@@ -132,12 +122,8 @@ def _horizon_of_request(request: Mapping[str, Any]) -> datetime:
 def first_readable_epoch(epochs: Mapping[int, datetime], horizon: datetime) -> int:
     """Return the first epoch that can still be read: the one that was the newest at the horizon (`horizon_of`).
 
-    Parameters
-    ----------
-    epochs : mapping of int to datetime
-        Epoch to the time of its commit; at least one.
-    horizon : datetime
-
+    Args:
+        epochs: Epoch to the time of its commit; at least one.
     """
     before = [epoch for epoch, committed in epochs.items() if committed <= horizon]
     return max(before, default=min(epochs))
@@ -160,11 +146,8 @@ RowOrigin = tuple[int, int, int | None]
 def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[RowOrigin, int]:
     """Return origin to the lsn up to which the rows of that origin were removed from `_changelog`.
 
-    Parameters
-    ----------
-    rows : iterable of mapping
-        Rows of `_retention`.
-
+    Args:
+        rows: Rows of `_retention`.
     """
     found: dict[RowOrigin, int] = {}
     for row in rows:

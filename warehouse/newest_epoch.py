@@ -28,19 +28,12 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True)
 class TableVersions:
-    """The version of each table in one epoch.
-
-    Parameters
-    ----------
-    epoch : int
-        The number of the newest epoch, `NO_EPOCH` if there is none.
-    versions : mapping of str to int
-        Table to Delta version, with `_epochs` and without `_rid`.
-
-    """
+    """The version of each table in one epoch."""
 
     epoch: int = NO_EPOCH
+    """The number of the newest epoch, `NO_EPOCH` if there is none."""
     versions: Mapping[str, int] = field(default_factory=dict)
+    """Table to Delta version, with `_epochs` and without `_rid`."""
 
 
 def no_batch_error(root: str) -> WarehouseError:
@@ -61,11 +54,8 @@ def _newest_row(location: WarehouseLocation) -> dict[str, Any] | None:
 def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
     """Return the newest row of `_epochs`.
 
-    Raises
-    ------
-    WarehouseError
-        No batch has been committed yet.
-
+    Raises:
+        WarehouseError: No batch has been committed yet.
     """
     row = _newest_row(location)
     if row is None:

@@ -33,21 +33,14 @@ class PrimaryLock(WriterLock):
 
     On entry the writer takes a number (`warehouse.fence`), and the warehouse's open tables get its fence.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-    purpose : str
-        Shown to a process that finds the lock taken.
-    standbys : Standbys, optional
-        Copies that this writer keeps connected.
+    Args:
+        purpose: Shown to a process that finds the lock taken.
+        standbys: Copies that this writer keeps connected.
 
-    Raises
-    ------
-    LockError
-        On entry, if another writer has the lock; from `check`, if it was lost.
-    RidStateError
-        On entry, if the warehouse is not a primary, or `Standbys.refuse_newer` raises. Nothing is written then.
-
+    Raises:
+        LockError: On entry, if another writer has the lock; from `check`, if it was lost.
+        RidStateError: On entry, if the warehouse is not a primary, or `Standbys.refuse_newer` raises. Nothing is
+            written then.
     """
 
     def __init__(self, warehouse: Warehouse, purpose: str, standbys: Standbys | None = None) -> None:

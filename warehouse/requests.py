@@ -22,29 +22,18 @@ TABLE = "_requests"
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the writer, and its state.
-
-    Parameters
-    ----------
-    id : str
-    kind : str
-        backfill, snapshot, heal, rebuild, maintenance or conflicts (`RequestKind`).
-    arguments : mapping
-        The arguments of this kind.
-    state : str
-        asked, done or failed (`RequestState`).
-    asked_at : datetime
-    message : str or None
-        The writer's answer: what was done, or why it failed.
-
-    """
+    """A request to the writer, and its state."""
 
     id: str
     kind: str
+    """backfill, snapshot, heal, rebuild, maintenance or conflicts (`RequestKind`)."""
     arguments: Mapping[str, Any]
+    """The arguments of this kind."""
     state: str
+    """asked, done or failed (`RequestState`)."""
     asked_at: datetime
     message: str | None = None
+    """The writer's answer: what was done, or why it failed."""
 
 
 def ask(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any]) -> Request:

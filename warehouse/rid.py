@@ -57,33 +57,21 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class RidChange:
-    """One row of `_rid`.
-
-    Parameters
-    ----------
-    number : int
-        Counts the changes, from 1; 0 stands for a warehouse without a RID.
-    event : str
-        What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …
-    node : Node
-        The RID and the mark after the change.
-    epoch : int
-        The warehouse's newest epoch at the time of the change.
-    peer : str or None
-        The other warehouse of a copy, or the standbys of a connection, separated by `NAME_SEPARATOR` of `standbys`.
-    changed_at : datetime or None
-    writer : str or None
-        The process that made the change: `host:pid`.
-
-    """
+    """One row of `_rid`."""
 
     number: int = 0
+    """Counts the changes, from 1; 0 stands for a warehouse without a RID."""
     event: str = "none"
+    """What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …"""
     node: Node = field(default_factory=Node)
+    """The RID and the mark after the change."""
     epoch: int = NO_EPOCH
+    """The warehouse's newest epoch at the time of the change."""
     peer: str | None = None
+    """The other warehouse of a copy, or the standbys of a connection, separated by `NAME_SEPARATOR` of `standbys`."""
     changed_at: datetime | None = None
     writer: str | None = None
+    """The process that made the change: `host:pid`."""
 
     def at(self, epoch: int) -> RidChange:
         """Return the change as of a newest epoch: after a later epoch than the row's, a marked generation has begun."""
@@ -132,24 +120,15 @@ class RidTable:
     ) -> RidChange:
         """Change the RID, and return the row that is in effect then; if nothing changes, no row is written.
 
-        Parameters
-        ----------
-        event : str
-        epoch : int
-            The warehouse's newest epoch, read by the caller before this call.
-        change : callable
-            Called with the node at that epoch, and returns the new one. Called again if another process wrote first.
-        peer : str, optional
-        may_lower_epoch : bool
-            Whether `epoch` may be lower than the recorded epoch, because a branch was discarded.
-        is_always_written : bool
-            Whether to write a row for the event even if nothing changes.
+        Args:
+            epoch: The warehouse's newest epoch, read by the caller before this call.
+            change: Called with the node at that epoch, and returns the new one. Called again if another process wrote
+                first.
+            may_lower_epoch: Whether `epoch` may be lower than the recorded epoch, because a branch was discarded.
+            is_always_written: Whether to write a row for the event even if nothing changes.
 
-        Raises
-        ------
-        RidStateError
-            If other processes wrote first `COMMIT_ATTEMPTS` times.
-
+        Raises:
+            RidStateError: If other processes wrote first `COMMIT_ATTEMPTS` times.
         """
         for _ in range(COMMIT_ATTEMPTS):
             last = self.last()

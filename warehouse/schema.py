@@ -25,37 +25,25 @@ TABLE = "_schema"
 
 @dataclass(frozen=True)
 class SpaceVersion:
-    """One version of a space.
-
-    Parameters
-    ----------
-    table_name : str or None
-        The space's table; None if it has none.
-    state : str
-        present, dropped, or `refused: <reason>`: new rows of a refused space are in `_changelog` only.
-    since_replica_id, since_lsn : int or None
-        Replica id and lsn of the row of the log that made this version; None if no row made it.
-    space_tuple : bytes
-        The tuple of `_space`.
-    index_tuples : mapping of int to bytes
-        Index id to the tuple of `_index`.
-    keys : frozenset of KeyParts
-        The primary keys that the space has had since it was created, or since it last had none.
-    applied_definition : Space or None
-        Only of a refused space with a table: the definition by which the rows in the table were written.
-
-    """
+    """One version of a space."""
 
     replicaset_id: int
     space: Space
     table_name: str | None
+    """The space's table; None if it has none."""
     state: str
+    """present, dropped, or `refused: <reason>`: new rows of a refused space are in `_changelog` only."""
     since_replica_id: int | None
     since_lsn: int | None
+    """Replica id and lsn of the row of the log that made this version; None if no row made it."""
     space_tuple: bytes
+    """The tuple of `_space`."""
     index_tuples: Mapping[int, bytes]
+    """Index id to the tuple of `_index`."""
     keys: frozenset[KeyParts] = frozenset()
+    """The primary keys that the space has had since it was created, or since it last had none."""
     applied_definition: Space | None = None
+    """Only of a refused space with a table: the definition by which the rows in the table were written."""
 
 
 def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:

@@ -54,34 +54,22 @@ STANDBY_FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, Val
 
 @dataclass(frozen=True)
 class StandbyState:
-    """Whether a standby is connected to its primary now, and its last epoch.
-
-    Parameters
-    ----------
-    root : str
-    is_connected : bool
-        Whether the standby has every epoch up to `epoch`, and gets each new one before the next is committed.
-    epoch : int
-        The last epoch copied to it; `NO_EPOCH` if none is known.
-    reason : str or None
-        Why it is not connected.
-
-    """
+    """Whether a standby is connected to its primary now, and its last epoch."""
 
     root: str
     is_connected: bool = False
+    """Whether the standby has every epoch up to `epoch`, and gets each new one before the next is committed."""
     epoch: int = NO_EPOCH
+    """The last epoch copied to it; `NO_EPOCH` if none is known."""
     reason: str | None = None
+    """Why it is not connected."""
 
 
 class ConnectedStandby:
     """One standby of a primary, as the primary's writer sees it: its state, its lock, and the versions copied to it.
 
-    Parameters
-    ----------
-    source, location : WarehouseLocation
-        The locations of the primary and of the standby.
-
+    Args:
+        source, location: The locations of the primary and of the standby.
     """
 
     def __init__(self, source: WarehouseLocation, location: WarehouseLocation) -> None:
@@ -219,18 +207,11 @@ class _CopyAheadThread(threading.Thread):
 class Standbys:
     """All standbys of a primary, which its writer keeps connected.
 
-    Parameters
-    ----------
-    source : WarehouseLocation
-        The primary.
-    standbys : sequence of WarehouseLocation
-    retry_seconds : float
-        How long after a failure a standby is tried again.
-    waits : bool
-        Whether `close` waits until copies in progress are complete.
-    now : callable
-        Returns seconds of a clock that never goes back.
-
+    Args:
+        source: The primary.
+        retry_seconds: How long after a failure a standby is tried again.
+        waits: Whether `close` waits until copies in progress are complete.
+        now: Returns seconds of a clock that never goes back.
     """
 
     def __init__(
@@ -254,11 +235,8 @@ class Standbys:
     def refuse_newer(self) -> None:
         """Compare this warehouse with the standbys that can be reached, and raise if it must not be written.
 
-        Raises
-        ------
-        RidStateError
-            A standby is newer, is a primary itself, or is not a copy of this warehouse.
-
+        Raises:
+            RidStateError: A standby is newer, is a primary itself, or is not a copy of this warehouse.
         """
         ours = read_compared_rid(self._source)
         for standby in self._standbys:

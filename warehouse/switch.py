@@ -24,19 +24,12 @@ UNNAMED_COPIES = "outside"
 def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidChange:
     """Make a warehouse the primary.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    abandon_sync : bool
-        Whether to abandon an unfinished sync into this warehouse.
+    Args:
+        abandon_sync: Whether to abandon an unfinished sync into this warehouse.
 
-    Raises
-    ------
-    LockError
-        If a writer has the lock.
-    RidStateError
-        If a sync is unfinished, and is not abandoned.
-
+    Raises:
+        LockError: If a writer has the lock.
+        RidStateError: If a sync is unfinished, and is not abandoned.
     """
     with WriterLock(location, "jobs/rid.py promote"):
         table = RidTable(location)
@@ -56,13 +49,9 @@ def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidCh
 def demote(location: WarehouseLocation) -> RidChange:
     """Make a warehouse a secondary.
 
-    Raises
-    ------
-    LockError
-        If a writer has the lock.
-    RidStateError
-        If it has no RID.
-
+    Raises:
+        LockError: If a writer has the lock.
+        RidStateError: If it has no RID.
     """
     with WriterLock(location, "jobs/rid.py demote") as lock:
         table = RidTable(location)
@@ -92,11 +81,8 @@ def record_disconnected(location: WarehouseLocation) -> RidChange:
     The next epoch of a primary begins a new generation. A secondary is recorded as disconnected from its primary: it
     lacks later epochs until the next copy. A writer may be running.
 
-    Raises
-    ------
-    RidStateError
-        If it has no RID.
-
+    Raises:
+        RidStateError: If it has no RID.
     """
     table = RidTable(location)
     last = table.last()
@@ -114,13 +100,9 @@ def record_disconnected(location: WarehouseLocation) -> RidChange:
 def record_connected(locations: Sequence[WarehouseLocation]) -> list[RidChange]:
     """Check that these warehouses are equal, and record it, and that no other copies exist.
 
-    Raises
-    ------
-    LockError
-        If a writer has the lock of one of them.
-    RidStateError
-        Two of them differ, one is in a sync, or not exactly one is primary.
-
+    Raises:
+        LockError: If a writer has the lock of one of them.
+        RidStateError: Two of them differ, one is in a sync, or not exactly one is primary.
     """
     with ExitStack() as stack:
         for location in locations:

@@ -34,17 +34,10 @@ def append(
 ) -> None:
     """Append the results of a run in one commit; create the table if there is none.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    run_id : str
-    began_at : datetime
-        When the run began.
-    epoch : int
-        The epoch that was validated.
-    rows : sequence of dict
-        With the keys table, expectation, holds, rows, unexpected, examples (JSON), error, source.
-
+    Args:
+        began_at: When the run began.
+        epoch: The epoch that was validated.
+        rows: With the keys table, expectation, holds, rows, unexpected, examples (JSON), error, source.
     """
     whole = [{"run": run_id, "validated_at": began_at, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))

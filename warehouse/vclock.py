@@ -20,24 +20,15 @@ TABLE = "_vclock"
 
 @dataclass(frozen=True)
 class VclockComponent:
-    """One row of the table: the settled lsn of an instance (or of its local spaces) after an epoch.
-
-    Parameters
-    ----------
-    replicaset_id : int
-    global_id : int or None
-        None if the instance is not known: rows of a local space in a log that names no instance.
-    local_id : int or None
-        The replica id of the component in the replicaset's vclocks. 0 counts the changes of local spaces on the
-        instance `global_id`; None is the aggregator's own component.
-    lsn : int
-    epoch : int
-
-    """
+    """One row of the table: the settled lsn of an instance (or of its local spaces) after an epoch."""
 
     replicaset_id: int
     global_id: int | None
+    """None if the instance is not known: rows of a local space in a log that names no instance."""
     local_id: int | None
+    """The replica id of the component in the replicaset's vclocks. 0 counts the changes of local spaces on the instance
+    `global_id`; None is the aggregator's own component.
+    """
     lsn: int
     epoch: int
 

@@ -28,11 +28,8 @@ _KEY = "_key"
 def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[str]:
     """Return the paths of a table's files at a version, relative to its folder.
 
-    Raises
-    ------
-    WarehouseError
-        The version cannot be read any more.
-
+    Raises:
+        WarehouseError: The version cannot be read any more.
     """
     try:
         found = location.open(table, version)
@@ -56,22 +53,13 @@ def rows_by_key_range(
 
     Old or new rows are None if no file that only that version has may have keys of the range.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    before, after : frozenset of str
-        Paths of all files of the old and the new version (`files_at`).
-    columns : sequence of str, optional
-        Columns to read, by default all; `_key` must be among them.
-    range_rows : int
-        About how many rows a range has.
+    Args:
+        before, after: Paths of all files of the old and the new version (`files_at`).
+        columns: Columns to read, by default all; `_key` must be among them.
+        range_rows: About how many rows a range has.
 
-    Raises
-    ------
-    WarehouseError
-        A file does not exist any more.
-
+    Raises:
+        WarehouseError: A file does not exist any more.
     """
     with ExitStack() as stack:
         try:

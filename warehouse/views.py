@@ -29,13 +29,8 @@ def literal(text: str) -> str:
 def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterator[str]:
     """Yield the statements that register tables in a catalog, if they are not registered yet.
 
-    Parameters
-    ----------
-    root : str
-        The folder of the database.
-    database : str
-    tables : sequence of str
-
+    Args:
+        root: The folder of the database.
     """
     yield f"CREATE DATABASE IF NOT EXISTS {quoted(database)} LOCATION {literal(root)}"
     for table in tables:
@@ -51,12 +46,8 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     `global_id`, `lsn`, `timestamp`, `created` (the table's `_created`). For a row that a policy made from several
     versions (its table has a negative replicaset id), all columns describe the instance that wrote last.
 
-    Parameters
-    ----------
-    database : str
-    spaces : sequence of str
-        Names of the spaces' tables.
-
+    Args:
+        spaces: Names of the spaces' tables.
     """
     views = quoted(f"{database}_views")
     yield f"CREATE DATABASE IF NOT EXISTS {views}"
@@ -90,15 +81,10 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
 def epoch_statements(root: str, database: str, suffix: str, versions: Mapping[str, int]) -> Iterator[str]:
     """Yield the statements of a database of views: one view per table, at its version in one epoch.
 
-    Parameters
-    ----------
-    root, database : str
-        As in `table_statements`.
-    suffix : str
-        The views' database is named `<database>_<suffix>`.
-    versions : mapping of str to int
-        Table to its version in the epoch. Spark takes only literals as versions, so each table needs a view.
-
+    Args:
+        root, database: As in `table_statements`.
+        suffix: The views' database is named `<database>_<suffix>`.
+        versions: Table to its version in the epoch. Spark takes only literals as versions, so each table needs a view.
     """
     views = quoted(f"{database}_{suffix}")
     yield f"CREATE DATABASE IF NOT EXISTS {views}"

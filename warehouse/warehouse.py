@@ -37,32 +37,21 @@ LARGEST_WITHOUT_SPARK_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Warehouse:
-    """One database of Delta tables.
-
-    Parameters
-    ----------
-    spark : SparkSession or None
-        A session with Delta configured; None if nothing is read with Spark.
-    base_path : str
-        The folder of all databases: any Hadoop path.
-    database : str
-        The tables are in `<base_path>/<database>.db`.
-
-    """
+    """One database of Delta tables."""
 
     spark: SparkSession | None = field(repr=False)
+    """A session with Delta configured; None if nothing is read with Spark."""
     base_path: str
+    """The folder of all databases: any Hadoop path."""
     database: str = "aggregator"
+    """The tables are in `<base_path>/<database>.db`."""
 
     @property
     def session(self) -> SparkSession:
         """The Spark session.
 
-        Raises
-        ------
-        WarehouseError
-            The warehouse was opened without one.
-
+        Raises:
+            WarehouseError: The warehouse was opened without one.
         """
         if self.spark is None:
             raise WarehouseError("this needs a Spark session", warehouse=self.root)
@@ -128,13 +117,9 @@ class Warehouse:
     def opened(self, table: str, version: int | None = None) -> OpenTable:
         """Open a table for `warehouse.read`, at a version or at the newest one.
 
-        Raises
-        ------
-        WarehouseError
-            If the table does not exist.
-        LockError
-            If this is the writer's warehouse, and another writer has committed to the table.
-
+        Raises:
+            WarehouseError: If the table does not exist.
+            LockError: If this is the writer's warehouse, and another writer has committed to the table.
         """
         # Only a writer may keep tables open: for a reader, a copy may replace a table at any time.
         is_writer = self.open_tables.fence is not None
@@ -197,16 +182,10 @@ class Warehouse:
 
 @dataclass
 class VersionedTables(OpenTables):
-    """Tables at given versions, read only.
-
-    Parameters
-    ----------
-    versions : mapping of str to int
-        Table to version; other tables are opened at their newest one.
-
-    """
+    """Tables at given versions, read only."""
 
     versions: Mapping[str, int] = field(default_factory=dict)
+    """Table to version; other tables are opened at their newest one."""
 
     def open(self, table: str) -> OpenTable:
         """Open a table at its version; raise WarehouseError if there is no table."""

@@ -71,18 +71,11 @@ def create(location: WarehouseLocation, table: str, schema: StructType, comment:
 def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
     """Append rows in one commit.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    rows : pyarrow.Table
-        Exactly the table's columns, in any order; variants as in PySpark's Arrow schema.
+    Args:
+        rows: Exactly the table's columns, in any order; variants as in PySpark's Arrow schema.
 
-    Raises
-    ------
-    WarehouseError
-        If the table does not exist, has other columns, or cannot be written.
-
+    Raises:
+        WarehouseError: If the table does not exist, has other columns, or cannot be written.
     """
     with _as_warehouse_error(location, table, "the table cannot be written"):
         opened = DeltaTable(location.uri(table))

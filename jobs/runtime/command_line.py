@@ -52,11 +52,8 @@ class StoppedInBatch(Stopped):
 class JobCommand(click.Command):
     """A command with examples in its help, whose errors are one line and an exit code.
 
-    Parameters
-    ----------
-    examples : sequence of str
-        Command lines, shown at the end of the help.
-
+    Args:
+        examples: Command lines, shown at the end of the help.
     """
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
@@ -85,15 +82,10 @@ class JobCommand(click.Command):
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], JobCommand]:
     """Return a decorator that turns a function into a command; its docstring is the help.
 
-    Parameters
-    ----------
-    name : str
-        The command's name on the command line.
-    *examples : str
-        Command lines, shown at the end of the help.
-    **settings
-        Passed to `click.command`.
-
+    Args:
+        name: The command's name on the command line.
+        *examples: Command lines, shown at the end of the help.
+        **settings: Passed to `click.command`.
     """
 
     def to_command(function: Callable[..., Any]) -> JobCommand:
@@ -163,14 +155,9 @@ def print_result(result: str, next_step: str | None = None) -> None:
 def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run a command, or a group of commands, and return the exit code.
 
-    Parameters
-    ----------
-    command_ : click.Command
-    argv : sequence of str, optional
-        The arguments; default: those of the process.
-    prog : str, optional
-        The program's name in the usage line.
-
+    Args:
+        argv: The arguments; default: those of the process.
+        prog: The program's name in the usage line.
     """
     try:
         with _stopping_on_sigterm(), _printing_steps_to_stderr():

@@ -49,18 +49,12 @@ DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 def spark_session(config: Config, app: str) -> SparkSession:
     """Return the session of a job.
 
-    Parameters
-    ----------
-    config : Config
-        Its `warehouse` is the location of new SQL databases.
-    app : str
-        The application's name on Spark's pages.
+    Args:
+        config: Its `warehouse` is the location of new SQL databases.
+        app: The application's name on Spark's pages.
 
-    Raises
-    ------
-    ConfigurationError
-        Java does not start, or Spark has no Delta.
-
+    Raises:
+        ConfigurationError: Java does not start, or Spark has no Delta.
     """
     if SparkContext._active_spark_context is None:
         log_step("starting Spark")
@@ -99,11 +93,8 @@ def pass_to_spark(master: str | None, settings: Sequence[str]) -> None:
 
     Spark's launcher reads them from `PYSPARK_SUBMIT_ARGS` before Java starts, the driver's memory included.
 
-    Raises
-    ------
-    ConfigurationError
-        A setting has no `=`, or spark-submit has already started Java.
-
+    Raises:
+        ConfigurationError: A setting has no `=`, or spark-submit has already started Java.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         raise ConfigurationError("Spark has been started already", advice="give its options to spark-submit")
@@ -151,13 +142,9 @@ def may_use_class_archive(environment: Mapping[str, str], archive: Path) -> bool
     Java ignores an archive if its class path does not begin with the jars for which the archive was made. So this
     returns False if Spark is not the installed pyspark, or if the user's settings name a class path or an archive.
 
-    Parameters
-    ----------
-    environment : mapping of str to str
-        Environment variables; `SPARK_CONF_DIR` is set.
-    archive : Path
-        File of Java's class data sharing (AppCDS).
-
+    Args:
+        environment: Environment variables; `SPARK_CONF_DIR` is set.
+        archive: File of Java's class data sharing (AppCDS).
     """
     home = environment.get("SPARK_HOME")
     if not archive.is_file() or (home and Path(home).resolve() != SPARK_FOLDER):

@@ -28,22 +28,14 @@ from warehouse.warehouse import EpochWarehouse
 
 @dataclass(frozen=True)
 class Deployment:
-    """The sections of a configuration file that are checked.
-
-    Parameters
-    ----------
-    config : Config or None
-        None if the file has only the sections of the daemons.
-    subscribe : Subscribe or None
-        The section `subscribe`; None without it.
-    max_block_bytes : int
-        The setting `max_block_bytes`: the maximum size of a transaction in a log.
-
-    """
+    """The sections of a configuration file that are checked."""
 
     config: Config | None
+    """None if the file has only the sections of the daemons."""
     subscribe: Subscribe | None
+    """The section `subscribe`; None without it."""
     max_block_bytes: int = BLOCK_LIMIT
+    """The setting `max_block_bytes`: the maximum size of a transaction in a log."""
 
 
 def findings_of(deployment: Deployment) -> list[Finding]:

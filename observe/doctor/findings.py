@@ -21,27 +21,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: one line of the output.
-
-    Parameters
-    ----------
-    level : Level
-    name : str
-        Stable name, such as `log_gap`; docs/operation.md lists all names.
-    subject : str
-        The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`.
-    text : str
-        What the check has found.
-    advice : str or None
-        What the operator should do; None without a problem.
-
-    """
+    """The result of one check: one line of the output."""
 
     level: Level
     name: str
+    """Stable name, such as `log_gap`; docs/operation.md lists all names."""
     subject: str
+    """The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`."""
     text: str
+    """What the check has found."""
     advice: str | None = None
+    """What the operator should do; None without a problem."""
 
 
 def ok(name: str, subject: str, text: str) -> Finding:

@@ -21,71 +21,44 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Disk:
-    """Free space of a folder that a run writes to.
-
-    Parameters
-    ----------
-    subject : str
-        What the folder is for, as the output calls it: `warehouse`, `checkpoint`, `spool a`, `scratch`.
-    path : str
-    free_bytes : int
-        Free space for this user.
-    free_inodes : int or None
-        None if the file system does not count inodes.
-    batch_bytes : int
-        Maximum size of what is written at once: of one batch, or of one file of a spool.
-
-    """
+    """Free space of a folder that a run writes to."""
 
     subject: str
+    """What the folder is for, as the output calls it: `warehouse`, `checkpoint`, `spool a`, `scratch`."""
     path: str
     free_bytes: int
+    """Free space for this user."""
     free_inodes: int | None
+    """None if the file system does not count inodes."""
     batch_bytes: int
+    """Maximum size of what is written at once: of one batch, or of one file of a spool."""
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """The facts of this machine.
-
-    Parameters
-    ----------
-    python_version : tuple of int
-    java_path : str or None
-        Path of the program `java`; None if it is not installed.
-    java_version : int or None
-        Major version of Java; None if `java` is not installed or does not start.
-    java_error : str or None
-        The output of a `java` that does not start.
-    pyspark_version, delta_version : str or None
-        Installed versions of pyspark and delta-spark; None for a missing package.
-    delta_jars, s3_jars : tuple of str
-        Names of Delta's and of hadoop-aws' jars in Spark's folder.
-    needs_s3 : bool
-        Whether the warehouse or the checkpoint is on `s3a://`, for which Spark needs the jars of hadoop-aws.
-    memory_bytes : int or None
-        Memory of this machine or container; None if unknown.
-    spark_memory_bytes : int
-        The setting `spark.driver.memory`.
-    max_local_batch_bytes : int
-        The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's
-        Python.
-    disks : tuple of Disk
-
-    """
+    """The facts of this machine."""
 
     python_version: tuple[int, ...]
     java_path: str | None
+    """Path of the program `java`; None if it is not installed."""
     java_version: int | None
+    """Major version of Java; None if `java` is not installed or does not start."""
     java_error: str | None
+    """The output of a `java` that does not start."""
     pyspark_version: str | None
     delta_version: str | None
+    """Installed versions of pyspark and delta-spark; None for a missing package."""
     delta_jars: tuple[str, ...]
     s3_jars: tuple[str, ...]
+    """Names of Delta's and of hadoop-aws' jars in Spark's folder."""
     needs_s3: bool
+    """Whether the warehouse or the checkpoint is on `s3a://`, for which Spark needs the jars of hadoop-aws."""
     memory_bytes: int | None
+    """Memory of this machine or container; None if unknown."""
     spark_memory_bytes: int
+    """The setting `spark.driver.memory`."""
     max_local_batch_bytes: int
+    """The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python."""
     disks: tuple[Disk, ...] = ()
 
 

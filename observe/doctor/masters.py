@@ -24,56 +24,35 @@ ADVICE: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PeerFacts:
-    """The facts of one master.
-
-    Parameters
-    ----------
-    address : str
-    fault : str or None
-        Name of what is wrong with the master, a key of `ADVICE`; None if nothing is wrong.
-    error : str or None
-        The error message; None if there is no fault.
-    version : tuple of int
-        Tarantool's version; empty if the master did not answer.
-    instance_uuid, replicaset_uuid : str or None
-        Uuids of the master and of its replicaset; None if there is a fault.
-    vclock, oldest_log_vclock : mapping of int to int
-        The master's vclock, and the vclock at the start of its oldest log (older ones are garbage-collected).
-
-    """
+    """The facts of one master."""
 
     address: str
     fault: str | None = None
+    """Name of what is wrong with the master, a key of `ADVICE`; None if nothing is wrong."""
     error: str | None = None
+    """The error message; None if there is no fault."""
     version: tuple[int, ...] = ()
+    """Tarantool's version; empty if the master did not answer."""
     instance_uuid: str | None = None
     replicaset_uuid: str | None = None
+    """Uuids of the master and of its replicaset; None if there is a fault."""
     vclock: Mapping[int, int] = field(default_factory=dict)
     oldest_log_vclock: Mapping[int, int] = field(default_factory=dict)
+    """The master's vclock, and the vclock at the start of its oldest log (older ones are garbage-collected)."""
 
 
 @dataclass(frozen=True)
 class SubscribedReplicaset:
-    """The facts of one entry of `subscribe.replicasets`: its masters and its spool.
-
-    Parameters
-    ----------
-    name : str
-    peers : tuple of PeerFacts
-    spool_error : str or None
-        Damage of the spool, or why the folder is not a spool.
-    spool_vclock : mapping of int to int, or None
-        The vclock at the spool's end; None if the spool is empty.
-    spool_replicaset_uuid : str or None
-        Uuid of the replicaset whose rows are in the spool.
-
-    """
+    """The facts of one entry of `subscribe.replicasets`: its masters and its spool."""
 
     name: str
     peers: tuple[PeerFacts, ...]
     spool_error: str | None = None
+    """Damage of the spool, or why the folder is not a spool."""
     spool_vclock: Mapping[int, int] | None = None
+    """The vclock at the spool's end; None if the spool is empty."""
     spool_replicaset_uuid: str | None = None
+    """Uuid of the replicaset whose rows are in the spool."""
 
 
 def check_masters(replicasets: Sequence[SubscribedReplicaset]) -> list[Finding]:

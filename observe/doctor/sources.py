@@ -17,20 +17,14 @@ class LogHole:
     """Two successive files of a log between which rows are missing.
 
     A hole in the logs of one source is not a gap if the tables have the missing rows from another source.
-
-    Parameters
-    ----------
-    file_before, file_after : str
-        Names of the two files.
-    vclock_before, vclock_after : mapping of int to int
-        The vclock at the end of the first file, and at the start of the second.
-
     """
 
     file_before: str
     file_after: str
+    """Names of the two files."""
     vclock_before: Mapping[int, int]
     vclock_after: Mapping[int, int]
+    """The vclock at the end of the first file, and at the start of the second."""
 
     def missing_lsn_ranges(self, settled_vclock: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have.
@@ -47,92 +41,59 @@ class LogHole:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """The facts of a source's files.
-
-    Parameters
-    ----------
-    name, path : str
-    error : str or None
-        Why the files cannot be read; then the other fields have no values.
-    is_header_damaged : bool
-        Whether `error` is about a damaged header of a file.
-    log_count, snapshot_count : int
-        Number of `.xlog` files and of `.snap` files.
-    snapshot_vclock : mapping of int to int, or None
-        Vclock of the newest complete snapshot; None without a snapshot.
-    is_spool : bool
-    instance_uuids : tuple of str
-        Uuids of the instances in the files' headers.
-    foreign_files_text : str or None
-        Which files are of other replicasets than the source, as text; None if no such file is known.
-    is_replicaset_configured : bool
-        Whether the configuration has the key `replicaset` for the source.
-    replicaset_uuid : str or None
-        Uuid of the source's replicaset; None if unknown.
-    identity_error : str or None
-        Why the replicaset is unknown, or how it differs from the one in the configuration; else None.
-    server_version : str or None
-        Version of the server that wrote the newest file.
-    end_vclock : mapping of int to int
-        The vclock after the last row of the newest log that has rows.
-    newest_row_time : float or None
-        Time of the newest row, in seconds since 1970; None if no row was found.
-    read_at : float
-        This machine's time when the newest row was read, in seconds since 1970.
-    holes : tuple of LogHole
-    newest_log_error : str or None
-        Damage in the newest log; None without damage.
-    spool_error : str or None
-        Damage of a spool; None without damage, or if the source is not a spool.
-    awaits_daemon : bool
-        Whether the source is a spool of the section `subscribe` to which the daemon has not written yet.
-
-    """
+    """The facts of a source's files."""
 
     name: str
     path: str
     error: str | None = None
+    """Why the files cannot be read; then the other fields have no values."""
     is_header_damaged: bool = False
+    """Whether `error` is about a damaged header of a file."""
     log_count: int = 0
     snapshot_count: int = 0
+    """Number of `.xlog` files and of `.snap` files."""
     snapshot_vclock: Mapping[int, int] | None = None
+    """Vclock of the newest complete snapshot; None without a snapshot."""
     is_spool: bool = False
     instance_uuids: tuple[str, ...] = ()
+    """Uuids of the instances in the files' headers."""
     foreign_files_text: str | None = None
+    """Which files are of other replicasets than the source, as text; None if no such file is known."""
     is_replicaset_configured: bool = False
+    """Whether the configuration has the key `replicaset` for the source."""
     replicaset_uuid: str | None = None
+    """Uuid of the source's replicaset; None if unknown."""
     identity_error: str | None = None
+    """Why the replicaset is unknown, or how it differs from the one in the configuration; else None."""
     server_version: str | None = None
+    """Version of the server that wrote the newest file."""
     end_vclock: Mapping[int, int] = field(default_factory=dict)
+    """The vclock after the last row of the newest log that has rows."""
     newest_row_time: float | None = None
+    """Time of the newest row, in seconds since 1970; None if no row was found."""
     read_at: float = 0.0
+    """This machine's time when the newest row was read, in seconds since 1970."""
     holes: tuple[LogHole, ...] = ()
     newest_log_error: str | None = None
+    """Damage in the newest log; None without damage."""
     spool_error: str | None = None
+    """Damage of a spool; None without damage, or if the source is not a spool."""
     awaits_daemon: bool = False
+    """Whether the source is a spool of the section `subscribe` to which the daemon has not written yet."""
 
 
 @dataclass(frozen=True)
 class StartPosition:
-    """Where a run starts to read a replicaset's logs.
-
-    Parameters
-    ----------
-    replicaset_uuid : str
-    source, file : str
-        Name of the leader (the source that is read), and of the log file.
-    byte_offset : int
-        Offset in the file.
-    is_new_replicaset : bool
-        Whether the tables do not have the replicaset yet.
-
-    """
+    """Where a run starts to read a replicaset's logs."""
 
     replicaset_uuid: str
     source: str
     file: str
+    """Name of the leader (the source that is read), and of the log file."""
     byte_offset: int
+    """Offset in the file."""
     is_new_replicaset: bool
+    """Whether the tables do not have the replicaset yet."""
 
 
 def check_sources(
@@ -145,18 +106,11 @@ def check_sources(
 ) -> list[Finding]:
     """Return the findings about the sources.
 
-    Parameters
-    ----------
-    sources : sequence of SourceFacts
-    settled_vclocks : mapping of str to mapping
-        By replicaset uuid: the vclock up to which the tables have the replicaset's rows.
-    positions : sequence of StartPosition
-        Where a run starts in each replicaset's logs.
-    unread_sources : mapping of str to str
-        By name of a source that a run would not read: the reason.
-    starts_with_snapshot : bool
-        Whether a new replicaset is read from its newest snapshot.
-
+    Args:
+        settled_vclocks: By replicaset uuid: the vclock up to which the tables have the replicaset's rows.
+        positions: Where a run starts in each replicaset's logs.
+        unread_sources: By name of a source that a run would not read: the reason.
+        starts_with_snapshot: Whether a new replicaset is read from its newest snapshot.
     """
     findings: list[Finding] = []
     for source in sources:

@@ -10,87 +10,58 @@ from observe.doctor.findings import RUNBOOK, Finding, fail, ok, warn
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """The facts of a warehouse's location.
-
-    Parameters
-    ----------
-    location : str
-        Path or URI of the folder with the tables.
-    scheme_error : str or None
-        Why Spark and delta-rs cannot open the location; None if one of them can.
-    write_error, rename_error : str or None
-        Why a test file could not be written, and why it could not be renamed; None if it could.
-    conditional_write_error : str or None
-        The error if two writers can create the same file in the store, so that one overwrites the commit of the other;
-        None if the store refuses the second one (a conditional write).
-    checkpoint_error : str or None
-        Why the checkpoint's folder cannot be written; None if it can.
-    lock_holder : str or None
-        The current holder of the writer lock, as text; None if the lock is free.
-    sources_above, sources_within : tuple of str
-        Names of the sources whose folder contains the warehouse's folder, and of those whose folder is within it.
-
-    """
+    """The facts of a warehouse's location."""
 
     location: str
+    """Path or URI of the folder with the tables."""
     scheme_error: str | None = None
+    """Why Spark and delta-rs cannot open the location; None if one of them can."""
     write_error: str | None = None
     rename_error: str | None = None
+    """Why a test file could not be written, and why it could not be renamed; None if it could."""
     conditional_write_error: str | None = None
+    """The error if two writers can create the same file in the store, so that one overwrites the commit of the other;
+    None if the store refuses the second one (a conditional write).
+    """
     checkpoint_error: str | None = None
+    """Why the checkpoint's folder cannot be written; None if it can."""
     lock_holder: str | None = None
+    """The current holder of the writer lock, as text; None if the lock is free."""
     sources_above: tuple[str, ...] = ()
     sources_within: tuple[str, ...] = ()
+    """Names of the sources whose folder contains the warehouse's folder, and of those whose folder is within it."""
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The facts of the tables.
-
-    Parameters
-    ----------
-    epoch : int
-        The newest epoch; -1 without one.
-    table_count : int
-        Number of tables in the newest epoch.
-    unreadable_tables : mapping of str to str
-        By name of a table that cannot be read: the reason.
-    newer_release_error : str or None
-        The error message if a newer release of the aggregator has written the tables, else None.
-    unknown_columns : mapping of str to tuple of str
-        By name of one of the aggregator's own tables: its columns that this release does not know.
-    tables_ahead : tuple of str
-        Tables with commits of an unfinished batch, after the newest epoch.
-    rid : str or None
-        The RID (generation and role of the warehouse, docs/rid.md) as text; None without one.
-    is_primary : bool
-        Whether the warehouse may be written; a warehouse that is not primary is a copy.
-    id_allocation : str or None
-        How the global ids were allocated (`cluster.allocation` of the configuration); None if unknown.
-    checkpoint_error : str or None
-        Why the checkpoint cannot be read; None if it can, or does not exist.
-    has_checkpoint : bool
-    open_gaps : tuple of str
-        Description of each open gap.
-    pending_rows, set_aside_rows : int
-        Number of rows of `_pending`, and of those rows of `_quarantine` that are in no table of a space.
-
-    """
+    """The facts of the tables."""
 
     epoch: int = -1
+    """The newest epoch; -1 without one."""
     table_count: int = 0
+    """Number of tables in the newest epoch."""
     unreadable_tables: Mapping[str, str] = field(default_factory=dict)
+    """By name of a table that cannot be read: the reason."""
     newer_release_error: str | None = None
+    """The error message if a newer release of the aggregator has written the tables, else None."""
     unknown_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By name of one of the aggregator's own tables: its columns that this release does not know."""
     tables_ahead: tuple[str, ...] = ()
+    """Tables with commits of an unfinished batch, after the newest epoch."""
     rid: str | None = None
+    """The RID (generation and role of the warehouse, docs/rid.md) as text; None without one."""
     is_primary: bool = True
+    """Whether the warehouse may be written; a warehouse that is not primary is a copy."""
     id_allocation: str | None = None
+    """How the global ids were allocated (`cluster.allocation` of the configuration); None if unknown."""
     checkpoint_error: str | None = None
+    """Why the checkpoint cannot be read; None if it can, or does not exist."""
     has_checkpoint: bool = False
     open_gaps: tuple[str, ...] = ()
+    """Description of each open gap."""
     pending_rows: int = 0
     set_aside_rows: int = 0
+    """Number of rows of `_pending`, and of those rows of `_quarantine` that are in no table of a space."""
 
 
 def check_store(facts: StoreFacts) -> Iterator[Finding]:
@@ -135,12 +106,8 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
 def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
     """Yield the findings about the tables.
 
-    Parameters
-    ----------
-    facts : TableFacts
-    allocation : str
-        `cluster.allocation` of the configuration.
-
+    Args:
+        allocation: `cluster.allocation` of the configuration.
     """
     if facts.epoch < 0:
         yield ok("tables", "tables", "none yet: the first run creates them")

@@ -29,27 +29,19 @@ class DatedDefinition(NamedTuple):
 
 @dataclass(frozen=True)
 class SpaceIdPeriod:
-    """A range of epochs in which a space id of a replicaset means the requested space, under any of its names.
-
-    Parameters
-    ----------
-    replicaset_id, space_id : int
-    first_epoch, last_epoch : int or None
-        The first and the last epoch, both included; None: the range has no such limit. In the last epoch the space was
-        dropped, or was renamed to a name that was not requested.
-    is_id_reused : bool
-        Whether the id meant another space before, which was dropped in the first epoch or earlier.
-    names : frozenset of str
-        The names that the space had in these epochs.
-
-    """
+    """A range of epochs in which a space id of a replicaset means the requested space, under any of its names."""
 
     replicaset_id: int
     space_id: int
     first_epoch: int | None
     last_epoch: int | None
+    """The first and the last epoch, both included; None: the range has no such limit. In the last epoch the space was
+    dropped, or was renamed to a name that was not requested.
+    """
     is_id_reused: bool
+    """Whether the id meant another space before, which was dropped in the first epoch or earlier."""
     names: frozenset[str]
+    """The names that the space had in these epochs."""
 
     def covers(self, replicaset_id: int, space_id: int | None, epoch: int) -> bool:
         """Whether a replicaset's space id means the requested space at an epoch."""
@@ -60,28 +52,18 @@ class SpaceIdPeriod:
 
 @dataclass(frozen=True)
 class SpaceDefinitions:
-    """All definitions of the requested space: in all replicasets, at all epochs, under all of its names.
-
-    Parameters
-    ----------
-    names : frozenset of str
-        Names that the space has or had, as in `_changelog.space`.
-    tables : frozenset of str
-        Tables to which the rows of the space were written.
-    names_of_other_spaces : frozenset of str
-        Names of all other spaces.
-    definitions : tuple of DatedDefinition
-        The oldest first.
-    id_periods : tuple of SpaceIdPeriod
-        In which epochs a space id means the space.
-
-    """
+    """All definitions of the requested space: in all replicasets, at all epochs, under all of its names."""
 
     names: frozenset[str]
+    """Names that the space has or had, as in `_changelog.space`."""
     tables: frozenset[str]
+    """Tables to which the rows of the space were written."""
     names_of_other_spaces: frozenset[str]
+    """Names of all other spaces."""
     definitions: tuple[DatedDefinition, ...]
+    """The oldest first."""
     id_periods: tuple[SpaceIdPeriod, ...] = ()
+    """In which epochs a space id means the space."""
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
         """Return the definition that a space id has at an epoch; if it had none yet, its first later one.
@@ -154,16 +136,11 @@ def definitions_of_space(
 ) -> SpaceDefinitions:
     """Return the definitions of the space that has or had a name.
 
-    Parameters
-    ----------
-    rows : iterable of mapping
-        Rows of `_schema`.
-    name : str
-        Name of the space or of its table.
-    drops : collection of (int, int, int)
-        (epoch, replicaset id, space id) of the rows that dropped spaces. If the name of a space id changes and there
-        is no drop, the space was renamed.
-
+    Args:
+        rows: Rows of `_schema`.
+        name: Name of the space or of its table.
+        drops: (epoch, replicaset id, space id) of the rows that dropped spaces. If the name of a space id changes and
+            there is no drop, the space was renamed.
     """
     all_rows = sorted(rows, key=lambda row: int(row["epoch"]))
     tables = {row["table_name"] for row in all_rows if name in (row["name"], row["table_name"])} - {None}

@@ -42,68 +42,44 @@ _ONE_KEY_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 @dataclass(frozen=True)
 class KeyChange:
-    """One change of the key in one replicaset.
-
-    Parameters
-    ----------
-    row : mapping
-        The row of `_changelog`.
-    tuple_after : bytes or None
-        The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known.
-    is_tuple_known : bool
-        Whether `tuple_after` is known.
-    transaction_rows : sequence of mapping
-        The other rows of the same transaction.
-
-    """
+    """One change of the key in one replicaset."""
 
     row: Row
+    """The row of `_changelog`."""
     tuple_after: bytes | None
+    """The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known."""
     is_tuple_known: bool
+    """Whether `tuple_after` is known."""
     transaction_rows: Sequence[Row] = ()
+    """The other rows of the same transaction."""
 
 
 @dataclass(frozen=True)
 class KeyHistory:
-    """All that the tables have about one key.
-
-    Parameters
-    ----------
-    space : SpaceDefinitions
-        The definitions of the space that has the key.
-    changes : sequence of KeyChange
-        In log order, grouped by replicaset.
-    decisions : sequence of mapping
-        Rows of `_conflicts`, the oldest first.
-    newest_versions : sequence of mapping
-        The newest row of `_versions` with the key, for each replicaset.
-    winning_row : mapping or None
-        The row of the space's table with the key; None if there is none.
-    instance_uuids, replicaset_uuids : mapping of int to str
-        Uuids by global id, and by replicaset id.
-    replicaset_ids_with_removed_rows : set of int
-        Ids of the replicasets of which maintenance has removed older rows from `_changelog`.
-
-    """
+    """All that the tables have about one key."""
 
     space: SpaceDefinitions
+    """The definitions of the space that has the key."""
     changes: Sequence[KeyChange]
+    """In log order, grouped by replicaset."""
     decisions: Sequence[Row]
+    """Rows of `_conflicts`, the oldest first."""
     newest_versions: Sequence[Row]
+    """The newest row of `_versions` with the key, for each replicaset."""
     winning_row: Row | None
+    """The row of the space's table with the key; None if there is none."""
     instance_uuids: Mapping[int, str]
     replicaset_uuids: Mapping[int, str]
+    """Uuids by global id, and by replicaset id."""
     replicaset_ids_with_removed_rows: set[int]
+    """Ids of the replicasets of which maintenance has removed older rows from `_changelog`."""
 
 
 class KeyChangesReader:
     """Reads histories of keys from the tables of a warehouse at its newest epoch.
 
-    Raises
-    ------
-    WarehouseError
-        No batch is done yet.
-
+    Raises:
+        WarehouseError: No batch is done yet.
     """
 
     def __init__(self, location: WarehouseLocation) -> None:
@@ -127,18 +103,12 @@ class KeyChangesReader:
     def history(self, name: str, values: Sequence[Value]) -> KeyHistory:
         """Return the history of a key.
 
-        Parameters
-        ----------
-        name : str
-            Name of the space or of its table.
-        values : sequence
-            The values of the key's parts, as in JSON.
+        Args:
+            name: Name of the space or of its table.
+            values: The values of the key's parts, as in JSON.
 
-        Raises
-        ------
-        ConfigurationError
-            There is no such space, or its primary key has another number of parts.
-
+        Raises:
+            ConfigurationError: There is no such space, or its primary key has another number of parts.
         """
         ends = self._truncations_and_drops()
         drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
@@ -229,16 +199,10 @@ class KeyChangesReader:
     ) -> list[dict[str, Any]]:
         """Return the rows of a space in `_conflicts` or `_versions` with a key, the oldest first.
 
-        Parameters
-        ----------
-        space : SpaceDefinitions
-        values : sequence
-            The values of the key's parts, as in JSON.
-        table : str
-            `_conflicts` or `_versions`.
-        tuple_expression : str
-            SQL expression of the row's tuple, for the column `shown` of the result.
-
+        Args:
+            values: The values of the key's parts, as in JSON.
+            table: `_conflicts` or `_versions`.
+            tuple_expression: SQL expression of the row's tuple, for the column `shown` of the result.
         """
         is_space = f"space IN ({_sql_literal_list(space.tables)})"
         is_key = _key_column_condition("key", space, values)

@@ -42,13 +42,7 @@ MAX_RETRIES = 3
 
 
 class LineageEmitter:
-    """Sends events one after another in a separate thread.
-
-    Parameters
-    ----------
-    client : OpenLineageClient
-
-    """
+    """Sends events one after another in a separate thread."""
 
     def __init__(self, client: OpenLineageClient) -> None:
         self._client = client
@@ -93,19 +87,12 @@ def lineage_events(
 
     The context manager sends the batch's events. Without the section `lineage` of the configuration it does nothing.
 
-    Parameters
-    ----------
-    config : Config
-    spark_version : str
-    versions : callable
-        Returns the Delta version of each table at the newest epoch.
+    Args:
+        versions: Returns the Delta version of each table at the newest epoch.
 
-    Raises
-    ------
-    ConfigurationError
-        The extra `lineage` is not installed, the file for events cannot be written, or the environment lacks the
-        variable with the service's key.
-
+    Raises:
+        ConfigurationError: The extra `lineage` is not installed, the file for events cannot be written, or the
+            environment lacks the variable with the service's key.
     """
     section = config.lineage
     if section is None:

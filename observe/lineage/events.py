@@ -32,45 +32,28 @@ PRODUCER = "urn:tarantool-aggregator"
 
 @dataclass(frozen=True)
 class BatchRun:
-    """One attempt at a batch.
-
-    Parameters
-    ----------
-    run_id : str
-        A uuid. If a batch is repeated since the job was killed, the repetition has another one.
-    namespace, job_name : str
-        OpenLineage's namespace and name of the job.
-    spark_version : str
-
-    """
+    """One attempt at a batch."""
 
     run_id: str
+    """A uuid. If a batch is repeated since the job was killed, the repetition has another one."""
     namespace: str
     job_name: str
+    """OpenLineage's namespace and name of the job."""
     spark_version: str
 
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """A table that a batch wrote.
-
-    Parameters
-    ----------
-    name : str
-        The SQL name, with the database.
-    uri : str
-        Path or URI of the table's folder.
-    version : int
-        The Delta version.
-    columns : tuple of (str, str, str)
-        (Name, type, description) of each column.
-
-    """
+    """A table that a batch wrote."""
 
     name: str
+    """The SQL name, with the database."""
     uri: str
+    """Path or URI of the table's folder."""
     version: int
+    """The Delta version."""
     columns: tuple[tuple[str, str, str], ...]
+    """(Name, type, description) of each column."""
 
 
 def dataset_namespace_and_name(uri: str) -> tuple[str, str]:
@@ -87,13 +70,9 @@ def read_datasets(
 ) -> list[InputDataset]:
     """Return the sources that a batch read, as input datasets.
 
-    Parameters
-    ----------
-    start, end : mapping of str to OffsetEntry
-        By replicaset uuid: the offset before the batch, and the offset after it.
-    path_by_source : mapping of str to str
-        The path of each source, by its name.
-
+    Args:
+        start, end: By replicaset uuid: the offset before the batch, and the offset after it.
+        path_by_source: The path of each source, by its name.
     """
     read = {entry.leader for uuid, entry in end.items() if start.get(uuid) != entry}
     return [
@@ -139,18 +118,11 @@ def run_event(
 ) -> RunEvent:
     """Return one event of a run.
 
-    Parameters
-    ----------
-    run : BatchRun
-    state : RunState
-        START, COMPLETE, FAIL, or ABORT if the job was stopped.
-    at : datetime
-        Time of the event, with a time zone.
-    inputs, outputs : list
-        From `read_datasets` and `output_datasets`.
-    error : BaseException, optional
-        Why the batch failed; the event has the message, but no traceback, which may show values of rows.
-
+    Args:
+        state: START, COMPLETE, FAIL, or ABORT if the job was stopped.
+        at: Time of the event, with a time zone.
+        inputs, outputs: From `read_datasets` and `output_datasets`.
+        error: Why the batch failed; the event has the message, but no traceback, which may show values of rows.
     """
     engine = processing_engine_run.ProcessingEngineRunFacet(run.spark_version, "spark", producer=PRODUCER)
     failed = (

@@ -28,25 +28,16 @@ HashableKey = tuple[Any, ...]
 
 
 class RowContext(NamedTuple):
-    """What the catalog adds to a row.
-
-    Parameters
-    ----------
-    definition : LoggedSpace or None
-        The definition of the row's space; None if it is unknown.
-    key : tuple or None
-        The key, from `LoggedSpace.hashable_key`; None if the catalog does not store tuples of the space.
-    tuple_after : bytes or None
-        The tuple that the key has after the row; None if it has none, or if `is_tuple_known` is False.
-    is_tuple_known : bool
-        Whether it is known which tuple, or that none, the key has after the row.
-
-    """
+    """What the catalog adds to a row."""
 
     definition: LoggedSpace | None
+    """The definition of the row's space; None if it is unknown."""
     key: HashableKey | None = None
+    """The key, from `LoggedSpace.hashable_key`; None if the catalog does not store tuples of the space."""
     tuple_after: bytes | None = None
+    """The tuple that the key has after the row; None if it has none, or if `is_tuple_known` is False."""
     is_tuple_known: bool = False
+    """Whether it is known which tuple, or that none, the key has after the row."""
 
 
 _ID_KEY_PART = KeyPart(0, "unsigned")
@@ -141,26 +132,18 @@ def _value_at(value: Any, path: Sequence[Step]) -> Any:
 
 @dataclass
 class LogCatalog:
-    """The definitions, instances and tuples after the rows that were processed so far.
-
-    Parameters
-    ----------
-    stores_all_tuples : bool
-        Whether the tuples of all spaces are stored, not only those of `DEFINING_SPACES`.
-    has_all_rows : bool
-        Whether a snapshot and all rows after it were processed. If so, a key without a stored tuple has no tuple; if
-        not, the tuple of such a key is unknown.
-    uuid_by_replica_id : dict of int to str
-        By replica id: the uuid of the registered instance.
-    update_rules : Rules
-        The rules by which the server that wrote the rows computes UPDATEs.
-
-    """
+    """The definitions, instances and tuples after the rows that were processed so far."""
 
     stores_all_tuples: bool = False
+    """Whether the tuples of all spaces are stored, not only those of `DEFINING_SPACES`."""
     has_all_rows: bool = False
+    """Whether a snapshot and all rows after it were processed. If so, a key without a stored tuple has no tuple; if
+    not, the tuple of such a key is unknown.
+    """
     uuid_by_replica_id: dict[int, str] = field(default_factory=dict)
+    """By replica id: the uuid of the registered instance."""
     update_rules: Rules = LATEST
+    """The rules by which the server that wrote the rows computes UPDATEs."""
     _definition_by_id: dict[int, LoggedSpace] = field(default_factory=dict)
     _tuple_by_key: dict[tuple[int, HashableKey], bytes | None] = field(default_factory=dict)
 

@@ -35,18 +35,10 @@ _ENCODED_DEFINING_IDS = [
 
 @dataclass(frozen=True)
 class RowWithContext:
-    """A row of a log, with its file and what the catalog knows about it: its space and the instance that wrote it.
-
-    Parameters
-    ----------
-    file : str
-        Name of the file, without folders.
-    row : PlainRow
-    context : RowContext
-
-    """
+    """A row of a log, with its file and what the catalog knows about it: its space and the instance that wrote it."""
 
     file: str
+    """Name of the file, without folders."""
     row: PlainRow
     context: RowContext
 
@@ -59,11 +51,8 @@ class RowWithContext:
 def log_files_of(path: Path) -> list[Path]:
     """Return the logs of a directory, or the path itself if it is a file.
 
-    Raises
-    ------
-    SourceError
-        There is no such file, or no log in the directory.
-
+    Raises:
+        SourceError: There is no such file, or no log in the directory.
     """
     files = sorted(path.glob("*.xlog")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -75,22 +64,14 @@ def log_files_of(path: Path) -> list[Path]:
 def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[RowWithContext]]:
     """Yield the rows of a file or a directory's logs, one block at a time.
 
-    Parameters
-    ----------
-    path : Path
-        A file or a directory.
-    catalog : LogCatalog
-        An empty catalog; each row is added to it before the row is yielded.
-    follow : bool
-        Whether to wait for more rows at the end; then the iterator never ends, and yields [] while it waits.
+    Args:
+        path: A file or a directory.
+        catalog: An empty catalog; each row is added to it before the row is yielded.
+        follow: Whether to wait for more rows at the end; then the iterator never ends, and yields [] while it waits.
 
-    Raises
-    ------
-    SourceError
-        There is no file or no log.
-    XlogError
-        A file is damaged.
-
+    Raises:
+        SourceError: There is no file or no log.
+        XlogError: A file is damaged.
     """
     waiting = log_files_of(path)
     prepare_catalog(waiting[0], catalog)
@@ -189,33 +170,22 @@ def _update_catalog(file: Path, catalog: LogCatalog) -> None:
 
 @dataclass(frozen=True)
 class PrintedRowFilter:
-    """Conditions on rows; a row must fulfil all of them. Conditions that are not set are always fulfilled.
-
-    Parameters
-    ----------
-    spaces : collection of str
-        Names or ids of spaces.
-    key : sequence, optional
-        The values of the primary key's parts.
-    types : collection of str
-        Types of requests, such as INSERT.
-    origins : collection of str
-        Replica ids or uuids of instances.
-    first_lsn, last_lsn : int, optional
-        Range of lsns, both inclusive.
-    since_microseconds, until_microseconds : int, optional
-        Microseconds since 1970; `until_microseconds` is exclusive.
-
-    """
+    """Conditions on rows; a row must fulfil all of them. Conditions that are not set are always fulfilled."""
 
     spaces: Collection[str] = ()
+    """Names or ids of spaces."""
     key: Sequence[Any] | None = None
+    """The values of the primary key's parts."""
     types: Collection[str] = ()
+    """Types of requests, such as INSERT."""
     origins: Collection[str] = ()
+    """Replica ids or uuids of instances."""
     first_lsn: int | None = None
     last_lsn: int | None = None
+    """Range of lsns, both inclusive."""
     since_microseconds: int | None = None
     until_microseconds: int | None = None
+    """Microseconds since 1970; `until_microseconds` is exclusive."""
 
     def matches(self, logged_row: RowWithContext, catalog: LogCatalog) -> bool:
         """Return whether a row fulfils all conditions; the catalog has the names as of this row."""

@@ -95,14 +95,9 @@ def time_text(microseconds: int | None) -> str | None:
 def row_json(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
     """Return a row as one line of JSON.
 
-    Parameters
-    ----------
-    logged_row : RowWithContext
-    origin_uuid : str or None
-        Uuid of the instance that made the row; None if it is unknown.
-    with_tuple_after : bool
-        Whether the tuple after an UPDATE or UPSERT is included.
-
+    Args:
+        origin_uuid: Uuid of the instance that made the row; None if it is unknown.
+        with_tuple_after: Whether the tuple after an UPDATE or UPSERT is included.
     """
     row, space = logged_row.row, logged_row.definition
     columns: dict[str, Any] = {
@@ -135,14 +130,9 @@ def _json_value_of(data: bytes | None) -> Any:
 def row_text(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
     """Return a row as one line of text.
 
-    Parameters
-    ----------
-    logged_row : RowWithContext
-    origin_uuid : str or None
-        Uuid of the instance that made the row; None: the line names no instance.
-    with_tuple_after : bool
-        Whether the tuple after an UPDATE or UPSERT is included.
-
+    Args:
+        origin_uuid: Uuid of the instance that made the row; None: the line names no instance.
+        with_tuple_after: Whether the tuple after an UPDATE or UPSERT is included.
     """
     row, definition = logged_row.row, logged_row.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"

@@ -22,90 +22,58 @@ from warehouse.read import query_rows
 
 @dataclass(frozen=True)
 class OriginRows:
-    """How many new rows of one instance a batch read from one source, and the time of the newest one.
-
-    Parameters
-    ----------
-    source : str
-        Name of the source.
-    replicaset_id : int
-    global_id : int or None
-        The instance's global id; None for rows that name no instance, such as those of a snapshot.
-    row_count : int
-    newest_time : datetime or None
-        Time of the newest row; None for rows of snapshots, which have no time.
-
-    """
+    """How many new rows of one instance a batch read from one source, and the time of the newest one."""
 
     source: str
+    """Name of the source."""
     replicaset_id: int
     global_id: int | None
+    """The instance's global id; None for rows that name no instance, such as those of a snapshot."""
     row_count: int
     newest_time: datetime | None
+    """Time of the newest row; None for rows of snapshots, which have no time."""
 
 
 @dataclass(frozen=True)
 class CommittedBatch:
-    """What one committed batch did.
-
-    Parameters
-    ----------
-    epoch : int
-        The epoch that commits the batch.
-    query_id, batch_id : str, int
-        Together they identify the batch of a stream, or of a request to the writer.
-    committed_at : datetime
-    read_row_count : int
-        Number of rows that the batch read, including copies of rows that were read before from another source.
-    origins : tuple of OriginRows
-        The new rows of each source and instance.
-    conflicts_by_space, quarantined_by_space : mapping of str to int
-        By space: the number of new rows of `_conflicts`, and of `_quarantine`.
-    misfits_by_space : mapping of str to int
-        By space: the number of new rows of `_quarantine` that are in the space's table nevertheless, with NULL in a
-        column that cannot hold the value.
-    changed_gaps : tuple of Gap
-        Gaps that the batch found, or whose state it changed.
-
-    """
+    """What one committed batch did."""
 
     epoch: int
+    """The epoch that commits the batch."""
     query_id: str
     batch_id: int
+    """Together they identify the batch of a stream, or of a request to the writer."""
     committed_at: datetime
     read_row_count: int
+    """Number of rows that the batch read, including copies of rows that were read before from another source."""
     origins: tuple[OriginRows, ...] = ()
+    """The new rows of each source and instance."""
     conflicts_by_space: Mapping[str, int] = field(default_factory=dict)
     quarantined_by_space: Mapping[str, int] = field(default_factory=dict)
+    """By space: the number of new rows of `_conflicts`, and of `_quarantine`."""
     misfits_by_space: Mapping[str, int] = field(default_factory=dict)
+    """By space: the number of new rows of `_quarantine` that are in the space's table nevertheless, with NULL in a
+    column that cannot hold the value.
+    """
     changed_gaps: tuple[Gap, ...] = ()
+    """Gaps that the batch found, or whose state it changed."""
 
 
 @dataclass(frozen=True)
 class PendingCounts:
-    """The current numbers of pending rows and of refused spaces.
-
-    Parameters
-    ----------
-    pending_rows_by_replicaset : mapping of int to int
-        By replicaset id: the number of rows in `_pending`.
-    refused_spaces_by_replicaset : mapping of int to int
-        By replicaset id: the number of refused spaces, whose rows are stored in `_changelog` only.
-
-    """
+    """The current numbers of pending rows and of refused spaces."""
 
     pending_rows_by_replicaset: Mapping[int, int] = field(default_factory=dict)
+    """By replicaset id: the number of rows in `_pending`."""
     refused_spaces_by_replicaset: Mapping[int, int] = field(default_factory=dict)
+    """By replicaset id: the number of refused spaces, whose rows are stored in `_changelog` only."""
 
 
 class CommittedBatchReader:
     """Reads each batch of a warehouse once, after it has been committed.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-        Location of the warehouse.
-
+    Args:
+        location: Location of the warehouse.
     """
 
     def __init__(self, location: WarehouseLocation) -> None:

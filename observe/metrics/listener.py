@@ -51,14 +51,9 @@ LAST_EVENT_TIMEOUT_SECONDS = 10.0
 class MetricsListener(StreamingQueryListener):
     """Passes Spark's events to the metrics and the JSON log.
 
-    Parameters
-    ----------
-    metrics : StreamMetrics
-    committed : CommittedBatchReader
-        Reads what each batch did after Spark has reported its trigger.
-    log_file : TextIO or None
-        The JSON log; None: no log is written.
-
+    Args:
+        committed: Reads what each batch did after Spark has reported its trigger.
+        log_file: The JSON log; None: no log is written.
     """
 
     def __init__(
@@ -182,24 +177,14 @@ def metrics_listener(
 
     Without the section `metrics`, yield None and report nothing.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    config : Config
-    once : bool
-        Whether the stream stops at the end of the logs; if so, no batch is reported as slow.
-    lock : WriterLock, optional
-        The writer lock, for the metric `aggregator_lock_held`.
-    standbys : Standbys, optional
-        Standby copies of the warehouse, for the metric `aggregator_peer_connected`.
+    Args:
+        once: Whether the stream stops at the end of the logs; if so, no batch is reported as slow.
+        lock: The writer lock, for the metric `aggregator_lock_held`.
+        standbys: Standby copies of the warehouse, for the metric `aggregator_peer_connected`.
 
-    Raises
-    ------
-    ConfigurationError
-        The JSON log cannot be opened, or the port of the status page is taken.
-    WarehouseError
-        Only Spark can open the warehouse's location.
-
+    Raises:
+        ConfigurationError: The JSON log cannot be opened, or the port of the status page is taken.
+        WarehouseError: Only Spark can open the warehouse's location.
     """
     section = config.metrics
     if section is None:

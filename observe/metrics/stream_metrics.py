@@ -49,42 +49,29 @@ from warehouse.standbys import StandbyState
 
 @dataclass(frozen=True)
 class TriggerReport:
-    """Spark's progress event after one trigger, which may have had no batch.
-
-    Parameters
-    ----------
-    query_id : str
-        Spark's id of the streaming query, as in `_epochs`.
-    batch_id : int
-        Spark's number of the batch; -1 for an idle trigger.
-    seconds_by_phase : mapping of str to float
-        Seconds of each phase of the trigger (Spark's `durationMs`); `triggerExecution` is the whole trigger.
-    leaders : frozenset of str
-        The leader (the source that is read now) of each replicaset.
-    unread_bytes_by_leader : mapping of str to int
-        By leader: the number of unread bytes of its newest log file. Leaders of which an earlier file is read are
-        absent.
-    waiting_since_by_leader : mapping of str to float
-        By leader that waits at a marker for the other replicasets: the marker's time, in seconds since 1970.
-
-    """
+    """Spark's progress event after one trigger, which may have had no batch."""
 
     query_id: str
+    """Spark's id of the streaming query, as in `_epochs`."""
     batch_id: int
+    """Spark's number of the batch; -1 for an idle trigger."""
     seconds_by_phase: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each phase of the trigger (Spark's `durationMs`); `triggerExecution` is the whole trigger."""
     leaders: frozenset[str] = frozenset()
+    """The leader (the source that is read now) of each replicaset."""
     unread_bytes_by_leader: Mapping[str, int] = field(default_factory=dict)
+    """By leader: the number of unread bytes of its newest log file. Leaders of which an earlier file is read are
+    absent.
+    """
     waiting_since_by_leader: Mapping[str, float] = field(default_factory=dict)
+    """By leader that waits at a marker for the other replicasets: the marker's time, in seconds since 1970."""
 
 
 def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
     """Return the report in a progress event of Spark.
 
-    Parameters
-    ----------
-    progress : mapping
-        Spark's StreamingQueryProgress, parsed from JSON.
-
+    Args:
+        progress: Spark's StreamingQueryProgress, parsed from JSON.
     """
     sources = progress.get("sources") or [{}]
     end, latest = (_log_positions(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
@@ -114,11 +101,8 @@ def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
 def _log_positions(offset: Any) -> dict[str, Any]:
     """Return, by replicaset uuid, the leader, the file and the position up to which its log was read.
 
-    Parameters
-    ----------
-    offset : str, mapping or None
-        An offset of the stream, as JSON text or parsed; None: the result is empty.
-
+    Args:
+        offset: An offset of the stream, as JSON text or parsed; None: the result is empty.
     """
     document = json.loads(offset) if isinstance(offset, str) else offset
     replicasets: dict[str, Any] = (document or {}).get("replicasets", {})
@@ -127,21 +111,13 @@ def _log_positions(offset: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class StreamWarning:
-    """A named warning about the stream, for people (`message`) and for programs (`name`, `details`).
-
-    Parameters
-    ----------
-    name : str
-        source_stale, source_back, gap_opened, divergence, batch_slow.
-    message : str
-    details : mapping
-        The facts of the message, such as the source, the lsns or the batch.
-
-    """
+    """A named warning about the stream, for people (`message`) and for programs (`name`, `details`)."""
 
     name: str
+    """source_stale, source_back, gap_opened, divergence, batch_slow."""
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    """The facts of the message, such as the source, the lsns or the batch."""
 
 
 def stale_source_warning(source: str, silent_seconds: float) -> StreamWarning:
@@ -187,21 +163,13 @@ BATCH_SECONDS_BOUNDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
 class StreamMetrics(Collector):
     """The metrics of the stream since its start, as a collector of the Prometheus client.
 
-    Parameters
-    ----------
-    trigger_seconds : float or None
-        Seconds between two batches; None without a fixed interval.
-    stale_seconds : float or None
-        Seconds without a row after which a leader is stale; None: never.
-    gaps : iterable of Gap
-        Gaps that are open at the start.
-    now : callable
-        Returns the time in seconds since 1970.
-    is_lock_held : callable
-        Returns whether this job has the writer lock.
-    standbys : callable
-        Returns the state of each standby copy of the warehouse.
-
+    Args:
+        trigger_seconds: Seconds between two batches; None without a fixed interval.
+        stale_seconds: Seconds without a row after which a leader is stale; None: never.
+        gaps: Gaps that are open at the start.
+        now: Returns the time in seconds since 1970.
+        is_lock_held: Returns whether this job has the writer lock.
+        standbys: Returns the state of each standby copy of the warehouse.
     """
 
     def __init__(
@@ -330,14 +298,10 @@ class StreamMetrics(Collector):
     ) -> list[StreamWarning]:
         """Add a trigger to the metrics, and return its warnings.
 
-        Parameters
-        ----------
-        report : TriggerReport
-        has_batch : bool
-            Whether the trigger committed a batch; False for an idle trigger.
-        seconds_by_step : mapping of str to float, optional
-            By step of the aggregator: the seconds from the beginning of the batch to the end of the step.
-
+        Args:
+            has_batch: Whether the trigger committed a batch; False for an idle trigger.
+            seconds_by_step: By step of the aggregator: the seconds from the beginning of the batch to the end of the
+                step.
         """
         with self._lock:
             now = self._now()

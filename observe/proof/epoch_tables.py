@@ -44,34 +44,21 @@ _DDL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 
 @dataclass(frozen=True)
 class EpochTables:
-    """The tables at one epoch; `newest_tables` returns those of the newest epoch.
-
-    Parameters
-    ----------
-    location : WarehouseLocation
-    epoch : int
-    vclock_by_replicaset : mapping of str to mapping of int to int
-        By replicaset uuid: the vclock up to which the tables have the rows of the replicaset's logs.
-    version_by_table : mapping of str to int
-        The Delta version of each table.
-
-    """
+    """The tables at one epoch; `newest_tables` returns those of the newest epoch."""
 
     location: WarehouseLocation = field(repr=False)
     epoch: int
     vclock_by_replicaset: Mapping[str, Mapping[int, int]]
+    """By replicaset uuid: the vclock up to which the tables have the rows of the replicaset's logs."""
     version_by_table: Mapping[str, int] = field(repr=False)
+    """The Delta version of each table."""
 
     def versions_of_replicaset(self, replicaset_id: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Yield (canonical keys, their tuples) of a replicaset in batches, for all keys of a space, in any order.
 
-        Parameters
-        ----------
-        replicaset_id : int
-            The replicaset id.
-        table : str
-            The space's table.
-
+        Args:
+            replicaset_id: The replicaset id.
+            table: The space's table.
         """
         engine = QueryBuilder().register(
             "current", self._open_table(table_of_exact_tuples(self.version_by_table, table))
@@ -128,11 +115,8 @@ class EpochTables:
 def newest_tables(location: WarehouseLocation) -> EpochTables:
     """Return the tables at the newest epoch.
 
-    Raises
-    ------
-    WarehouseError
-        No batch has been committed yet.
-
+    Raises:
+        WarehouseError: No batch has been committed yet.
     """
     last = newest_epoch_row(location)
     vclock_by_replicaset = {

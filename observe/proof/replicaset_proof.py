@@ -33,23 +33,14 @@ async def prove_spaces(
 ) -> AsyncIterator[SpaceProof]:
     """Compare each space of the peers' replicaset, and yield the results.
 
-    Parameters
-    ----------
-    peers : sequence of Peer
-        Servers of one replicaset.
-    state : State
-        The state of the tables at the newest epoch.
-    tables : callable
-        Returns the tables at the newest epoch.
-    limits : ProofLimits
-    spaces : collection of str
-        Names of spaces or of tables to compare; empty: all.
+    Args:
+        peers: Servers of one replicaset.
+        state: The state of the tables at the newest epoch.
+        tables: Returns the tables at the newest epoch.
+        spaces: Names of spaces or of tables to compare; empty: all.
 
-    Raises
-    ------
-    IprotoError
-        No peer answers, or the connection is lost.
-
+    Raises:
+        IprotoError: No peer answers, or the connection is lost.
     """
     connection = await _connect_to_first(peers)
     try:

@@ -32,28 +32,18 @@ UInt64s = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class SpaceKeyFunctions:
-    """Functions for the keys of one space: their canonical form and their order. `space_key_functions` returns them.
-
-    Parameters
-    ----------
-    plan : KeyPlan
-        How a tuple's key is computed.
-    order : KeyOrder
-        How keys are compared in the primary index.
-
-    """
+    """Functions for the keys of one space: their canonical form and their order. `space_key_functions` returns them."""
 
     plan: KeyPlan
+    """How a tuple's key is computed."""
     order: KeyOrder
+    """How keys are compared in the primary index."""
 
     def canonical_keys(self, tuples: pa.Array) -> pa.Array:
         """Return the canonical key of each tuple.
 
-        Raises
-        ------
-        TupleError
-            A tuple has no key.
-
+        Raises:
+            TupleError: A tuple has no key.
         """
         result = canonical_keys_with_plan(tuples, self.plan)
         keys, errors = result.field(0), result.field(1)
@@ -78,19 +68,12 @@ def space_key_functions(space: Space) -> SpaceKeyFunctions:
 
 @dataclass(frozen=True)
 class ServerPage:
-    """A page of a space on a server: the keys and hashes of its tuples.
-
-    Parameters
-    ----------
-    keys : pyarrow.BinaryArray
-        Canonical keys.
-    hashes : uint64[n]
-        Hash of each key's tuple.
-
-    """
+    """A page of a space on a server: the keys and hashes of its tuples."""
 
     keys: pa.Array
+    """Canonical keys."""
     hashes: UInt64s
+    """Hash of each key's tuple (uint64[n])."""
 
 
 def server_page(tuples: Iterable[bytes], keys: SpaceKeyFunctions) -> ServerPage:
@@ -101,25 +84,16 @@ def server_page(tuples: Iterable[bytes], keys: SpaceKeyFunctions) -> ServerPage:
 
 @dataclass(frozen=True)
 class SortedVersions:
-    """A replicaset's versions in the order of the primary index; `sorted_versions` returns them.
-
-    Parameters
-    ----------
-    keys : pyarrow.LargeBinaryArray
-        Canonical keys.
-    sortable_keys : pyarrow.LargeBinaryArray
-        The sortable bytes of the keys (`SpaceKeyFunctions.sortable_keys`).
-    hashes : uint64[n]
-        Hashes of the tuples.
-    cumulative_hashes : uint64[n + 1]
-        Cumulative sums of `hashes`, modulo 2^64, starting with 0.
-
-    """
+    """A replicaset's versions in the order of the primary index; `sorted_versions` returns them."""
 
     keys: pa.Array
+    """Canonical keys."""
     sortable_keys: pa.Array
+    """The sortable bytes of the keys (`SpaceKeyFunctions.sortable_keys`)."""
     hashes: UInt64s
+    """Hashes of the tuples (uint64[n])."""
     cumulative_hashes: UInt64s = field(repr=False)
+    """Cumulative sums of `hashes`, modulo 2^64, starting with 0 (uint64[n + 1])."""
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -127,13 +101,9 @@ class SortedVersions:
     def index_range(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
         """Return the indexes (begin, end) of the versions after the key `after`, up to the key `last` inclusive.
 
-        Parameters
-        ----------
-        after : bytes or None
-            Sortable bytes of a key; None: from the first version.
-        last : bytes or None
-            Sortable bytes of a key; None: up to the last version.
-
+        Args:
+            after: Sortable bytes of a key; None: from the first version.
+            last: Sortable bytes of a key; None: up to the last version.
         """
         begin = 0 if after is None else self._count_up_to(after)
         return begin, max(begin, len(self) if last is None else self._count_up_to(last))
@@ -167,12 +137,8 @@ class SortedVersions:
 def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKeyFunctions) -> SortedVersions:
     """Return versions in the order of the primary index, with their hashes.
 
-    Parameters
-    ----------
-    batches : iterable of (pyarrow.BinaryArray, pyarrow.BinaryArray)
-        (Canonical keys, tuples), in any order.
-    keys : SpaceKeys
-
+    Args:
+        batches: (Canonical keys, tuples), in any order.
     """
     canonical_parts, sortable_parts, hashes = [], [], [np.empty(0, np.int64)]
     for canonical, tuples in batches:
@@ -190,11 +156,8 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
 def hash_tuples(tuples: pa.Array) -> Int64s:
     """Return the XXH64 of each tuple, which equals the hash of the server's Lua code (`sources.iproto.space_pages`).
 
-    Parameters
-    ----------
-    tuples : pyarrow.BinaryArray
-        MessagePack, without nulls.
-
+    Args:
+        tuples: MessagePack, without nulls.
     """
     hashes: Int64s = np.full(len(tuples), FIRST_SEED, np.int64)
     flat = flatten(tuples, OVERREAD_BYTES)

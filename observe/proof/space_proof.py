@@ -76,48 +76,30 @@ COMPARISON_PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ComparedSpace:
-    """A space with its table, its replicaset and the server to compare with.
-
-    Parameters
-    ----------
-    space : Space
-    table : str
-    replicaset_id : int
-    replicaset_uuid : str
-    peer : str
-        Name of the server.
-    is_ordered : bool
-        Whether the primary index has an order, by which the server can be read page by page.
-
-    """
+    """A space with its table, its replicaset and the server to compare with."""
 
     space: Space
     table: str
     replicaset_id: int
     replicaset_uuid: str
     peer: str
+    """Name of the server."""
     is_ordered: bool = True
+    """Whether the primary index has an order, by which the server can be read page by page."""
 
 
 @dataclass(frozen=True)
 class ProofLimits:
-    """Limits of a comparison's load and duration.
-
-    Parameters
-    ----------
-    tuples_per_second : float or None
-        Tuples per second to read from a server; None: no limit.
-    timeout_seconds : float
-        Seconds to wait until the tables have all rows that the server has, and the server all rows of the tables.
-    uses_checksums : bool
-        Whether the server computes checksums of pages, if the user may run Lua. They need less network traffic than
-        SELECTs, but several times the processor time on the server (docs/benchmarks.md).
-
-    """
+    """Limits of a comparison's load and duration."""
 
     tuples_per_second: float | None = None
+    """Tuples per second to read from a server; None: no limit."""
     timeout_seconds: float = 60.0
+    """Seconds to wait until the tables have all rows that the server has, and the server all rows of the tables."""
     uses_checksums: bool = False
+    """Whether the server computes checksums of pages, if the user may run Lua. They need less network traffic than
+    SELECTs, but several times the processor time on the server (docs/benchmarks.md).
+    """
 
 
 @dataclass(frozen=True)
@@ -137,42 +119,28 @@ class Difference:
 
 @dataclass(frozen=True)
 class SpaceProof:
-    """The result of comparing one space of one replicaset.
-
-    Parameters
-    ----------
-    table, replicaset_uuid, peer : str
-        The space's table, the replicaset's uuid, and the server.
-    epoch : int
-        The newest epoch when the comparison began.
-    read_tuples : int
-        Number of tuples that were read from the server.
-    recompared_keys : int
-        Number of keys that differed at the first comparison, and were compared again.
-    differences : tuple of Difference
-        The keys that differ.
-    undecided_keys : int
-        Number of keys that have no result, since they changed during each comparison.
-    error : str or None
-        Why the space was not compared, or only in part; None if it was compared.
-    skipped : str or None
-        What cannot be compared in the space, and why, although the proof may hold; None if all was compared.
-    duration_seconds : float
-        Duration of the comparison.
-
-    """
+    """The result of comparing one space of one replicaset."""
 
     table: str
     replicaset_uuid: str
     peer: str
+    """The space's table, the replicaset's uuid, and the server."""
     epoch: int
+    """The newest epoch when the comparison began."""
     read_tuples: int = 0
+    """Number of tuples that were read from the server."""
     recompared_keys: int = 0
+    """Number of keys that differed at the first comparison, and were compared again."""
     differences: tuple[Difference, ...] = ()
+    """The keys that differ."""
     undecided_keys: int = 0
+    """Number of keys that have no result, since they changed during each comparison."""
     error: str | None = None
+    """Why the space was not compared, or only in part; None if it was compared."""
     duration_seconds: float = 0.0
+    """Duration of the comparison."""
     skipped: str | None = None
+    """What cannot be compared in the space, and why, although the proof may hold; None if all was compared."""
 
     @property
     def holds(self) -> bool:
@@ -255,19 +223,11 @@ class _ComparedPage(NamedTuple):
 class SpaceComparison:
     """Compares one space with a server.
 
-    Parameters
-    ----------
-    compared : ComparedSpace
-    connection : Connection
-        Connection to the server.
-    tables : callable
-        Returns the tables at the newest epoch.
-    limits : ProofLimits
-    rate_limit : ReadRateLimit
-        One object for all spaces of a server.
-    with_checksums : bool
-        Whether the server computes page checksums.
-
+    Args:
+        connection: Connection to the server.
+        tables: Returns the tables at the newest epoch.
+        rate_limit: One object for all spaces of a server.
+        with_checksums: Whether the server computes page checksums.
     """
 
     def __init__(

@@ -29,24 +29,15 @@ BAR_HEIGHT_PIXELS = 18
 
 @dataclass(frozen=True)
 class Chart:
-    """One plot.
-
-    Parameters
-    ----------
-    name : str
-        Id of the plot's HTML element.
-    title : str
-    note : str
-        Explanation under the title.
-    spec : mapping
-        The Vega-Lite specification.
-
-    """
+    """One plot."""
 
     name: str
+    """Id of the plot's HTML element."""
     title: str
     note: str
+    """Explanation under the title."""
     spec: Mapping[str, Any]
+    """The Vega-Lite specification."""
 
 
 def winner_over_loser(row: Row) -> str:
@@ -114,21 +105,13 @@ def _plot_over_time(
 ) -> dict[str, Any]:
     """Return the Vega-Lite specification of a plot over time: a colour for each source, or a heat map if many.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        `at` (time), `source`, and the value.
-    point_milliseconds : int
-        Duration of one point of the plot.
-    value_column : str
-        Name of the column with the value.
-    value_title : str
-        Title of the value in the plot.
-    source_title : str
-        Title of the column `source` in the plot.
-    as_lines : bool
-        Whether values are drawn as lines, not as stacked bars.
-
+    Args:
+        rows: `at` (time), `source`, and the value.
+        point_milliseconds: Duration of one point of the plot.
+        value_column: Name of the column with the value.
+        value_title: Title of the value in the plot.
+        source_title: Title of the column `source` in the plot.
+        as_lines: Whether values are drawn as lines, not as stacked bars.
     """
     values = [
         {

@@ -158,59 +158,39 @@ the column `whole`.
 
 @dataclass(frozen=True)
 class TableSize:
-    """Size of a table at the page's epoch.
-
-    Parameters
-    ----------
-    table : str
-    version : int
-        The Delta version.
-    file_count, byte_count : int
-        Number of data files, and their total size.
-    row_count : int or None
-        Number of rows from the statistics of the files; None if a file has no statistics.
-
-    """
+    """Size of a table at the page's epoch."""
 
     table: str
     version: int
+    """The Delta version."""
     file_count: int
     byte_count: int
+    """Number of data files, and their total size."""
     row_count: int | None
+    """Number of rows from the statistics of the files; None if a file has no statistics."""
 
 
 @dataclass(frozen=True)
 class PageFacts:
-    """The content of the page.
-
-    Parameters
-    ----------
-    root, database : str
-        Location of the warehouse, and its name in SQL.
-    epoch : int or None
-        The newest epoch, at which the tables were read; None before the first batch.
-    read_at : datetime
-        Time at which the tables were read, in UTC.
-    rows_by_query : mapping of str to sequence of mapping
-        By name of a query in `QUERIES`: the rows of its result.
-    point_milliseconds_by_query : mapping of str to int
-        By name of a query for a plot over time (`rows_over_time`, `lag_over_time`, `conflicts_over_time`): the duration
-        of one point of the plot, in milliseconds.
-    sizes : sequence of TableSize
-        Empty if only Spark can open the warehouse.
-    rid : ComparedRid or None
-        The warehouse's RID; None if only Spark can open the warehouse.
-
-    """
+    """The content of the page."""
 
     root: str
     database: str
+    """Location of the warehouse, and its name in SQL."""
     epoch: int | None
+    """The newest epoch, at which the tables were read; None before the first batch."""
     read_at: datetime
+    """Time at which the tables were read, in UTC."""
     rows_by_query: Mapping[str, Sequence[Row]]
+    """By name of a query in `QUERIES`: the rows of its result."""
     point_milliseconds_by_query: Mapping[str, int] = field(default_factory=dict)
+    """By name of a query for a plot over time (`rows_over_time`, `lag_over_time`, `conflicts_over_time`): the duration
+    of one point of the plot, in milliseconds.
+    """
     sizes: Sequence[TableSize] = ()
+    """Empty if only Spark can open the warehouse."""
     rid: ComparedRid | None = None
+    """The warehouse's RID; None if only Spark can open the warehouse."""
 
     def rows(self, query: str) -> Sequence[Row]:
         """Return the rows of a query; empty if it did not run."""
@@ -222,13 +202,9 @@ def choose_point_milliseconds(
 ) -> int:
     """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points.
 
-    Parameters
-    ----------
-    first, last : datetime or None
-        Time range of the plot; None: the plot has no points.
-    min_milliseconds : int
-        Shortest possible duration, in milliseconds.
-
+    Args:
+        first, last: Time range of the plot; None: the plot has no points.
+        min_milliseconds: Shortest possible duration, in milliseconds.
     """
     span = last - first if first is not None and last is not None else timedelta(0)
     shortest = max(span / timedelta(milliseconds=1) / TARGET_POINTS, min_milliseconds)
@@ -310,13 +286,10 @@ class _QueryRunner:
     def run(self, *names: str, **point_milliseconds: int) -> dict[str, Sequence[Row]]:
         """Run queries of `QUERIES`, and return the rows of each by name.
 
-        Parameters
-        ----------
-        *names : str
-            Names of queries.
-        **point_milliseconds : int
-            By name of a query for a plot over time: the duration of the plot's points in milliseconds.
-
+        Args:
+            *names: Names of queries.
+            **point_milliseconds: By name of a query for a plot over time: the duration of the plot's points in
+                milliseconds.
         """
         calls = [*((name, None) for name in names), *point_milliseconds.items()]
         return dict(_in_threads(lambda call: (call[0], self._rows_of_query(*call)), calls))

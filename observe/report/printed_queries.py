@@ -79,13 +79,8 @@ def conflict_queries(database: str) -> Iterator[TitledQuery]:
 def contended_table_queries(database: str, table: str, columns: list[str]) -> Iterator[TitledQuery]:
     """Yield the queries about the rows of one space with conflicts between replicasets.
 
-    Parameters
-    ----------
-    database : str
-    table : str
-    columns : list of str
-        The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
-
+    Args:
+        columns: The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
     """
     typed = [column for column in columns if not column.startswith("_")][:MAX_FIELD_COLUMNS]
     shown = ", ".join(f"t.`{column}`" for column in typed)
@@ -121,11 +116,8 @@ def print_result(spark: SparkSession, query: TitledQuery) -> None:
 def print_all_results(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> None:
     """Print the queries that fit a warehouse, with their results.
 
-    Parameters
-    ----------
-    tables : sequence of str
-        All tables of the warehouse.
-
+    Args:
+        tables: All tables of the warehouse.
     """
     database = warehouse.database
     register_tables(warehouse, QUERIED_TABLES)

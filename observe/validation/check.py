@@ -37,71 +37,45 @@ MAX_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class CheckFacts:
-    """Facts that the checks of all tables use.
-
-    Parameters
-    ----------
-    global_ids : tuple of int
-        All global ids in `_cluster`.
-    replicaset_ids : tuple of int
-        Ids of the replicasets that the aggregator reads.
-    latest_allowed_time : datetime or None
-        The latest time that a row may have; None: times are not checked.
-
-    """
+    """Facts that the checks of all tables use."""
 
     global_ids: tuple[int, ...]
+    """All global ids in `_cluster`."""
     replicaset_ids: tuple[int, ...]
+    """Ids of the replicasets that the aggregator reads."""
     latest_allowed_time: datetime | None = None
+    """The latest time that a row may have; None: times are not checked."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A table's rows, and the expectations that they must fulfil.
-
-    Parameters
-    ----------
-    name : str
-        Name of the table, and of the suite in Great Expectations.
-    rows : DataFrame
-        Rows with column types that Great Expectations supports (`readable_frame`).
-    expectations : tuple
-        Great Expectations' expectations; users see their `description`.
-    key_columns : tuple of str
-        Columns that identify a row, for examples of failing rows.
-    find_examples : mapping of str to callable
-        By column of `rows`: a function that returns examples of failing rows. It is needed for a column with counts of
-        rows of another table, since the failing rows are in that table.
-
-    """
+    """A table's rows, and the expectations that they must fulfil."""
 
     name: str
+    """Name of the table, and of the suite in Great Expectations."""
     rows: DataFrame
+    """Rows with column types that Great Expectations supports (`readable_frame`)."""
     expectations: tuple[Any, ...]
+    """Great Expectations' expectations; users see their `description`."""
     key_columns: tuple[str, ...] = ()
+    """Columns that identify a row, for examples of failing rows."""
     find_examples: Mapping[str, FindExamples] = field(default_factory=dict)
+    """By column of `rows`: a function that returns examples of failing rows. It is needed for a column with counts of
+    rows of another table, since the failing rows are in that table.
+    """
 
 
 @dataclass(frozen=True)
 class TablesCheck:
-    """The rows of many tables in one DataFrame, and the expectations that those of each table must fulfil.
-
-    Parameters
-    ----------
-    name : str
-        Name of the suite.
-    rows : DataFrame
-        Rows of all tables; the column `table` has the name of the row's table.
-    tables : tuple of str
-    make_expectations : callable
-        Returns the expectations for one table, or for several tables together, which correspond one by one.
-
-    """
+    """The rows of many tables in one DataFrame, and the expectations that those of each table must fulfil."""
 
     name: str
+    """Name of the suite."""
     rows: DataFrame
+    """Rows of all tables; the column `table` has the name of the row's table."""
     tables: tuple[str, ...]
     make_expectations: MakeExpectations
+    """Returns the expectations for one table, or for several tables together, which correspond one by one."""
 
     def check_of(self, tables: Sequence[str]) -> Check:
         """Return the check of some of the tables, together."""
@@ -113,35 +87,24 @@ class TablesCheck:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one expectation.
-
-    Parameters
-    ----------
-    table : str
-    expectation : str
-        The description of the expectation.
-    holds : bool
-        Whether the rows fulfil the expectation.
-    checked_row_count, failing_row_count : int or None
-        Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the
-        expectation holds, `checked_row_count` is None and `failing_row_count` is 0.
-    examples : tuple of str
-        Some of the failing rows.
-    error : str or None
-        Why the expectation could not be checked; None if it was checked.
-    source : str or None
-        The user's file with the expectation; None for the aggregator's own.
-
-    """
+    """The result of one expectation."""
 
     table: str
     expectation: str
+    """The description of the expectation."""
     holds: bool
+    """Whether the rows fulfil the expectation."""
     checked_row_count: int | None = None
     failing_row_count: int | None = None
+    """Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the expectation
+    holds, `checked_row_count` is None and `failing_row_count` is 0.
+    """
     examples: tuple[str, ...] = ()
+    """Some of the failing rows."""
     error: str | None = None
+    """Why the expectation could not be checked; None if it was checked."""
     source: str | None = None
+    """The user's file with the expectation; None for the aggregator's own."""
 
     def __str__(self) -> str:
         text = f"{self.table}: {self.expectation}"

@@ -73,18 +73,11 @@ def checks(
 ) -> Iterator[Check]:
     """Yield all checks of single tables.
 
-    Parameters
-    ----------
-    open_table : callable
-        Returns the rows of a table.
-    state : State
-        The state of the tables at the newest epoch.
-    facts : CheckFacts
-    space_tables : sequence of str
-        Tables of spaces to check by the user's expectations.
-    user_suites : mapping of str to sequence
-        The user's expectations, by table.
-
+    Args:
+        open_table: Returns the rows of a table.
+        state: The state of the tables at the newest epoch.
+        space_tables: Tables of spaces to check by the user's expectations.
+        user_suites: The user's expectations, by table.
     """
     for make in CHECKS:
         yield from make(open_table, state, facts)
@@ -97,11 +90,8 @@ def checks(
 def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | None) -> list[str]:
     """Return the tables of spaces with some names; without `space_names`, the tables of all spaces.
 
-    Raises
-    ------
-    ConfigurationError
-        A requested space has no table.
-
+    Raises:
+        ConfigurationError: A requested space has no table.
     """
     space_tables = sorted(filter(is_space_table, state.versions))
     if not space_names:
@@ -120,17 +110,11 @@ def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | 
 def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
     """Return the user's expectations by table, without Spark.
 
-    Parameters
-    ----------
-    config : Config
-    file : str
-        Path of the configuration; the default folder of the suites is next to it.
+    Args:
+        file: Path of the configuration; the default folder of the suites is next to it.
 
-    Raises
-    ------
-    ConfigurationError
-        A suite's file is wrong, or the configured folder is missing.
-
+    Raises:
+        ConfigurationError: A suite's file is wrong, or the configured folder is missing.
     """
     named = config.validation.expectations
     folder = Path(named) if named else Path(file).resolve().parent / DEFAULT_SUITES_FOLDER

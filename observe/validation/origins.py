@@ -45,14 +45,10 @@ _COUNTS_SCHEMA = StructType(
 def logged_rows(rows: DataFrame, state: State, removed_lsns: Mapping[RowOrigin, int]) -> DataFrame:
     """Return the rows of `_changelog` that come from logs, not from snapshots, with the columns `ORIGIN_COLUMNS`.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Rows of `_changelog`.
-    state : State
-    removed_lsns : mapping of RowOrigin to int
-        By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist are left out.
-
+    Args:
+        rows: Rows of `_changelog`.
+        removed_lsns: By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist
+            are left out.
     """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
     logged = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
@@ -87,11 +83,8 @@ def _replica_id_in_replicaset(state: State) -> Column:
 def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that are missing according to `_gaps`.
 
-    Parameters
-    ----------
-    gaps : iterable of mapping
-        All rows of `_gaps`, in any order. A gap that was filled is not missing.
-
+    Args:
+        gaps: All rows of `_gaps`, in any order. A gap that was filled is not missing.
     """
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for row in sorted(gaps, key=lambda row: int(row["epoch"])):
@@ -122,16 +115,11 @@ def with_failure_counts(
 ) -> list[dict[str, Any]]:
     """Return the counts of each origin, with the numbers of failing lsns: `missing`, `duplicates`, `beyond_settled`.
 
-    Parameters
-    ----------
-    counts : iterable of mapping
-        For each origin: `ORIGIN_COLUMNS`, `rows`, `distinct` (number of different lsns), `first_lsn`, `last_lsn`,
-        `unknown_ids`, `in_future`.
-    settled_lsns : mapping of (int, int) to int
-        By (replicaset id, replica id): the settled lsn.
-    missing_ranges_by_origin : mapping
-        From `missing_ranges`.
-
+    Args:
+        counts: For each origin: `ORIGIN_COLUMNS`, `rows`, `distinct` (number of different lsns), `first_lsn`,
+            `last_lsn`, `unknown_ids`, `in_future`.
+        settled_lsns: By (replicaset id, replica id): the settled lsn.
+        missing_ranges_by_origin: From `missing_ranges`.
     """
     origins = []
     for row in counts:

@@ -45,23 +45,15 @@ _PAIR_COUNTS_SCHEMA = StructType(
 
 @dataclass(frozen=True)
 class UniqueIndex:
-    """A unique secondary index of a space, in one or more replicasets.
-
-    Parameters
-    ----------
-    table, name : str
-        The space's table, and the name of the index.
-    space_by_replicaset : mapping of int to Space
-        By replicaset id: the definition of the space, with the parts of this index in place of its primary key.
-    is_functional : bool
-        Whether a Lua function of the server computes the keys, so that the parts are not fields of the tuple.
-
-    """
+    """A unique secondary index of a space, in one or more replicasets."""
 
     table: str
     name: str
+    """The space's table, and the name of the index."""
     space_by_replicaset: Mapping[int, Space]
+    """By replicaset id: the definition of the space, with the parts of this index in place of its primary key."""
     is_functional: bool = False
+    """Whether a Lua function of the server computes the keys, so that the parts are not fields of the tuple."""
 
 
 def unique_indexes(state: State) -> list[UniqueIndex]:
@@ -111,11 +103,8 @@ def conflicting_row_pairs(
 ) -> DataFrame:
     """Return the pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row is the winner.
 
-    Raises
-    ------
-    UnsupportedError
-        The index cannot be compared.
-
+    Raises:
+        UnsupportedError: The index cannot be compared.
     """
     if index.is_functional:
         raise UnsupportedError("a Lua function computes its keys", table=index.table, index=index.name)
@@ -149,22 +138,14 @@ def conflicting_row_pairs(
 
 @dataclass(frozen=True)
 class IndexConflicts:
-    """The pairs of rows with equal keys in the unique indexes of all spaces.
-
-    Parameters
-    ----------
-    conflict_rows : list of dict
-        New rows for `_conflicts`, one for each pair that `_conflicts` does not have yet.
-    checked_indexes : tuple of (str, str)
-        Table and name of each checked index.
-    reason_by_unchecked_index : dict of str to str
-        By `<table>.<index>` of each index that cannot be checked: the reason.
-
-    """
+    """The pairs of rows with equal keys in the unique indexes of all spaces."""
 
     conflict_rows: list[dict[str, Any]]
+    """New rows for `_conflicts`, one for each pair that `_conflicts` does not have yet."""
     checked_indexes: tuple[tuple[str, str], ...]
+    """Table and name of each checked index."""
     reason_by_unchecked_index: dict[str, str]
+    """By `<table>.<index>` of each index that cannot be checked: the reason."""
 
 
 def find_index_conflicts(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:

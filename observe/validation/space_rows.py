@@ -67,28 +67,18 @@ _COPIED_COLUMNS = ("_replicaset_id", "_global_id", "_timestamp", "_created")
 
 @dataclass(frozen=True)
 class RowChecks:
-    """What to check in each row of one table. Picklable.
-
-    Parameters
-    ----------
-    table : str
-        Name of the space's table, for results.
-    exact_table : str
-        The table with the complete tuples.
-    encoding : TableEncoding or None
-        How tuples of the space are decoded; None if no replicaset defines the space.
-    compared_columns : tuple of str
-        The typed columns that are compared with the tuple.
-    never_null_columns : tuple of str
-        The columns that must not be null, since their fields are not nullable.
-
-    """
+    """What to check in each row of one table. Picklable."""
 
     table: str
+    """Name of the space's table, for results."""
     exact_table: str
+    """The table with the complete tuples."""
     encoding: TableEncoding | None
+    """How tuples of the space are decoded; None if no replicaset defines the space."""
     compared_columns: tuple[str, ...] = ()
+    """The typed columns that are compared with the tuple."""
     never_null_columns: tuple[str, ...] = ()
+    """The columns that must not be null, since their fields are not nullable."""
 
 
 def compute_file_columns(
@@ -103,17 +93,11 @@ def compute_file_columns(
 def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
     """Return the computed columns `COMPUTED_COLUMNS` of some rows.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        Rows of the exact table, with the columns of one of its files.
-    checks : RowChecks
+    Args:
+        rows: Rows of the exact table, with the columns of one of its files.
 
-    Returns
-    -------
-    pyarrow.RecordBatch
+    Returns:
         Schema `ARROW_SCHEMA`, one row per input row.
-
     """
     count = rows.num_rows
     columns = {name: as_array(rows[name]) for name in rows.column_names}

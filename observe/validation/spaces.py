@@ -47,28 +47,19 @@ _COLUMN_TYPES_SCHEMA = StructType(
 
 @dataclass(frozen=True)
 class SpaceTable:
-    """A space's table at the newest epoch, with its actual and its expected columns.
-
-    Parameters
-    ----------
-    name : str
-    exact_table : str
-        The table with the complete tuples: `_exact_<space>` for a masked space, else the table itself.
-    actual_columns : mapping of str to DataType
-        The columns of the exact table.
-    files : sequence of TableFile
-        The files of the exact table.
-    plan : TablePlan or None
-        How the newest definitions of the space are written to the table; None if no replicaset defines the space, or if
-        two definitions contradict each other.
-
-    """
+    """A space's table at the newest epoch, with its actual and its expected columns."""
 
     name: str
     exact_table: str
+    """The table with the complete tuples: `_exact_<space>` for a masked space, else the table itself."""
     actual_columns: Mapping[str, DataType]
+    """The columns of the exact table."""
     files: Sequence[TableFile]
+    """The files of the exact table."""
     plan: TablePlan | None
+    """How the newest definitions of the space are written to the table; None if no replicaset defines the space, or if
+    two definitions contradict each other.
+    """
 
     def expected_columns(self) -> Mapping[str, DataType]:
         """Return the type of each column that the table must have; empty without a plan."""

@@ -28,17 +28,12 @@ FILE_META_KEY = "file"
 def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
     """Return the user's expectations by table.
 
-    Parameters
-    ----------
-    folder : Path
-    tables : collection of str
-        The existing tables.
+    Args:
+        tables: The existing tables.
 
-    Raises
-    ------
-    ConfigurationError
-        A file is not a suite, or is not named like a table; the message has the file and the reason.
-
+    Raises:
+        ConfigurationError: A file is not a suite, or is not named like a table; the message has the file and the
+            reason.
     """
     files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
     suites: dict[str, list[Any]] = {}
@@ -61,11 +56,8 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
 def read_suite(file: Path) -> list[Any]:
     """Return the expectations of a file.
 
-    Raises
-    ------
-    ConfigurationError
-        The file is not a suite; the message has the file, the line and the reason.
-
+    Raises:
+        ConfigurationError: The file is not a suite; the message has the file, the line and the reason.
     """
     document = read_document(file)
     mistakes = [*document.repeated_keys, *_find_mistakes(document)]

@@ -30,15 +30,9 @@ RUN_NAME = "tarantool-aggregator"
 def write_data_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
     """Write the results as Data Docs, and return the path of the first page.
 
-    Parameters
-    ----------
-    context : AbstractDataContext
-        A context whose stores are in memory.
-    results : sequence of (ExpectationSuite, ExpectationSuiteValidationResult)
-    folder : Path
-    moment : datetime
-        Time of the run.
-
+    Args:
+        context: A context whose stores are in memory.
+        moment: Time of the run.
     """
     from great_expectations.core.run_identifier import RunIdentifier
     from great_expectations.data_context.types.resource_identifiers import (
@@ -80,11 +74,8 @@ _INDEX_META_KEY = "index"
 class Validator:
     """Runs checks one after another.
 
-    Parameters
-    ----------
-    moment : datetime, optional
-        Time of the run, for Data Docs.
-
+    Args:
+        moment: Time of the run, for Data Docs.
     """
 
     def __init__(self, moment: datetime | None = None) -> None:

@@ -35,18 +35,11 @@ def cluster_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of `_changelog` for changes of `_cluster`.
 
-    Parameters
-    ----------
-    changes : sequence of Member
-        Rows of `_cluster` with an lsn above `last_lsn`, by lsn.
-    last_lsn : int
-        The last lsn of the aggregator in `_changelog`.
-    aggregator : Member
-        The aggregator's row of `_cluster`.
-    epoch : int
-    now : datetime
-        The timestamp of the rows.
-
+    Args:
+        changes: Rows of `_cluster` with an lsn above `last_lsn`, by lsn.
+        last_lsn: The last lsn of the aggregator in `_changelog`.
+        aggregator: The aggregator's row of `_cluster`.
+        now: The timestamp of the rows.
     """
     by_lsn = {member.lsn: member for member in changes}
     return [

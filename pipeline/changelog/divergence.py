@@ -70,15 +70,10 @@ def differing_lsns(
 ) -> dict[int, NDArray[np.int64]]:
     """Return the lsns of rows that differ from those settled before, by replica id.
 
-    Parameters
-    ----------
-    read_hashes : pyarrow.Table
-        `LSN_HASHES` of one source's rows that are read again.
-    settled_hashes : pyarrow.Table
-        `LSN_HASHES` of the settled rows of the source's replicaset.
-    healed_gaps : iterable of mapping
-        The replicaset's rows of `_gaps` with ranges of lsns that were healed.
-
+    Args:
+        read_hashes: `LSN_HASHES` of one source's rows that are read again.
+        settled_hashes: `LSN_HASHES` of the settled rows of the source's replicaset.
+        healed_gaps: The replicaset's rows of `_gaps` with ranges of lsns that were healed.
     """
     found = {}
     ids, lsns, hashes = (read_hashes[name].to_numpy() for name in ("replica_id", "lsn", "hash"))
@@ -163,14 +158,9 @@ class ChangelogFiles(Protocol):
 def find_divergences(read_hashes: pa.Table, plan: SegmentPlan, files: ChangelogFiles) -> list[Divergence]:
     """Return the divergences of a segment, at most one per replica id.
 
-    Parameters
-    ----------
-    read_hashes : pyarrow.Table
-        `LSN_HASHES` of the segment's rows that were read before.
-    plan : SegmentPlan
-        The segment's plan; rows of a snapshot are not compared.
-    files : ChangelogFiles
-
+    Args:
+        read_hashes: `LSN_HASHES` of the segment's rows that were read before.
+        plan: The segment's plan; rows of a snapshot are not compared.
     """
     if not plan.file.endswith(".xlog") or not read_hashes.num_rows:
         return []

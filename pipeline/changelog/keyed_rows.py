@@ -85,19 +85,11 @@ def keyed_rows_of(
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the keyed rows of settled rows that change tuples, and the errors of those without a usable key.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-    types : int8[n]
-        The index in `CHANGE_TYPES` of each row's type.
-    meaning, schema_versions : int32[n]
-        The number of each row's meaning, and of its schema version.
-    global_ids : pyarrow.Array
-        The global id of each row's instance.
-    plan : SegmentPlan
-    bucket_events : int32[n]
-        The number of rows of vshard's `_bucket` in the batch before each row.
-
+    Args:
+        types: The index in `CHANGE_TYPES` of each row's type (int8[n]).
+        meaning, schema_versions: The number of each row's meaning, and of its schema version (int32[n]).
+        global_ids: The global id of each row's instance.
+        bucket_events: The number of rows of vshard's `_bucket` in the batch before each row (int32[n]).
     """
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
     tuples, operations, range_error = _with_range_bounds(

@@ -40,23 +40,16 @@ _MOVING_STATES = COLLECTED_STATES | {RECEIVING}
 
 @dataclass(frozen=True)
 class BucketMoves:
-    """The vshard buckets of one replicaset that are being moved during a batch. Picklable.
-
-    Parameters
-    ----------
-    bucket_id_keys : KeyPlan
-        By schema version, how to read a tuple's bucket id: it is read as if it were the primary key. A space that is
-        not sharded has no such key.
-    event_positions : tuple of LogPosition
-        Positions of the rows of `_bucket` in the batch, in log order.
-    states_by_bucket : mapping of bytes to tuple of (int, str or None)
-        By the bucket's id as a canonical key: pairs (n, the bucket's state after the first n rows of `_bucket`).
-
-    """
+    """The vshard buckets of one replicaset that are being moved during a batch. Picklable."""
 
     bucket_id_keys: KeyPlan
+    """By schema version, how to read a tuple's bucket id: it is read as if it were the primary key. A space that is not
+    sharded has no such key.
+    """
     event_positions: tuple[LogPosition, ...]
+    """Positions of the rows of `_bucket` in the batch, in log order."""
     states_by_bucket: Mapping[bytes, tuple[tuple[int, str | None], ...]]
+    """By the bucket's id as a canonical key: pairs (n, the bucket's state after the first n rows of `_bucket`)."""
 
     def state_after(self, bucket_key: bytes, event_count: int) -> str | None:
         """Return a bucket's state after the first `event_count` rows of `_bucket`; None if it is not being moved."""
@@ -85,12 +78,8 @@ def bucket_keys(tuples: pa.Array, bucket_id_keys: KeyPlan, schema_versions: pa.A
 def bucket_id_key_plan(history: History, field_indices: Mapping[int, Mapping[int, int]]) -> KeyPlan:
     """Return how to read the bucket id of a tuple as if it were the primary key, by schema version.
 
-    Parameters
-    ----------
-    history : History
-    field_indices : mapping of int to mapping of int to int
-        By replicaset id, then by the sharded space's id: the index of the field with the bucket's id.
-
+    Args:
+        field_indices: By replicaset id, then by the sharded space's id: the index of the field with the bucket's id.
     """
     spaces = []
     for version in history.versions:
@@ -158,17 +147,10 @@ def moved_column(
 ) -> pa.Array:
     """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote when it received a bucket.
 
-    Parameters
-    ----------
-    tuples : pyarrow.BinaryArray
-    schema_versions : int32[n]
-        Schema version of each row, or `NO_TABLE`.
-    event_counts : int32[n]
-        For each row, the number of rows of `_bucket` before it (`bucket_events_before`).
-    has_tuple : bool[n]
-        Whether a row has a complete tuple; others are never `received`.
-    moves : BucketMoves or None
-
+    Args:
+        schema_versions: Schema version of each row, or `NO_TABLE` (int32[n]).
+        event_counts: For each row, the number of rows of `_bucket` before it (`bucket_events_before`; int32[n]).
+        has_tuple: Whether a row has a complete tuple (bool[n]); others are never `received`.
     """
     nothing = pa.nulls(len(schema_versions), pa.string())
     about = np.flatnonzero(has_tuple & (schema_versions != NO_TABLE))
@@ -191,33 +173,24 @@ def moved_column(
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """vshard's buckets as the tasks of a batch need them. Picklable.
-
-    Parameters
-    ----------
-    moves_by_replicaset : mapping of int to BucketMoves
-        By replicaset id.
-    storage_ids : frozenset of int
-        Ids of replicasets that are storages of vshard.
-    bucket_id_keys : KeyPlan
-        As `BucketMoves.bucket_id_keys`.
-    doubled_pairs : mapping of bytes to frozenset of (int, int)
-        By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
-        (doubled: see `pipeline.plan.vshard`), the lower id first.
-    version_by_table : mapping of str to int
-        For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's
-        id.
-    bucket_tables : frozenset of str
-        Tables of vshard's `_bucket`.
-
-    """
+    """vshard's buckets as the tasks of a batch need them. Picklable."""
 
     moves_by_replicaset: Mapping[int, BucketMoves]
+    """By replicaset id."""
     storage_ids: frozenset[int]
+    """Ids of replicasets that are storages of vshard."""
     bucket_id_keys: KeyPlan
+    """As `BucketMoves.bucket_id_keys`."""
     doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]
+    """By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
+    (doubled: see `pipeline.plan.vshard`), the lower id first.
+    """
     version_by_table: Mapping[str, int]
+    """For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's
+    id.
+    """
     bucket_tables: frozenset[str]
+    """Tables of vshard's `_bucket`."""
 
 
 def _doubled_pairs(buckets: Iterable[tuple[int, Sequence[int]]]) -> frozenset[tuple[int, int]]:

@@ -23,12 +23,8 @@ NO_REPLICA_ID = 0
 def replica_ids_in_replicaset(rows: pa.Table, replicaset: ReplicasetState) -> NDArray[np.int64]:
     """Return the replica id of each row, in the ids of its replicaset; `NO_REPLICA_ID` if its instance has none.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        Rows of one replicaset, with the columns `global_id`, `source` and `replica_id`.
-    replicaset : ReplicasetState
-
+    Args:
+        rows: Rows of one replicaset, with the columns `global_id`, `source` and `replica_id`.
     """
     ids_by_instance: dict[int, list[int]] = {}
     for entry in replicaset.applier_map:
@@ -54,19 +50,12 @@ def _set_ids_of_returned_instance(
 
     A row's id is the one in its source's log, which `translations` maps to the replicaset's id.
 
-    Parameters
-    ----------
-    replica_ids : int64[n]
-        The replica id of each row; set in place.
-    rows : pyarrow.Table
-        All rows, with the columns `source` and `replica_id`.
-    is_own : bool[n]
-        The rows of the instance.
-    instance_ids : list of int
-        All replica ids that the instance has had.
-    translations : mapping of str to mapping of int to int
-        By source: the replicaset's id of each id in the source's log.
-
+    Args:
+        replica_ids: The replica id of each row (int64[n]); set in place.
+        rows: All rows, with the columns `source` and `replica_id`.
+        is_own: The rows of the instance (bool[n]).
+        instance_ids: All replica ids that the instance has had.
+        translations: By source: the replicaset's id of each id in the source's log.
     """
     sources, written = (
         pc.fill_null(rows["source"], ""),

@@ -42,46 +42,30 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SegmentRows:
-    """Consecutive rows of a segment, divided by what happens to them.
-
-    Parameters
-    ----------
-    changelog : pyarrow.RecordBatch
-        The rows of `_changelog` (`CHANGELOG_ARROW`).
-    keyed : pyarrow.RecordBatch
-        The rows that change tuples (`KEYED`).
-    key_errors : pyarrow.RecordBatch
-        Errors of rows whose key cannot be computed (`KEY_ERRORS`).
-    pending : pyarrow.RecordBatch or None
-        The waiting rows (`PENDING_ARROW`); None if no row waits.
-    read_before : pyarrow.RecordBatch or None
-        `LSN_HASHES` of rows of registered instances that were read before; None if there are none.
-    settled_lsns : mapping of int to int
-        For each replica id (0: local), the highest lsn in `changelog`.
-    undefined_spaces : frozenset of int
-        Ids of spaces whose rows wait for their definition.
-
-    """
+    """Consecutive rows of a segment, divided by what happens to them."""
 
     changelog: pa.RecordBatch
+    """The rows of `_changelog` (`CHANGELOG_ARROW`)."""
     keyed: pa.RecordBatch
+    """The rows that change tuples (`KEYED`)."""
     key_errors: pa.RecordBatch
+    """Errors of rows whose key cannot be computed (`KEY_ERRORS`)."""
     pending: pa.RecordBatch | None
+    """The waiting rows (`PENDING_ARROW`); None if no row waits."""
     read_before: pa.RecordBatch | None
+    """`LSN_HASHES` of rows of registered instances that were read before; None if there are none."""
     settled_lsns: Mapping[int, int]
+    """For each replica id (0: local), the highest lsn in `changelog`."""
     undefined_spaces: frozenset[int] = frozenset()
+    """Ids of spaces whose rows wait for their definition."""
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
     """Divide rows of a segment by what happens to them.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-        Consecutive rows of the segment, at least with the columns `schemas.xrow.XROW_FIELDS`.
-    plan : SegmentPlan
-        The segment's plan.
-
+    Args:
+        rows: Consecutive rows of the segment, at least with the columns `schemas.xrow.XROW_FIELDS`.
+        plan: The segment's plan.
     """
     numbers = _RowNumbers.of(rows)
     rows = _with_server_versions(rows, plan)
@@ -248,13 +232,9 @@ def _with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordB
     of the file's header, or a newer one (`pipeline.plan.upgrades`). A spool of several peers names the version of each
     peer.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-        With a column `replica_id`.
-    plan : SegmentPlan
-        The plan of their segment.
-
+    Args:
+        rows: With a column `replica_id`.
+        plan: The plan of their segment.
     """
     server = pa.scalar(plan.server_version, pa.string())
     if SERVER_VERSION not in rows.schema.names:
@@ -327,16 +307,10 @@ def meanings_of_rows(
 ) -> Int32s:
     """Return the number of each row's meaning, `NO_TABLE` for a row without one.
 
-    Parameters
-    ----------
-    space_ids : int32[n]
-        The space id of each row.
-    positions, rows : int64[n]
-        The byte position of each row's block, and its index in the block.
-    has_meaning : bool[n]
-        Whether to return a row's meaning; other rows get `NO_TABLE`.
-    plan : SegmentPlan
-
+    Args:
+        space_ids: The space id of each row (int32[n]).
+        positions, rows: The byte position of each row's block, and its index in the block (int64[n]).
+        has_meaning: Whether to return a row's meaning (bool[n]); other rows get `NO_TABLE`.
     """
     result = np.full(len(space_ids), NO_TABLE, np.int32)
     about = np.flatnonzero(has_meaning)
@@ -407,13 +381,9 @@ def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
 
     Each row gets the last meaning that its space id has in the batch.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        Committed rows of changes, in log order.
-    plan : SegmentPlan
-        The plan of any segment of their replicaset.
-
+    Args:
+        rows: Committed rows of changes, in log order.
+        plan: The plan of any segment of their replicaset.
     """
     (whole,) = rows.combine_chunks().to_batches() or [_empty_batch(CHANGELOG_ARROW)]
     spaces = _int64_column(whole, "space_id").astype(np.int32)

@@ -30,31 +30,21 @@ Int32s = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Meanings:
-    """All meanings of space ids in a batch, as arrays by the meaning's number.
-
-    Parameters
-    ----------
-    versions, lineages, eras, truncations : int32[meanings]
-        As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era.
-    is_early : bool[meanings]
-        As in `pipeline.plan.history.Meaning`.
-    space_names : sequence of str
-        The space's name, by schema version.
-    key_plan : KeyPlan
-        The primary key, by schema version.
-    by_space : mapping of (int, int) to (int, tuple of Meaning)
-        For each (replicaset id, space id), the number of its first meaning, and its meanings.
-
-    """
+    """All meanings of space ids in a batch, as arrays by the meaning's number."""
 
     versions: Int32s
     lineages: Int32s
     eras: Int32s
     truncations: Int32s
+    """As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era (int32[meanings])."""
     is_early: NDArray[np.bool_]
+    """As in `pipeline.plan.history.Meaning` (bool[meanings])."""
     space_names: Sequence[str]
+    """The space's name, by schema version."""
     key_plan: KeyPlan
+    """The primary key, by schema version."""
     by_space: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
+    """For each (replicaset id, space id), the number of its first meaning, and its meanings."""
 
     def of_space(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
         """Return the number of a space id's first meaning, and all its meanings; (`NO_TABLE`, ()) without any."""
@@ -64,13 +54,9 @@ class Meanings:
 def build_meanings(history: History, refused_tables: Mapping[str, str]) -> Meanings:
     """Return the meanings of a batch's history as arrays.
 
-    Parameters
-    ----------
-    history : History
-    refused_tables : mapping of str to str
-        For each table that cannot be written, the reason. Rows of its spaces are not applied, but `_changelog` still
-        has the space's name.
-
+    Args:
+        refused_tables: For each table that cannot be written, the reason. Rows of its spaces are not applied, but
+            `_changelog` still has the space's name.
     """
     flat: list[tuple[int, int, int, int]] = []
     is_early: list[bool] = []
@@ -111,65 +97,43 @@ def _without_unsupported_key(space: Space) -> Space:
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """How the rows of one segment are processed.
-
-    Parameters
-    ----------
-    epoch, segment, replicaset_id : int
-        The numbers of the epoch, of the segment in the batch, and of the replicaset.
-    source, file : str
-    is_snapshot : bool
-    writer_global_id : int or None
-        Global id of the instance that wrote the log, and so its local rows.
-    low_watermarks : mapping of int to int
-        For each replica id (0: local), the highest lsn that was read before.
-    waits_from : LogPosition or None
-        Rows from this position on wait.
-    wait_reason : str or None
-        Why they wait.
-    rolled_back : tuple of RolledBackRows
-        In the source's replica ids.
-    applier_map : tuple of IdEntry
-        The applier map of the source: which global id the rows of a replica id have, from which lsn on.
-    meanings : Meanings
-        The meanings of the batch.
-    undefined_spaces : mapping of int to LogPosition
-        For each space id, the position from which on its rows wait for its definition.
-    is_released : bool
-        Whether the rows waited only for the definition of their space, and are in `_changelog` already.
-    vclock_before : mapping of int to int
-        The vclock of the rows before the file (`LogSegment.vclock_before`).
-    server_version : str or None
-        The version, such as 2.6.0, of the server that wrote the rows, for rows without a `server_version`.
-    peer_versions : mapping of int to str
-        For a spool of several peers, the server version by replica id.
-    upgrades : tuple of (LogPosition, str)
-        The positions from which on another server version wrote the rows.
-    bucket_moves : BucketMoves or None
-        The replicaset's vshard buckets that are being moved, if any.
-
-    """
+    """How the rows of one segment are processed."""
 
     epoch: int
     segment: int
     replicaset_id: int
+    """The numbers of the epoch, of the segment in the batch, and of the replicaset."""
     source: str
     file: str
     is_snapshot: bool
     writer_global_id: int | None
+    """Global id of the instance that wrote the log, and so its local rows."""
     low_watermarks: Mapping[int, int]
+    """For each replica id (0: local), the highest lsn that was read before."""
     waits_from: LogPosition | None
+    """Rows from this position on wait."""
     wait_reason: str | None
+    """Why they wait."""
     rolled_back: tuple[RolledBackRows, ...]
+    """In the source's replica ids."""
     applier_map: tuple[IdEntry, ...]
+    """The applier map of the source: which global id the rows of a replica id have, from which lsn on."""
     meanings: Meanings
+    """The meanings of the batch."""
     undefined_spaces: Mapping[int, LogPosition] = field(default_factory=dict)
+    """For each space id, the position from which on its rows wait for its definition."""
     is_released: bool = False
+    """Whether the rows waited only for the definition of their space, and are in `_changelog` already."""
     vclock_before: Mapping[int, int] = field(default_factory=dict)
+    """The vclock of the rows before the file (`LogSegment.vclock_before`)."""
     server_version: str | None = None
+    """The version, such as 2.6.0, of the server that wrote the rows, for rows without a `server_version`."""
     peer_versions: Mapping[int, str] = field(default_factory=dict)
+    """For a spool of several peers, the server version by replica id."""
     upgrades: tuple[Upgrade, ...] = ()
+    """The positions from which on another server version wrote the rows."""
     bucket_moves: BucketMoves | None = None
+    """The replicaset's vshard buckets that are being moved, if any."""
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:

@@ -49,22 +49,14 @@ CommitHook = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BatchName:
-    """The origin of an epoch in `_epochs`: a batch of the stream, or work outside of the stream.
-
-    Parameters
-    ----------
-    query_id : str
-        Spark's id of the streaming query, or a text that names the work outside of the stream.
-    batch_id : int
-        Spark's number of the batch within the checkpoint.
-    offsets : (str or None, str or None)
-        The stream's offsets before and after the batch; None for work outside of the stream.
-
-    """
+    """The origin of an epoch in `_epochs`: a batch of the stream, or work outside of the stream."""
 
     query_id: str
+    """Spark's id of the streaming query, or a text that names the work outside of the stream."""
     batch_id: int
+    """Spark's number of the batch within the checkpoint."""
     offsets: tuple[str | None, str | None] = (None, None)
+    """The stream's offsets before and after the batch; None for work outside of the stream."""
 
 
 def instant_label(name: BatchName, after: State) -> str | None:
@@ -102,18 +94,9 @@ def commit_batch(
 ) -> State:
     """Commit the output of a batch, and return the state after it.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    work : BatchWork
-    prepared : PreparedTables
-    written : BatchOutput
-    name : BatchName
-    after_commit : callable
-        Called with the name of each table after its commit.
-    closed_gaps : sequence of mapping
-        Rows of `_gaps` for gaps that the batch closes.
-
+    Args:
+        after_commit: Called with the name of each table after its commit.
+        closed_gaps: Rows of `_gaps` for gaps that the batch closes.
     """
     plan = work.plan
     after = _with_findings(_with_settled_vclocks(plan, written), work, written)
@@ -371,14 +354,9 @@ def filled_gap_rows(
 ) -> list[dict[str, Any]]:
     """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`.
 
-    Parameters
-    ----------
-    gaps : iterable of mapping
-        The newest row of each gap.
-    replicaset_ids : frozenset of int
-        The replicasets whose rows do not wait any more.
-    epoch : int
-
+    Args:
+        gaps: The newest row of each gap.
+        replicaset_ids: The replicasets whose rows do not wait any more.
     """
     now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": GapState.FILLED}
     own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in replicaset_ids]

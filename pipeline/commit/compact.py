@@ -45,13 +45,9 @@ _KEY_COLUMN = "_key"
 def is_join_due(version: int, added_files: int) -> bool:
     """Return whether to call `join_small_files` after a batch: after every few commits, or after many new files.
 
-    Parameters
-    ----------
-    version : int
-        The table's version after the batch.
-    added_files : int
-        The number of files that the batch added.
-
+    Args:
+        version: The table's version after the batch.
+        added_files: The number of files that the batch added.
     """
     return added_files >= CHECK_EVERY_COMMITS or version % CHECK_EVERY_COMMITS == 0
 

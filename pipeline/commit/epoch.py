@@ -24,22 +24,13 @@ def commit_epoch(
 ) -> State:
     """Commit an epoch, and return the state after it.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-        The state after the batch, but with the number and the table versions of the epoch before.
-    versions : mapping of str to int
-        Versions of the tables that were written.
-    batch : (str, int)
-        The values `query_id` and `batch_id` of a `BatchName`.
-    offsets : (str or None, str or None)
-        As in `BatchName`.
-    row_count : int
-        The number of rows that the batch read.
-    instant : str, optional
-        The label of the instant that the tables have reached.
-
+    Args:
+        state: The state after the batch, but with the number and the table versions of the epoch before.
+        versions: Versions of the tables that were written.
+        batch: The values `query_id` and `batch_id` of a `BatchName`.
+        offsets: As in `BatchName`.
+        row_count: The number of rows that the batch read.
+        instant: The label of the instant that the tables have reached.
     """
     after = replace(state, epoch=state.epoch + 1, versions={**state.versions, **versions})
     writers = {

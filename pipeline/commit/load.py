@@ -34,11 +34,8 @@ from warehouse.warehouse import Warehouse
 def check_format(settings: str | None) -> None:
     """Raise WarehouseError for tables that a newer release has written.
 
-    Parameters
-    ----------
-    settings : str or None
-        The settings in the newest epoch (`pipeline.plan.settings`).
-
+    Args:
+        settings: The settings in the newest epoch (`pipeline.plan.settings`).
     """
     found = 1 if settings is None else int(json.loads(settings).get("format", 1))
     if found > TABLES_FORMAT:
@@ -51,11 +48,8 @@ def check_format(settings: str | None) -> None:
 def load_state(warehouse: Warehouse) -> State:
     """Return the state as of the last epoch.
 
-    Raises
-    ------
-    WarehouseError
-        A newer release has written the tables.
-
+    Raises:
+        WarehouseError: A newer release has written the tables.
     """
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)

@@ -50,29 +50,19 @@ _PUT_COLUMNS = {
 
 @dataclass(frozen=True)
 class TableEncoding:
-    """How tuples are converted to rows of one table. Picklable.
-
-    Parameters
-    ----------
-    name, exact_table : str
-        The name of the table that readers see, and of the one with the exact tuples.
-    layout : TableLayout
-    format_indices : mapping of int to int
-        For each replicaset id, the index of its format in the layout.
-    mask : Mask or None
-    quarantines_misfits, has_moved_fields, has_added_fields : bool
-        As in `pipeline.plan.tables.TablePlan`.
-
-    """
+    """How tuples are converted to rows of one table. Picklable."""
 
     name: str
     exact_table: str
+    """The name of the table that readers see, and of the one with the exact tuples."""
     layout: TableLayout
     format_indices: Mapping[int, int]
+    """For each replicaset id, the index of its format in the layout."""
     mask: Mask | None = None
     quarantines_misfits: bool = False
     has_moved_fields: bool = False
     has_added_fields: bool = False
+    """As in `pipeline.plan.tables.TablePlan`."""
 
     @cached_property
     def decoding_plan(self) -> DecodingPlan:
@@ -101,22 +91,17 @@ def encoding_of(table: TablePlan) -> TableEncoding:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded rows of a table.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        Rows of the exact table, as in its files. `_extra`, `_inexact` and `_misfits` are left out if they are null in
-        all rows.
-    misfits : pyarrow.Table
-        The rows of `PUTS` that have a value that does not fit its column, with two more columns: `reason`, and
-        `misfits`, the names of the columns that are null in `rows` for this reason. The column `misfits` is null for a
-        tuple that `rows` leaves out.
-
-    """
+    """Encoded rows of a table."""
 
     rows: pa.Table
+    """Rows of the exact table, as in its files. `_extra`, `_inexact` and `_misfits` are left out if they are null in
+    all rows.
+    """
     misfits: pa.Table
+    """The rows of `PUTS` that have a value that does not fit its column, with two more columns: `reason`, and
+    `misfits`, the names of the columns that are null in `rows` for this reason. The column `misfits` is null for a
+    tuple that `rows` leaves out.
+    """
 
     @property
     def left_out_rows(self) -> pa.Table:
@@ -127,12 +112,8 @@ class Encoded:
 def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     """Encode new rows of one table.
 
-    Parameters
-    ----------
-    puts : pyarrow.Table
-        `pipeline.resolve.resolve.PUTS` of this table alone.
-    encoding : TableEncoding
-
+    Args:
+        puts: `pipeline.resolve.resolve.PUTS` of this table alone.
     """
     puts = puts.combine_chunks()
     formats = encoding.format_indices_of(puts["replicaset_id"].to_numpy())

@@ -44,14 +44,9 @@ def cells_by_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Divide rows by partition and yield them as cells, each partition's rows in their original order.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-    partitions : int32[rows]
-        The partition of each row, -1 for a row to drop.
-    sort_key : int
-        The `sort_key` of the first cell; it increases by one with each cell.
-
+    Args:
+        partitions: The partition of each row, -1 for a row to drop (int32[rows]).
+        sort_key: The `sort_key` of the first cell; it increases by one with each cell.
     """
     order = np.argsort(partitions, kind="stable")
     sorted_partitions = partitions[order]

@@ -72,21 +72,13 @@ REWRITE_TASK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class RewriteWork:
-    """The files of one table that one task rewrites.
-
-    Parameters
-    ----------
-    table : str
-    files : sequence of (TableFile, uint8[m])
-        Each file, with a bitmap of its rows to remove (`numpy.packbits`).
-    encoding : TableEncoding or None
-        The new encoding, if all columns of the table are encoded again.
-
-    """
+    """The files of one table that one task rewrites."""
 
     table: str
     files: Sequence[tuple[TableFile, NDArray[np.uint8]]]
+    """Each file, with a bitmap of its rows to remove (`numpy.packbits`)."""
     encoding: TableEncoding | None = None
+    """The new encoding, if all columns of the table are encoded again."""
 
 
 def rewrite_tasks(
@@ -94,13 +86,9 @@ def rewrite_tasks(
 ) -> Iterator[RewriteWork]:
     """Divide the files to rewrite into tasks.
 
-    Parameters
-    ----------
-    removed : mapping of str to mapping of TableFile to uint8[m]
-        For each table, its files to rewrite, with bitmaps of the rows to remove.
-    reencoded : mapping of str to TableEncoding
-        The encodings of tables whose columns are all encoded again.
-
+    Args:
+        removed: For each table, its files to rewrite, with bitmaps of the rows to remove.
+        reencoded: The encodings of tables whose columns are all encoded again.
     """
     for table, files in removed.items():
         own: list[tuple[TableFile, NDArray[np.uint8]]] = []
@@ -154,15 +142,7 @@ RowBitmap = NDArray[np.uint8]
 
 
 class DistributedExecutor:
-    """Executes one batch in Spark's tasks.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    log_stream : LogStream
-    segments : sequence of Segment
-
-    """
+    """Executes one batch in Spark's tasks."""
 
     def __init__(self, spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> None:
         self._spark, self._options = spark, log_stream.options

@@ -57,13 +57,8 @@ def read_locally(
 ) -> dict[int, list[pa.RecordBatch]] | None:
     """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit.
 
-    Parameters
-    ----------
-    log_stream : LogStream
-    segments : sequence of Segment
-    limit_bytes : int
-        The maximum size of the decoded rows in memory.
-
+    Args:
+        limit_bytes: The maximum size of the decoded rows in memory.
     """
     found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
     # Compressed rows are smaller than decoded ones, so there is no need to decode more than the limit.
@@ -89,14 +84,9 @@ def read_locally(
 class LocalExecutor:
     """Executes one batch in this process.
 
-    Parameters
-    ----------
-    segments : sequence of Segment
-    rows : mapping of int to list of pyarrow.RecordBatch
-        By segment number, as `read_locally` returns them.
-    cache : KeyRangeCache
-        Shared by all batches of the writer.
-
+    Args:
+        rows: By segment number, as `read_locally` returns them.
+        cache: Shared by all batches of the writer.
     """
 
     def __init__(

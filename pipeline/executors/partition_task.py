@@ -28,48 +28,26 @@ MAX_REPORTED_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class PartitionWork:
-    """The inputs that all tasks of a batch's second stage share.
-
-    Parameters
-    ----------
-    plan : PartitionPlan
-    base_files : BaseFiles
-    key_ranges : KeyRanges
-    files_by_table : mapping of str to sequence of TableFile
-        All files of each masked table, in which removed rows are found by their keys.
-    location : WarehouseLocation
-
-    """
+    """The inputs that all tasks of a batch's second stage share."""
 
     plan: PartitionPlan
     base_files: BaseFiles
     key_ranges: KeyRanges
     files_by_table: Mapping[str, list[TableFile]]
+    """All files of each masked table, in which removed rows are found by their keys."""
     location: WarehouseLocation
 
 
 @dataclass
 class PartitionReport:
-    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `PartitionResult`.
-
-    Parameters
-    ----------
-    added_files : dict of str to list of DataFile
-        By table: new files of spaces' and system tables.
-    system_rows : dict of str to pyarrow.Table
-        By system table: rows that the driver writes, since they are few.
-    removed_row_bits : dict of FileRef to uint8[m]
-        For each file, a bitmap of the rows to remove (`numpy.packbits`).
-    key_errors : pyarrow.Table or None
-    writers : frozenset of (int, int)
-    unfit_tables : frozenset of int
-    collected_rows : pyarrow.Table
-
-    """
+    """The files that a task of the second stage wrote, and the rows to remove. Other fields as in `PartitionResult`."""
 
     added_files: dict[str, list[DataFile]] = field(default_factory=dict)
+    """By table: new files of spaces' and system tables."""
     system_rows: dict[str, pa.Table] = field(default_factory=dict)
+    """By system table: rows that the driver writes, since they are few."""
     removed_row_bits: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    """For each file, a bitmap of the rows to remove (`numpy.packbits`)."""
     key_errors: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
@@ -81,14 +59,9 @@ def run_partition_task(
 ) -> Iterator[pa.RecordBatch]:
     """Process one partition; pass on the reports of the first stage, and yield the partition's own report.
 
-    Parameters
-    ----------
-    partition : int
-        The task's number; tasks beyond the number of partitions only pass on reports.
-    cells : iterable of pyarrow.RecordBatch
-        `pipeline.executors.cells.CELL_SCHEMA`.
-    work : PartitionWork
-
+    Args:
+        partition: The task's number; tasks beyond the number of partitions only pass on reports.
+        cells: `pipeline.executors.cells.CELL_SCHEMA`.
     """
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:

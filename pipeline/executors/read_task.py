@@ -46,11 +46,8 @@ def without_overwritten_tuples(rows: pa.Table) -> pa.Table:
     A tuple stays if the next row is an operation (UPDATE, UPSERT) on it. Tuples of snapshots stay too, since they are
     compared with versions in the table.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
-
+    Args:
+        rows: `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
     """
     groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
     if len(groups) + int(np.count_nonzero(groups.group_numbers < 0)) == rows.num_rows:
@@ -86,88 +83,54 @@ BUFFER_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows that the driver sends to a task: waiting rows, or rows of `_changelog` that are applied again.
-
-    Parameters
-    ----------
-    segment : int or None
-        The segment of waiting rows; None for rows of `_changelog`.
-    cell : bytes
-        The rows as an Arrow IPC stream.
-
-    """
+    """Rows that the driver sends to a task: waiting rows, or rows of `_changelog` that are applied again."""
 
     segment: int | None
+    """The segment of waiting rows; None for rows of `_changelog`."""
     cell: bytes
+    """The rows as an Arrow IPC stream."""
 
 
 @dataclass(frozen=True)
 class ReadWork:
-    """The inputs of the first stage's tasks.
-
-    Parameters
-    ----------
-    tasks : sequence
-        For each task, the byte ranges or the stored rows that it reads; in log order.
-    options : XlogOptions
-    segment_plans : mapping of int to SegmentPlan
-        By segment number.
-    reduce : ReducePlan
-    key_ranges : KeyRanges
-        The keys of each partition.
-    location : WarehouseLocation
-        Of the warehouse.
-    changelog_files : sequence of TableFile
-        Files of `_changelog` that may contain rows which the tasks read again.
-    healed_gaps : sequence of mapping
-        Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again.
-
-    """
+    """The inputs of the first stage's tasks."""
 
     tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
+    """For each task, the byte ranges or the stored rows that it reads; in log order."""
     options: XlogOptions
     segment_plans: Mapping[int, SegmentPlan]
+    """By segment number."""
     reduce: ReducePlan
     key_ranges: KeyRanges
+    """The keys of each partition."""
     location: WarehouseLocation
+    """Of the warehouse."""
     changelog_files: Sequence[TableFile] = ()
+    """Files of `_changelog` that may contain rows which the tasks read again."""
     healed_gaps: Sequence[Mapping[str, Any]] = ()
+    """Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again."""
 
 
 @dataclass
 class ReadReport:
-    """The files that a task of the first stage wrote, and what it found in the rows.
-
-    Parameters
-    ----------
-    changelog, pending : list of DataFile
-    key_errors : pyarrow.Table
-        Rows without a valid key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`; a limited number.
-    settled : dict of int to dict of int to int
-        By segment number and replica id, the highest lsn written to `_changelog`.
-    unknown_spaces : dict of int to frozenset of int
-        By segment number, the ids of spaces whose rows wait for the space's definition.
-    divergences : list of Divergence
-
-    """
+    """The files that a task of the first stage wrote, and what it found in the rows."""
 
     changelog: list[DataFile] = field(default_factory=list)
     pending: list[DataFile] = field(default_factory=list)
     key_errors: pa.Table = field(default_factory=KEY_ERRORS.empty_table)
+    """Rows without a valid key, as `pipeline.changelog.keyed_rows.KEY_ERRORS`; a limited number."""
     settled: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By segment number and replica id, the highest lsn written to `_changelog`."""
     unknown_spaces: dict[int, frozenset[int]] = field(default_factory=dict)
+    """By segment number, the ids of spaces whose rows wait for the space's definition."""
     divergences: list[Divergence] = field(default_factory=list)
 
 
 def run_read_task(task_number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
     """Run one task, and yield its cells; the last one is its report (`ReadReport`).
 
-    Parameters
-    ----------
-    task_number : int
-        The index of the task in `work.tasks`.
-    work : ReadWork
-
+    Args:
+        task_number: The index of the task in `work.tasks`.
     """
     task = _ReadTask(task_number, work)
     rows = work.tasks[task_number]

@@ -30,40 +30,23 @@ MAX_SAMPLED_VALUE_BYTES = 2 << 10
 
 @dataclass(frozen=True)
 class Sample:
-    """A random sample of a segment's rows.
-
-    Parameters
-    ----------
-    segment : int
-    rows : pyarrow.RecordBatch
-        `schemas.xrow.XROW_ARROW`, in log order.
-    row_weight : float
-        The bytes of the segment that each sampled row stands for.
-
-    """
+    """A random sample of a segment's rows."""
 
     segment: int
     rows: pa.RecordBatch
+    """`schemas.xrow.XROW_ARROW`, in log order."""
     row_weight: float
+    """The bytes of the segment that each sampled row stands for."""
 
 
 @dataclass(frozen=True)
 class RangeSummary:
-    """The summary of a byte range, and samples of its rows.
-
-    Parameters
-    ----------
-    replicaset_uuid : str
-    summary : Summary
-    decoded_bytes : int
-        The size of its decoded rows in memory.
-    samples : tuple of Sample
-
-    """
+    """The summary of a byte range, and samples of its rows."""
 
     replicaset_uuid: str
     summary: Summary
     decoded_bytes: int
+    """The size of its decoded rows in memory."""
     samples: tuple[Sample, ...]
 
 
@@ -72,15 +55,9 @@ def summarize_range(
 ) -> RangeSummary:
     """Summarize and sample the rows of a byte range.
 
-    Parameters
-    ----------
-    byte_range : ByteRange
-    options : XlogOptions
-    sync : mapping of str to frozenset of int
-        By replicaset uuid, the ids of spaces that are synchronous at some time in the batch.
-    watched : mapping of str to frozenset of int
-        By replicaset uuid, the ids of further spaces whose rows affect the plan.
-
+    Args:
+        sync: By replicaset uuid, the ids of spaces that are synchronous at some time in the batch.
+        watched: By replicaset uuid, the ids of further spaces whose rows affect the plan.
     """
     segment = byte_range.segment
     uuid = segment.replicaset_uuid

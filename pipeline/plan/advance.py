@@ -35,35 +35,24 @@ from warehouse.applier_map import MapRow
 
 @dataclass(frozen=True)
 class ReplicasetDecision:
-    """The decisions on one replicaset's part of a batch, made before global ids are allocated.
-
-    Parameters
-    ----------
-    before : ReplicasetState
-        The state before the batch.
-    settlement : Settlement
-        Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.members`).
-    control : ControlChanges
-        What the rows of system spaces change.
-    registrations : tuple of ReplicaIdChange
-        The assignments of replica ids that take effect, with replica ids of the replicaset.
-    source_ids : SourceIds
-        The replica ids that each source uses.
-    translations_by_segment : mapping of int to mapping of int to int
-        For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
-    generation_position : LogPosition or None
-        The position from which a snapshot replaces the replicaset's state.
-    vshard_buckets : ReplicasetBuckets
-
-    """
+    """The decisions on one replicaset's part of a batch, made before global ids are allocated."""
 
     before: ReplicasetState
+    """The state before the batch."""
     settlement: Settlement
+    """Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.members`)."""
     control: ControlChanges
+    """What the rows of system spaces change."""
     registrations: tuple[ReplicaIdChange, ...]
+    """The assignments of replica ids that take effect, with replica ids of the replicaset."""
     source_ids: SourceIds
+    """The replica ids that each source uses."""
     translations_by_segment: Mapping[int, IdTranslation]
+    """For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the
+    map.
+    """
     generation_position: LogPosition | None = None
+    """The position from which a snapshot replaces the replicaset's state."""
     vshard_buckets: ReplicasetBuckets = field(default_factory=ReplicasetBuckets)
 
     def settlement_in_source_ids(self) -> Settlement:
@@ -76,11 +65,8 @@ def instances_seen(
 ) -> list[IncomingMember]:
     """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
 
-    Parameters
-    ----------
-    decisions, segments : mapping
-        By replicaset uuid.
-
+    Args:
+        decisions, segments: By replicaset uuid.
     """
     found: list[IncomingMember] = []
     for uuid in sorted(decisions):
@@ -150,16 +136,10 @@ def state_after_batch(
 ) -> ReplicasetState:
     """Return the state of a replicaset after the batch.
 
-    Parameters
-    ----------
-    decision : ReplicasetDecision
-    segments : sequence of LogSegment
-        The replicaset's segments in the batch, in log order.
-    aggregator_cluster : Cluster
-        The aggregator's `_cluster` after the batch.
-    summary : Summary
-        The summary of the segments, with replica ids as their sources write them.
-
+    Args:
+        segments: The replicaset's segments in the batch, in log order.
+        aggregator_cluster: The aggregator's `_cluster` after the batch.
+        summary: The summary of the segments, with replica ids as their sources write them.
     """
     before, settlement = decision.before, decision.settlement
     cluster, maps = dict(before.cluster), list(before.applier_map)
@@ -219,14 +199,10 @@ def with_settled_lsns(
 ) -> ReplicasetState:
     """Return the state of a replicaset that has waiting rows, with the settled vclock of its written rows.
 
-    Parameters
-    ----------
-    replicaset : ReplicasetState
-        As `state_after_batch` returns it.
-    written_lsns : mapping of (str or None, int) to int
-        For each (source, replica id in the source), the highest lsn written to `_changelog`; for local changes, by
-        (instance, 0).
-
+    Args:
+        replicaset: As `state_after_batch` returns it.
+        written_lsns: For each (source, replica id in the source), the highest lsn written to `_changelog`; for local
+            changes, by (instance, 0).
     """
     settled, local_lsns = dict(replicaset.settled), dict(replicaset.local_lsns)
     for (name, replica_id), lsn in written_lsns.items():
@@ -298,14 +274,10 @@ def _last_lsn_of_id(
 def with_history(replicaset: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
     """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch.
 
-    Parameters
-    ----------
-    replicaset : ReplicasetState
-        The state after the batch, still without the tables, refusals, keys and definitions that this function adds.
-    before : ReplicasetState
-    history : History
-        Of this replicaset alone (`History.by_replicaset`).
-
+    Args:
+        replicaset: The state after the batch, still without the tables, refusals, keys and definitions that this
+            function adds.
+        history: Of this replicaset alone (`History.by_replicaset`).
     """
     seen = {space_id for _, space_id in history.tracked_spaces}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in replicaset.spaces}
@@ -344,14 +316,9 @@ def with_refused_spaces(
     A space that the batch moves out of such a table is refused too. The batch does not change the versions of these
     spaces: they stay in their old table with their old definition.
 
-    Parameters
-    ----------
-    before, after : State
-        The states before and after the batch.
-    history : History
-    refused_tables : mapping of str to str
-        For each table that cannot be written, the reason.
-
+    Args:
+        before, after: The states before and after the batch.
+        refused_tables: For each table that cannot be written, the reason.
     """
     stopped: dict[int, list[tuple[Lineage, str]]] = {}
     for lineage in history.lineages:

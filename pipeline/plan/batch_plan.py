@@ -71,53 +71,34 @@ FIRST_RELEASE_WITH_SYNC_FLAGS = (2, 8, 1)
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The plan of a batch. Mappings whose keys are not described are by replicaset uuid.
-
-    Parameters
-    ----------
-    epoch : int
-        The number of the epoch that the batch commits.
-    before, after : State
-        The states before and after the batch; `after` lacks what is found only while rows are written.
-    segments : tuple of LogSegment
-        By ascending number.
-    settlements : mapping of str to Settlement
-        Which rows take effect, in the replica ids of each segment's source.
-    controls : mapping of str to ControlChanges
-        What the rows of system spaces change.
-    summaries : mapping of str to Summary
-    history : History
-    tables : mapping of str to TablePlan
-        By name, the tables that the batch may change.
-    refused_tables : mapping of str to str
-        For each table that cannot be written any more, the reason.
-    new_map_rows : tuple of MapRow
-        New rows of `_applier_map`.
-    cluster_changes : tuple of Member
-        The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn.
-    undefined_ranges : mapping of str to mapping
-        For each replicaset, by space id: the ranges of its log in which the space has no definition.
-    vshard_buckets : mapping of str to ReplicasetBuckets
-    tuple_limit_bytes : int
-        `max_tuple_bytes` of the configuration.
-
-    """
+    """The plan of a batch. Mappings whose keys are not described are by replicaset uuid."""
 
     epoch: int
+    """The number of the epoch that the batch commits."""
     before: State
     after: State
+    """The states before and after the batch; `after` lacks what is found only while rows are written."""
     segments: tuple[LogSegment, ...]
+    """By ascending number."""
     settlements: Mapping[str, Settlement]
+    """Which rows take effect, in the replica ids of each segment's source."""
     controls: Mapping[str, ControlChanges]
+    """What the rows of system spaces change."""
     summaries: Mapping[str, Summary]
     history: History
     tables: Mapping[str, TablePlan]
+    """By name, the tables that the batch may change."""
     refused_tables: Mapping[str, str]
+    """For each table that cannot be written any more, the reason."""
     new_map_rows: tuple[MapRow, ...]
+    """New rows of `_applier_map`."""
     cluster_changes: tuple[Member, ...] = ()
+    """The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn."""
     undefined_ranges: Mapping[str, UnknownRanges] = field(default_factory=dict)
+    """For each replicaset, by space id: the ranges of its log in which the space has no definition."""
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
     tuple_limit_bytes: int = TUPLE_LIMIT_BYTES
+    """`max_tuple_bytes` of the configuration."""
 
     @property
     def row_count(self) -> int:
@@ -152,19 +133,11 @@ def plan_batch(
 ) -> BatchPlan:
     """Plan a batch.
 
-    Parameters
-    ----------
-    config : Config
-    state : State
-        Before the batch.
-    segments : sequence of LogSegment
-        By ascending number.
-    summaries : mapping of str to Summary
-        By replicaset uuid.
-    allocate : callable
-        Assigns global ids to the instances that the batch names (`warehouse.cluster.allocate`).
-    router : Router
-
+    Args:
+        state: Before the batch.
+        segments: By ascending number.
+        summaries: By replicaset uuid.
+        allocate: Assigns global ids to the instances that the batch names (`warehouse.cluster.allocate`).
     """
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:

@@ -47,33 +47,23 @@ class ReplicaIdChange:
 
 @dataclass(frozen=True)
 class SpaceChange:
-    """An event that changes a space's definition or removes all of its tuples.
-
-    Parameters
-    ----------
-    position : LogPosition
-    space_id : int
-    kind : SpaceEvent
-        `DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
-        drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with
-        the same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not.
-    definition : SpaceDefinition
-        The definition after the event; for a drop, the one before it.
-    replica_id, lsn, timestamp
-        Of the row that causes the event.
-    reason : str or None
-        For `HELD`, the reason.
-
-    """
+    """An event that changes a space's definition or removes all of its tuples."""
 
     position: LogPosition
     space_id: int
     kind: SpaceEvent
+    """`DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
+    drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with the
+    same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not.
+    """
     definition: SpaceDefinition
+    """The definition after the event; for a drop, the one before it."""
     replica_id: int | None
     lsn: int | None
     timestamp: datetime | None = None
+    """Of the row that causes the event."""
     reason: str | None = None
+    """For `HELD`, the reason."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +106,12 @@ def apply_control_rows(
 ) -> ControlChanges:
     """Apply the control rows of one replicaset, and return what they change.
 
-    Parameters
-    ----------
-    spaces : mapping of int to SpaceDefinition
-        The replicaset's user spaces before the rows.
-    cluster : mapping of int to str
-        For each replica id, the instance uuid before the rows.
-    rows : iterable of ControlRow
-        Those that take effect, in log order.
-    snapshot_segments : frozenset of int
-        Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of earlier
-        truncations, and truncate no space.
-
+    Args:
+        spaces: The replicaset's user spaces before the rows.
+        cluster: For each replica id, the instance uuid before the rows.
+        rows: Those that take effect, in log order.
+        snapshot_segments: Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of
+            earlier truncations, and truncate no space.
     """
     system_spaces = _SystemSpaces(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:

@@ -32,25 +32,16 @@ from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local
 
 @dataclass(frozen=True)
 class SnapshotGeneration:
-    """A snapshot that replaces a replicaset's state at the beginning of a batch.
-
-    Parameters
-    ----------
-    segment : int
-        The snapshot's segment number.
-    settled_vclock : mapping of int to int
-        The replicaset's settled vclock after the snapshot.
-    bridged_gaps : tuple of LsnGap
-        The missing lsns, whose effects are in the snapshot.
-    replaced_spaces : frozenset of int, or None
-        Ids of the spaces that it replaces; None for all.
-
-    """
+    """A snapshot that replaces a replicaset's state at the beginning of a batch."""
 
     segment: int
+    """The snapshot's segment number."""
     settled_vclock: Mapping[int, int]
+    """The replicaset's settled vclock after the snapshot."""
     bridged_gaps: tuple[LsnGap, ...]
+    """The missing lsns, whose effects are in the snapshot."""
     replaced_spaces: frozenset[int] | None = None
+    """Ids of the spaces that it replaces; None for all."""
 
     @property
     def position(self) -> LogPosition:
@@ -65,13 +56,9 @@ def find_generation(
 
     The first snapshot of a new replicaset is not a generation.
 
-    Parameters
-    ----------
-    known : ReplicasetState or None
-        Before the batch; None for a replicaset that is new.
-    segments : sequence of LogSegment
-        The replicaset's segments in log order; waiting rows may come first.
-
+    Args:
+        known: Before the batch; None for a replicaset that is new.
+        segments: The replicaset's segments in log order; waiting rows may come first.
     """
     first = next((part for part in segments if not part.has_waited), None)
     if known is None or first is None or not first.is_snapshot:

@@ -20,34 +20,23 @@ from schemas.states import GapState
 
 @dataclass(frozen=True)
 class Healing:
-    """What a batch does to heal a replicaset by a snapshot, in addition to reading the snapshot.
-
-    Parameters
-    ----------
-    replicaset_uuid : str
-    reapplied_rows : sequence of pyarrow.Table
-        Rows of `_changelog` that are not in the snapshot, in log order.
-    reapplied_counts : mapping of (int, str) to int
-        The number of the rows in `reapplied_rows` by (space id, type).
-    healed : sequence of dict
-        Rows of `_gaps`: divergences that the snapshot heals.
-    left_open : sequence of dict
-        Rows of `_gaps`: divergences that stay open, since only a newer snapshot can heal them.
-    newly_open : sequence of dict
-        Rows to add to `_gaps`: divergences with lsns that the member has lost and no open divergence contains. The
-        rows of these lsns now leave the tables.
-    spaces : frozenset of int, optional
-        The spaces that the snapshot replaces; by default it replaces all.
-
-    """
+    """What a batch does to heal a replicaset by a snapshot, in addition to reading the snapshot."""
 
     replicaset_uuid: str
     reapplied_rows: Sequence[pa.Table]
+    """Rows of `_changelog` that are not in the snapshot, in log order."""
     reapplied_counts: Mapping[tuple[int, str], int]
+    """The number of the rows in `reapplied_rows` by (space id, type)."""
     healed: Sequence[Mapping[str, Any]]
+    """Rows of `_gaps`: divergences that the snapshot heals."""
     left_open: Sequence[Mapping[str, Any]] = ()
+    """Rows of `_gaps`: divergences that stay open, since only a newer snapshot can heal them."""
     newly_open: Sequence[Mapping[str, Any]] = ()
+    """Rows to add to `_gaps`: divergences with lsns that the member has lost and no open divergence contains. The rows
+    of these lsns now leave the tables.
+    """
     spaces: frozenset[int] | None = None
+    """The spaces that the snapshot replaces; by default it replaces all."""
 
     def as_healing_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
         """Return the segments as those of a healing batch: with `is_healing` and the spaces to replace."""

@@ -39,78 +39,48 @@ class SchemaVersion:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a space id means from a position on.
-
-    Parameters
-    ----------
-    since : LogPosition
-    version : int
-        Number of the schema version, `NO_TABLE` if rows go to no table.
-    lineage : int
-        Number of the lineage, or `NO_TABLE`.
-    era : int
-        Number of the era (the period with one primary key) within the lineage.
-    truncations : int
-        Number of truncations of the lineage up to this position.
-    is_early : bool
-        Whether the rows come before the definition of their space.
-
-    """
+    """What a space id means from a position on."""
 
     since: LogPosition
     version: int = NO_TABLE
+    """Number of the schema version, `NO_TABLE` if rows go to no table."""
     lineage: int = NO_TABLE
+    """Number of the lineage, or `NO_TABLE`."""
     era: int = 0
+    """Number of the era (the period with one primary key) within the lineage."""
     truncations: int = 0
+    """Number of truncations of the lineage up to this position."""
     is_early: bool = False
+    """Whether the rows come before the definition of their space."""
 
 
 class Era(NamedTuple):
-    """A part of a lineage with one primary key.
-
-    Parameters
-    ----------
-    version : int
-        The number of the schema version that begins the era.
-    truncations_before : int
-        Number of truncations of the lineage before the era.
-
-    """
+    """A part of a lineage with one primary key."""
 
     version: int
+    """The number of the schema version that begins the era."""
     truncations_before: int = 0
+    """Number of truncations of the lineage before the era."""
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """A space from its creation to its drop, as far as these are within the batch.
-
-    Parameters
-    ----------
-    replicaset_id, space_id : int
-    base_table : str or None
-        The table that has the lineage's versions before the batch; None if no table has.
-    table : str
-        The table that has the lineage's versions after the batch, or had them when the lineage ended.
-    eras : tuple of Era
-        At least one.
-    truncations : int
-        Number of truncations in the batch; the drop counts as one.
-    ended : LogPosition or None
-        The position of the drop; None if the space still exists after the batch.
-    is_renewed : bool
-        Whether a generation (a snapshot after missing logs) contains the space with the same definition.
-
-    """
+    """A space from its creation to its drop, as far as these are within the batch."""
 
     replicaset_id: int
     space_id: int
     base_table: str | None
+    """The table that has the lineage's versions before the batch; None if no table has."""
     table: str
+    """The table that has the lineage's versions after the batch, or had them when the lineage ended."""
     eras: tuple[Era, ...]
+    """At least one."""
     truncations: int = 0
+    """Number of truncations in the batch; the drop counts as one."""
     ended: LogPosition | None = None
+    """The position of the drop; None if the space still exists after the batch."""
     is_renewed: bool = False
+    """Whether a generation (a snapshot after missing logs) contains the space with the same definition."""
 
     @property
     def leaves_base_table(self) -> bool:
@@ -141,37 +111,24 @@ class Refusal:
 
 @dataclass(frozen=True)
 class History:
-    """What the space ids of all replicasets of a batch mean. Mappings are by (replicaset id, space id).
-
-    Parameters
-    ----------
-    versions : tuple of SchemaVersion
-        Numbered by their index.
-    lineages : tuple of Lineage
-        Numbered by their index.
-    meanings : mapping of (int, int) to tuple of Meaning
-        The meanings of each space id, in log order.
-    refusals : tuple of Refusal
-        The spaces that are refused after the batch.
-    tables : mapping of (int, int) to str
-        The table that has the space's versions after the batch.
-    current_versions : mapping of (int, int) to int
-        The number of the space's schema version after the batch, for spaces that go to a table.
-    primary_keys : mapping of (int, int) to frozenset
-        All primary keys that the space has had so far.
-    tracked_spaces : frozenset of (int, int)
-        The spaces with rows or events in the batch.
-
-    """
+    """What the space ids of all replicasets of a batch mean. Mappings are by (replicaset id, space id)."""
 
     versions: tuple[SchemaVersion, ...] = ()
+    """Numbered by their index."""
     lineages: tuple[Lineage, ...] = ()
+    """Numbered by their index."""
     meanings: Mapping[SpaceKey, tuple[Meaning, ...]] = field(default_factory=dict)
+    """The meanings of each space id, in log order."""
     refusals: tuple[Refusal, ...] = ()
+    """The spaces that are refused after the batch."""
     tables: Mapping[SpaceKey, str] = field(default_factory=dict)
+    """The table that has the space's versions after the batch."""
     current_versions: Mapping[SpaceKey, int] = field(default_factory=dict)
+    """The number of the space's schema version after the batch, for spaces that go to a table."""
     primary_keys: Mapping[SpaceKey, frozenset[KeyParts]] = field(default_factory=dict)
+    """All primary keys that the space has had so far."""
     tracked_spaces: frozenset[SpaceKey] = frozenset()
+    """The spaces with rows or events in the batch."""
 
     def by_replicaset(self, ids: Iterable[int]) -> dict[int, History]:
         """Return the history of each of some replicasets, by their ids, with the versions and lineages of the batch."""

@@ -29,28 +29,18 @@ files, and those of an engine that is not known here may be."""
 
 @dataclass(frozen=True)
 class SpacesBefore:
-    """The spaces of a replicaset before a batch.
-
-    Parameters
-    ----------
-    spaces : mapping of int to SpaceDefinition
-        By space id, the spaces with rows or events in the batch.
-    refusal_reasons : mapping of int to str
-        For each refused space, the reason.
-    tables : mapping of int to str
-        For each space of the replicaset, the table that has its versions.
-    primary_keys : mapping of int to frozenset
-        For each space, all primary keys that it has had so far.
-    applied_definitions : mapping of int to Space
-        For each refused space that has rows in its table, the definition by which they were applied.
-
-    """
+    """The spaces of a replicaset before a batch."""
 
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
+    """By space id, the spaces with rows or events in the batch."""
     refusal_reasons: Mapping[int, str] = field(default_factory=dict)
+    """For each refused space, the reason."""
     tables: Mapping[int, str] = field(default_factory=dict)
+    """For each space of the replicaset, the table that has its versions."""
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    """For each space, all primary keys that it has had so far."""
     applied_definitions: Mapping[int, Space] = field(default_factory=dict)
+    """For each refused space that has rows in its table, the definition by which they were applied."""
 
 
 def build_history(
@@ -64,22 +54,13 @@ def build_history(
 ) -> History:
     """Return what each space id means at each position of a batch.
 
-    Parameters
-    ----------
-    before : mapping of int to SpacesBefore
-        By replicaset id.
-    changes : mapping of int to iterable of SpaceChange
-        By replicaset id, in log order.
-    router : Router
-    snapshot_segments : frozenset of int
-        Segments that are snapshots without the rows of vinyl spaces.
-    vinyl_spaces : mapping of int to frozenset of int, optional
-        For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
-    undefined_ranges : mapping of int to mapping, optional
-        By replicaset id, the ranges of the log in which spaces are unknown.
-    owners : TableOwners, optional
-        The spaces that have rows in tables, but neither rows nor events in the batch.
-
+    Args:
+        before: By replicaset id.
+        changes: By replicaset id, in log order.
+        snapshot_segments: Segments that are snapshots without the rows of vinyl spaces.
+        vinyl_spaces: For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
+        undefined_ranges: By replicaset id, the ranges of the log in which spaces are unknown.
+        owners: The spaces that have rows in tables, but neither rows nor events in the batch.
     """
     owners = owners or TableOwners()
     builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners)
@@ -100,31 +81,20 @@ def build_history(
 
 @dataclass
 class _SpaceTrack:
-    """The state of a space id between two events.
-
-    Parameters
-    ----------
-    definitions : list of Space
-        All definitions so far.
-    primary_keys : frozenset
-        All primary keys so far.
-    lineage : int
-        The lineage's number; `NO_TABLE` if no table has versions of the space.
-    refusal_reason : str or None
-        Why the space is refused; None if it is not.
-    is_applied : bool
-        Whether the space's rows change its table.
-    is_left_out : bool
-        Whether the configuration excludes the space.
-
-    """
+    """The state of a space id between two events."""
 
     definitions: list[Space] = field(default_factory=list)
+    """All definitions so far."""
     primary_keys: frozenset[KeyParts] = frozenset()
+    """All primary keys so far."""
     lineage: int = NO_TABLE
+    """The lineage's number; `NO_TABLE` if no table has versions of the space."""
     refusal_reason: str | None = None
+    """Why the space is refused; None if it is not."""
     is_applied: bool = False
+    """Whether the space's rows change its table."""
     is_left_out: bool = False
+    """Whether the configuration excludes the space."""
 
 
 class _HistoryBuilder:

@@ -47,35 +47,24 @@ HASH_KEY_MIN_CHARACTERS = 16
 
 @dataclass(frozen=True)
 class Mask:
-    """The masked columns of a table.
-
-    Parameters
-    ----------
-    kinds : mapping of str to str
-        The kind of mask (`hash` or `drop`) of each masked column. Empty if the format no longer has the masked field;
-        its value may then still be among the fields without a name.
-    password : PasswordSource
-        The source of the key of `hash`.
-    key : bytes, optional
-        The key of `hash` itself, for tasks on machines that cannot read `password`.
-    where : Expression or None
-        The filter of rows.
-    computed : tuple of (str, Expression, DataType)
-        The names, expressions and types of computed columns.
-    excluded : frozenset of str
-        Columns that readers do not see, though they are no secret.
-    used_fields : tuple of pyarrow.Field
-        The columns that the expressions use.
-
-    """
+    """The masked columns of a table."""
 
     kinds: Mapping[str, MaskKind]
+    """The kind of mask (`hash` or `drop`) of each masked column. Empty if the format no longer has the masked field;
+    its value may then still be among the fields without a name.
+    """
     password: PasswordSource
+    """The source of the key of `hash`."""
     key: bytes | None = field(default=None, repr=False, compare=False)
+    """The key of `hash` itself, for tasks on machines that cannot read `password`."""
     where: Expression | None = None
+    """The filter of rows."""
     computed: tuple[tuple[str, Expression, DataType], ...] = ()
+    """The names, expressions and types of computed columns."""
     excluded: frozenset[str] = frozenset()
+    """Columns that readers do not see, though they are no secret."""
     used_fields: tuple[pa.Field, ...] = ()
+    """The columns that the expressions use."""
 
     def schema(self, layout: TableLayout) -> StructType:
         """Return the columns of the table that readers see."""
@@ -173,19 +162,13 @@ class Mask:
 def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_masked: bool) -> Mask | None:
     """Return the mask of a table, None if it has no masked field.
 
-    Parameters
-    ----------
-    spaces : sequence of Space
-        All definitions of the table's space.
-    layout : TableLayout
-    is_masked : bool
-        Whether the table is masked already: then it stays masked as long as the configuration has a mask for it.
+    Args:
+        spaces: All definitions of the table's space.
+        is_masked: Whether the table is masked already: then it stays masked as long as the configuration has a mask for
+            it.
 
-    Raises
-    ------
-    UnsupportedError
-        A field of the primary key is configured as masked: `_key` would still contain it.
-
+    Raises:
+        UnsupportedError: A field of the primary key is configured as masked: `_key` would still contain it.
     """
     kinds = {name: kind for space in spaces for name, kind in config.masks_of(space.name).items()}
     columns = dict(zip((one.name for one in layout.fields), layout.column_names, strict=True))
@@ -253,20 +236,13 @@ def check_still_masked(
 ) -> None:
     """Check that a renamed field, or a field of a renamed space, is still masked if it was masked before.
 
-    Parameters
-    ----------
-    earlier : iterable of Space
-        The earlier definitions of the space, in log order.
-    definition : Space
-        The new definition.
-    masks_of : callable
-        Returns the masked fields of a space by its name.
+    Args:
+        earlier: The earlier definitions of the space, in log order.
+        definition: The new definition.
+        masks_of: Returns the masked fields of a space by its name.
 
-    Raises
-    ------
-    UnsupportedError
-        A field is not masked any more.
-
+    Raises:
+        UnsupportedError: A field is not masked any more.
     """
     still = masks_of(definition.name)
     for before in earlier:

@@ -34,26 +34,18 @@ IdTranslation = Mapping[int, int]
 
 @dataclass(frozen=True)
 class SourceIds:
-    """How the sources of a replicaset assign replica ids, and how these translate to the replicaset's ids.
-
-    Parameters
-    ----------
-    translations : mapping of str to mapping of int to int
-        For each source, a map from its replica ids to the replicaset's; only ids that differ are in the map.
-    views : mapping of str to mapping of int to str
-        For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid.
-    registrations : tuple of ReplicaIdChange
-        Assignments that were not known before, and that no row of the batch makes: those found in the views when they
-        were read, and those of rows that a whitelist leaves out (`LogSegment.left_out_members`).
-    base_lsns : mapping of int to int
-        For each new id that continues the lsns of another id, the last lsn of the other id.
-
-    """
+    """How the sources of a replicaset assign replica ids, and how these translate to the replicaset's ids."""
 
     translations: Mapping[str, IdTranslation] = field(default_factory=dict)
+    """For each source, a map from its replica ids to the replicaset's; only ids that differ are in the map."""
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid."""
     registrations: tuple[ReplicaIdChange, ...] = ()
+    """Assignments that were not known before, and that no row of the batch makes: those found in the views when they
+    were read, and those of rows that a whitelist leaves out (`LogSegment.left_out_members`).
+    """
     base_lsns: Mapping[int, int] = field(default_factory=dict)
+    """For each new id that continues the lsns of another id, the last lsn of the other id."""
 
 
 class _IdAssignments:
@@ -132,19 +124,12 @@ def assign_source_ids(
 ) -> SourceIds:
     """Return how the sources of a batch assign replica ids, after the batch.
 
-    Parameters
-    ----------
-    known : ReplicasetState
-        Before the batch.
-    segments : sequence of LogSegment
-        The replicaset's segments.
-    registrations : iterable of ReplicaIdChange
-        All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
-    uuid_by_global_id : mapping of int to str
-        Instance uuids by global id.
-    generation_segment : int, optional
-        The number of the segment that is a generation (`pipeline.plan.generation`).
-
+    Args:
+        known: Before the batch.
+        segments: The replicaset's segments.
+        registrations: All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
+        uuid_by_global_id: Instance uuids by global id.
+        generation_segment: The number of the segment that is a generation (`pipeline.plan.generation`).
     """
     ids = _IdAssignments(known, uuid_by_global_id)
     views = {source: dict(view) for source, view in known.cluster_by_source.items()}
@@ -208,13 +193,9 @@ def _apply_registration(
 def translate_summary(summary: Summary, translations_by_segment: Mapping[int, IdTranslation]) -> Summary:
     """Return a summary whose replica ids are translated to the replicaset's ids.
 
-    Parameters
-    ----------
-    summary : Summary
-        With replica ids as the sources write them.
-    translations_by_segment : mapping of int to mapping of int to int
-        For each segment, the translation of its source's ids.
-
+    Args:
+        summary: With replica ids as the sources write them.
+        translations_by_segment: For each segment, the translation of its source's ids.
     """
     if not any(translations_by_segment.values()):
         return summary

@@ -12,93 +12,63 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class LogSegment:
-    """The part of a log file that a batch reads, or rows that waited in `_pending`.
-
-    Parameters
-    ----------
-    number : int
-        Unique in the batch; the numbers of a replicaset's segments ascend in the order of its log.
-    replicaset_uuid : str
-    source, file : str
-        The names of the source and of the file.
-    instance_uuid : str or None
-        The instance that wrote the file.
-    is_snapshot : bool
-    vclock : mapping of int to int
-        The vclock in the file's header; empty for waiting rows.
-    server_version : str or None
-        The Tarantool version that wrote the segment's first row.
-    peer_versions : mapping of int to str
-        For a spool filled by several peers: for each replica id, the version of the peer that sent its rows.
-    vinyl_spaces : frozenset of int
-        For a snapshot: ids of the vinyl spaces whose rows are read with it.
-    members : mapping of int to str, or None
-        The source's whole `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read.
-    left_out_members : mapping of int to str
-        Replica id to instance uuid, from the rows of `_cluster` in the segment's first block that the source's
-        whitelist leaves out. Unlike `members`, these are only the rows at this position, not all of `_cluster`.
-    is_spool : bool
-        Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces.
-    has_waited : bool
-        Whether the rows come from `_pending`, not from a file.
-    is_released : bool
-        For waiting rows: they waited only for the definition of their space, and are in `_changelog` already.
-    is_generation : bool
-        For a snapshot: logs before it are missing.
-    is_healing : bool
-        For a snapshot: it replaces the replicaset's state even if the tables are newer.
-    replaced_spaces : frozenset of int, or None
-        For a snapshot that heals: ids of the spaces that it replaces; None for all.
-    vclock_before : mapping of int to int
-        For each replica id, the lsn of its last row before the file, by the file's header: all rows up to it must be
-        read first. Empty for snapshots; without the ids that the source's whitelist leaves out, and without
-        local changes.
-
-    """
+    """The part of a log file that a batch reads, or rows that waited in `_pending`."""
 
     number: int
+    """Unique in the batch; the numbers of a replicaset's segments ascend in the order of its log."""
     replicaset_uuid: str
     source: str
     file: str
+    """The names of the source and of the file."""
     instance_uuid: str | None
+    """The instance that wrote the file."""
     is_snapshot: bool
     vclock: Mapping[int, int]
+    """The vclock in the file's header; empty for waiting rows."""
     server_version: str | None = None
+    """The Tarantool version that wrote the segment's first row."""
     peer_versions: Mapping[int, str] = field(default_factory=dict)
+    """For a spool filled by several peers: for each replica id, the version of the peer that sent its rows."""
     vinyl_spaces: frozenset[int] = frozenset()
+    """For a snapshot: ids of the vinyl spaces whose rows are read with it."""
     members: Mapping[int, str] | None = None
+    """The source's whole `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read."""
     left_out_members: Mapping[int, str] = field(default_factory=dict)
+    """Replica id to instance uuid, from the rows of `_cluster` in the segment's first block that the source's whitelist
+    leaves out. Unlike `members`, these are only the rows at this position, not all of `_cluster`.
+    """
     is_spool: bool = False
+    """Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces."""
     has_waited: bool = False
+    """Whether the rows come from `_pending`, not from a file."""
     is_released: bool = False
+    """For waiting rows: they waited only for the definition of their space, and are in `_changelog` already."""
     is_generation: bool = False
+    """For a snapshot: logs before it are missing."""
     is_healing: bool = False
+    """For a snapshot: it replaces the replicaset's state even if the tables are newer."""
     replaced_spaces: frozenset[int] | None = None
+    """For a snapshot that heals: ids of the spaces that it replaces; None for all."""
     vclock_before: Mapping[int, int] = field(default_factory=dict)
+    """For each replica id, the lsn of its last row before the file, by the file's header: all rows up to it must be
+    read first. Empty for snapshots; without the ids that the source's whitelist leaves out, and without local changes.
+    """
 
 
 Int64s = npt.NDArray[np.int64]
 
 
 class LogPosition(NamedTuple):
-    """The position of a row in a replicaset's log; positions compare in log order.
-
-    Parameters
-    ----------
-    segment : int
-        The segment's number in the batch; segments of waiting rows that come first have numbers below 0,
-        and those that come later have numbers between those of log segments (`with_spaced_numbers` in
-        `pipeline.waiting_order`).
-    position : int
-        Byte offset of the transaction block in the file.
-    row : int
-        Index of the row in the block.
-
-    """
+    """The position of a row in a replicaset's log; positions compare in log order."""
 
     segment: int
+    """The segment's number in the batch; segments of waiting rows that come first have numbers below 0, and those that
+    come later have numbers between those of log segments (`with_spaced_numbers` in `pipeline.waiting_order`).
+    """
     position: int
+    """Byte offset of the transaction block in the file."""
     row: int
+    """Index of the row in the block."""
 
 
 BEGINNING = LogPosition(-(2**31), 0, 0)
@@ -108,12 +78,8 @@ BEGINNING = LogPosition(-(2**31), 0, 0)
 def row_index_at(begin: LogPosition, positions: Int64s, rows: Int64s) -> int:
     """Return the index of the first row at or after a position in the same segment.
 
-    Parameters
-    ----------
-    begin : LogPosition
-    positions, rows : int64[n]
-        `LogPosition.position` and `LogPosition.row` of consecutive rows, in log order.
-
+    Args:
+        positions, rows: `LogPosition.position` and `LogPosition.row` of consecutive rows, in log order (int64[n]).
     """
     first = int(np.searchsorted(positions, begin.position, "left"))
     last = int(np.searchsorted(positions, begin.position, "right"))

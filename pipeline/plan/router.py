@@ -36,13 +36,9 @@ replicaset id, as for `pipeline.plan.tables.table_plan`). Raises UnsupportedErro
 def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
     """Return the function that chooses the table of each space.
 
-    Parameters
-    ----------
-    spaces : Spaces
-        The section `spaces` of the configuration.
-    check : callable
-        Called for each space that the configuration includes.
-
+    Args:
+        spaces: The section `spaces` of the configuration.
+        check: Called for each space that the configuration includes.
     """
 
     def route(
@@ -86,21 +82,13 @@ def can_have_table(space: Space) -> bool:
 
 
 class TableOwner(NamedTuple):
-    """A space whose rows are in a table.
-
-    Parameters
-    ----------
-    space_id : int
-    definition : Space or None
-        The definition of the rows; None if it is not known, since an earlier release refused the space.
-    primary_keys : frozenset or None
-        All primary keys that the space has had; None for a refused space, whose keys need not agree with the others'.
-
-    """
+    """A space whose rows are in a table."""
 
     space_id: int
     definition: Space | None = None
+    """The definition of the rows; None if it is not known, since an earlier release refused the space."""
     primary_keys: frozenset[KeyParts] | None = None
+    """All primary keys that the space has had; None for a refused space, whose keys need not agree with the others'."""
 
 
 class TableOwners:

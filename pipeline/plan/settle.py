@@ -51,36 +51,24 @@ class RolledBackRows:
 
 @dataclass(frozen=True)
 class Settlement:
-    """Which of a replicaset's rows in a batch take effect, wait, or were rolled back.
-
-    Parameters
-    ----------
-    low_watermarks : dict of (int, int) to int
-        For each (segment number, replica id), the highest lsn that was read before: rows up to it are dropped.
-    waits_from : LogPosition or None
-        Rows from this position on wait; None if no row waits.
-    wait_reason : str or None
-        Why they wait.
-    rolled_back : tuple of RolledBackRows
-    gaps : tuple of LsnGap
-    bridged_gaps : tuple of LsnGap
-        Gaps whose rows are missing, but whose effects are in a later snapshot.
-    read_vclock : dict of int to int
-        The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
-        instance.
-    local_lsns : dict of str to int
-        For each instance (by uuid) whose log was read, component 0 of its vclock.
-
-    """
+    """Which of a replicaset's rows in a batch take effect, wait, or were rolled back."""
 
     low_watermarks: Mapping[tuple[int, int], int]
+    """For each (segment number, replica id), the highest lsn that was read before: rows up to it are dropped."""
     waits_from: LogPosition | None = None
+    """Rows from this position on wait; None if no row waits."""
     wait_reason: str | None = None
+    """Why they wait."""
     rolled_back: tuple[RolledBackRows, ...] = ()
     gaps: tuple[LsnGap, ...] = ()
     bridged_gaps: tuple[LsnGap, ...] = ()
+    """Gaps whose rows are missing, but whose effects are in a later snapshot."""
     read_vclock: Vclock = field(default_factory=dict)
+    """The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
+    instance.
+    """
     local_lsns: Mapping[str, int] = field(default_factory=dict)
+    """For each instance (by uuid) whose log was read, component 0 of its vclock."""
 
     @property
     def skipped_gaps(self) -> tuple[LsnGap, ...]:
@@ -125,28 +113,17 @@ def settle(
 ) -> Settlement:
     """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
-    Parameters
-    ----------
-    summary : Summary
-        The summary of the replicaset's rows.
-    read_vclock : mapping of int to int
-        The vclock of the rows that were read before these rows.
-    instance_by_segment : mapping of int to str or None
-        For each segment of the summary, in log order, the uuid of the instance that wrote it.
-    leader : str or None
-        The instance whose log was read last: component 0 of `read_vclock` belongs to it.
-    on_gap : {'hold', 'skip'}
-        Whether rows after a missing lsn wait.
-    is_sync : callable
-        Called with (space id, position) for rows without a flag for synchronous transactions.
-    snapshot_segments : frozenset of int
-        Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to the lsns of the
-        logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
-    local_lsns : mapping of str to int, optional
-        Component 0 of the vclock of each instance whose log was read before.
-    vclocks_before : mapping of int to mapping of int to int, optional
-        For each segment, the vclock of the rows before it (`LogSegment.vclock_before`).
-
+    Args:
+        summary: The summary of the replicaset's rows.
+        read_vclock: The vclock of the rows that were read before these rows.
+        instance_by_segment: For each segment of the summary, in log order, the uuid of the instance that wrote it.
+        leader: The instance whose log was read last: component 0 of `read_vclock` belongs to it.
+        on_gap: Whether rows after a missing lsn wait (`hold` or `skip`).
+        is_sync: Called with (space id, position) for rows without a flag for synchronous transactions.
+        snapshot_segments: Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to
+            the lsns of the logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
+        local_lsns: Component 0 of the vclock of each instance whose log was read before.
+        vclocks_before: For each segment, the vclock of the rows before it (`LogSegment.vclock_before`).
     """
     summary = _without_segments(summary, snapshot_segments)
     logs = {
@@ -282,11 +259,8 @@ def _settle_limbo(
 def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
     """Return the owner (replica id) and the lsn from the body of a row that settles transactions.
 
-    Raises
-    ------
-    TupleError
-        The body is malformed.
-
+    Raises:
+        TupleError: The body is malformed.
     """
     try:
         body = unpacked(event.body) if event.body else {}

@@ -104,30 +104,19 @@ class ControlRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """The summary of some parts of one replicaset's log.
-
-    Parameters
-    ----------
-    row_count : int
-    runs : tuple of LsnRun
-        In the log order of their first rows.
-    row_counts : Counter of (segment, space id or -1, type)
-        Number of rows.
-    control : tuple of ControlRow
-        In log order.
-    transactions : Transactions
-        The transactions that wait for a quorum, in log order.
-    last_time_us : int or None
-        The latest timestamp of a row of a log, in microseconds since 1970; rows of snapshots do not count.
-
-    """
+    """The summary of some parts of one replicaset's log."""
 
     row_count: int = 0
     runs: tuple[LsnRun, ...] = ()
+    """In the log order of their first rows."""
     row_counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    """Number of rows."""
     control: tuple[ControlRow, ...] = ()
+    """In log order."""
     transactions: Transactions = field(default_factory=Transactions)
+    """The transactions that wait for a quorum, in log order."""
     last_time_us: int | None = None
+    """The latest timestamp of a row of a log, in microseconds since 1970; rows of snapshots do not count."""
 
 
 def row_headers(rows: pa.RecordBatch) -> Headers:
@@ -162,18 +151,12 @@ def control_rows(
 ) -> tuple[ControlRow, ...]:
     """Return the control rows among decoded rows.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-        Columns of `schemas.xrow.XROW_FIELDS`.
-    headers : Headers
-        The headers of the same rows.
-    segment : int
-        The segment's number in the batch.
-    watched_spaces : iterable of int
-        Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a row that cannot be
-        applied was read before.
-
+    Args:
+        rows: Columns of `schemas.xrow.XROW_FIELDS`.
+        headers: The headers of the same rows.
+        segment: The segment's number in the batch.
+        watched_spaces: Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a
+            row that cannot be applied was read before.
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
@@ -198,17 +181,11 @@ def summarize(
 ) -> Summary:
     """Summarize consecutive rows of one segment.
 
-    Parameters
-    ----------
-    headers : Headers
-    control : sequence of ControlRow
-        The control rows among them.
-    segment : int
-        The segment's number in the batch.
-    sync_spaces : iterable of int
-        Ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 write no flag with
-        their rows.
-
+    Args:
+        control: The control rows among them.
+        segment: The segment's number in the batch.
+        sync_spaces: Ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 write no flag
+            with their rows.
     """
     rows = len(headers.position)
     if rows == 0:
@@ -286,17 +263,11 @@ def summarize_rows(
 ) -> Summary:
     """Summarize consecutive decoded rows of one segment.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-        Columns of `schemas.xrow.XROW_FIELDS`.
-    segment : int
-        The segment's number in the batch.
-    sync_spaces : iterable of int
-        Ids of synchronous spaces, as for `summarize`.
-    watched_spaces : iterable of int
-        Ids of user spaces whose rows also affect the plan, as for `control_rows`.
-
+    Args:
+        rows: Columns of `schemas.xrow.XROW_FIELDS`.
+        segment: The segment's number in the batch.
+        sync_spaces: Ids of synchronous spaces, as for `summarize`.
+        watched_spaces: Ids of user spaces whose rows also affect the plan, as for `control_rows`.
     """
     headers = row_headers(rows)
     return summarize(headers, control_rows(rows, headers, segment, watched_spaces), segment, sync_spaces)
@@ -363,22 +334,14 @@ def _held_reasons(
 
     The first such row stops its space, and a control row may start the space again.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-        Consecutive rows of a log: `schemas.xrow.XROW_FIELDS`.
-    headers : Headers
-        The headers of the same rows.
-    controls : intp[k]
-        Indices of the control rows, ascending.
-    watched_spaces : iterable of int
-        Ids of spaces of which all rows that cannot be applied are returned.
+    Args:
+        rows: Consecutive rows of a log: `schemas.xrow.XROW_FIELDS`.
+        headers: The headers of the same rows.
+        controls: Indices of the control rows, ascending (intp[k]).
+        watched_spaces: Ids of spaces of which all rows that cannot be applied are returned.
 
-    Returns
-    -------
-    dict of int to str
+    Returns:
         By the row's index.
-
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
@@ -404,11 +367,8 @@ def _held_reasons(
 def has_inapplicable_rows(rows: pa.Table) -> bool:
     """Return whether some row cannot be applied to its table: its type is not known, or its range is malformed.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        With the columns `type`, `space_id` and `body`.
-
+    Args:
+        rows: With the columns `type`, `space_id` and `body`.
     """
     of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_SPACE_ID_MAX)).combine_chunks()
     applied = pa.array([one.name for one in APPLIED_TYPES])

@@ -35,52 +35,38 @@ CHANGE_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How a batch writes the table of a space.
-
-    Parameters
-    ----------
-    name : str
-        The table that readers see.
-    layout : TableLayout
-        Its typed columns.
-    format_indices : mapping of int to int
-        For each replicaset id, the index of its format in `layout`.
-    definitions : tuple of Space
-        The space's definitions, in the order of the layout's formats.
-    policy : Policy
-        The space's conflict policy.
-    priority : tuple of str
-        Uuids of the replicasets that `source_priority` puts first.
-    mask : Mask or None
-        The masked fields, if the space has any.
-    quarantines_misfits : bool
-        Whether a row with a value that does not fit its column is left out of the table.
-    is_empty : bool
-        Whether no replicaset has written the table so far.
-    is_contended : bool
-        Whether several replicasets write it, or it has versions without a usable tuple: then it can have rows in
-        `_versions`.
-    has_moved_fields : bool
-        Whether fields of a replicaset were renamed or changed their types: then rows that are not in the batch must be
-        encoded again, even if the table has the same columns.
-    has_added_fields : bool
-        Whether the format of a replicaset got further fields: then values may have to leave `_extra`, even if the table
-        has the same columns, since another replicaset had these fields before.
-
-    """
+    """How a batch writes the table of a space."""
 
     name: str
+    """The table that readers see."""
     layout: TableLayout
+    """Its typed columns."""
     format_indices: Mapping[int, int]
+    """For each replicaset id, the index of its format in `layout`."""
     definitions: tuple[Space, ...]
+    """The space's definitions, in the order of the layout's formats."""
     policy: Policy
+    """The space's conflict policy."""
     priority: tuple[str, ...] = ()
+    """Uuids of the replicasets that `source_priority` puts first."""
     mask: Mask | None = None
+    """The masked fields, if the space has any."""
     quarantines_misfits: bool = False
+    """Whether a row with a value that does not fit its column is left out of the table."""
     is_empty: bool = False
+    """Whether no replicaset has written the table so far."""
     is_contended: bool = False
+    """Whether several replicasets write it, or it has versions without a usable tuple: then it can have rows in
+    `_versions`.
+    """
     has_moved_fields: bool = False
+    """Whether fields of a replicaset were renamed or changed their types: then rows that are not in the batch must be
+    encoded again, even if the table has the same columns.
+    """
     has_added_fields: bool = False
+    """Whether the format of a replicaset got further fields: then values may have to leave `_extra`, even if the table
+    has the same columns, since another replicaset had these fields before.
+    """
 
     @property
     def exact_table(self) -> str:
@@ -145,28 +131,17 @@ def table_plan(
 ) -> TablePlan:
     """Return how a batch writes one table.
 
-    Parameters
-    ----------
-    table : str
-    definitions : mapping of int to Space
-        The definition of each replicaset's rows at the end of the batch, by replicaset id.
-    config : Config
-    state : State
-        Before the batch.
-    ended_definitions : sequence of Space
-        Definitions that ended within the batch; used if no replicaset defines the table at its end.
-    writer_ids : frozenset of int
-        Ids of replicasets that write the table in the batch.
-    primary_keys : mapping of int to frozenset, optional
-        For each replicaset whose primary key must equal that of the others: all primary keys that its space has had.
-    definitions_before : mapping of int to Space, optional
-        Each replicaset's definition before the batch, by replicaset id.
+    Args:
+        definitions: The definition of each replicaset's rows at the end of the batch, by replicaset id.
+        state: Before the batch.
+        ended_definitions: Definitions that ended within the batch; used if no replicaset defines the table at its end.
+        writer_ids: Ids of replicasets that write the table in the batch.
+        primary_keys: For each replicaset whose primary key must equal that of the others: all primary keys that its
+            space has had.
+        definitions_before: Each replicaset's definition before the batch, by replicaset id.
 
-    Raises
-    ------
-    UnsupportedError
-        If two replicasets' definitions contradict each other, or a mask would not hide its field.
-
+    Raises:
+        UnsupportedError: If two replicasets' definitions contradict each other, or a mask would not hide its field.
     """
     spaces = list(dict.fromkeys(definitions.values())) or list(ended_definitions[-1:])
     if not _have_equal_keys(table, definitions, primary_keys or {}):
@@ -254,14 +229,9 @@ def table_check(config: Config) -> TableCheck:
 def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) -> TableOwners:
     """Return the spaces that have rows in tables before a batch, but have neither rows nor events in the batch.
 
-    Parameters
-    ----------
-    config : Config
-    state : State
-        Before the batch.
-    tracked : mapping of str to set of int
-        By replicaset uuid: the ids of the spaces with rows or events in the batch, which are left out.
-
+    Args:
+        state: Before the batch.
+        tracked: By replicaset uuid: the ids of the spaces with rows or events in the batch, which are left out.
     """
     found = TableOwners(table_check(config))
     for uuid, one in state.replicasets.items():
@@ -288,11 +258,8 @@ def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
 def current_table_plan(state: State, config: Config, table: str) -> TablePlan | None:
     """Return the plan of a table by the current definitions of its rows; None if no replicaset has any.
 
-    Raises
-    ------
-    UnsupportedError
-        If two replicasets' definitions contradict each other, or a mask would not hide its field.
-
+    Raises:
+        UnsupportedError: If two replicasets' definitions contradict each other, or a mask would not hide its field.
     """
     definitions = spaces_by_table(state).get(table)
     if not definitions:
@@ -339,15 +306,9 @@ def plan_tables(
 ) -> tuple[dict[str, TablePlan], dict[str, str]]:
     """Return the plans of the tables that a batch changes, and the reason for each table that cannot be written.
 
-    Parameters
-    ----------
-    config : Config
-    before, after : State
-        The states before and after the batch.
-    history : History
-    summaries : mapping of int to Summary
-        By replicaset id.
-
+    Args:
+        before, after: The states before and after the batch.
+        summaries: By replicaset id.
     """
     is_active = lineages_with_changes(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]

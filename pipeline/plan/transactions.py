@@ -27,26 +27,20 @@ _WAITS_BY_FLAG: Mapping[int, LogPosition] = {FLAGGED: BEGINNING}
 
 @dataclass(frozen=True)
 class WaitingTransaction:
-    """A transaction that waits for a quorum.
-
-    Parameters
-    ----------
-    position : LogPosition
-        The position of its first row.
-    replica_id, tsn, last_lsn : int
-        From its last row that is not of a local space; in 3.x, rows of local spaces can come last
-        (`src/box/txn.c`, `txn_journal_entry_new`).
-    space_positions : tuple of (int, LogPosition)
-        (space id, position of the transaction's last row in that space): the transaction waits if one of these spaces
-        is synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
-
-    """
+    """A transaction that waits for a quorum."""
 
     position: LogPosition
+    """The position of its first row."""
     replica_id: int
     tsn: int
     last_lsn: int
+    """From its last row that is not of a local space; in 3.x, rows of local spaces can come last (`src/box/txn.c`,
+    `txn_journal_entry_new`).
+    """
     space_positions: tuple[tuple[int, LogPosition], ...] = ()
+    """(space id, position of the transaction's last row in that space): the transaction waits if one of these spaces is
+    synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
+    """
 
 
 class _Transaction(NamedTuple):
@@ -86,19 +80,12 @@ def find_transactions(
 ) -> Transactions:
     """Return the transactions in consecutive rows of a segment.
 
-    Parameters
-    ----------
-    segment : int
-        The segment's number.
-    positions, rows : int64[n]
-        Of each row, the byte position of its block, and its index in the block.
-    is_last : bool[n]
-        Whether a row is the last one of its transaction.
-    waits : int64[n]
-        For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space.
-    replica_ids, tsns, lsns : int64[n]
-        The replica id, tsn and lsn of each row.
-
+    Args:
+        segment: The segment's number.
+        positions, rows: Of each row, the byte position of its block, and its index in the block (int64[n]).
+        is_last: Whether a row is the last one of its transaction (bool[n]).
+        waits: For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space (int64[n]).
+        replica_ids, tsns, lsns: The replica id, tsn and lsn of each row (int64[n]).
     """
     begins = np.flatnonzero(np.concatenate(([True], is_last[:-1])))
     ends = np.concatenate((begins[1:] - 1, [is_last.size - 1]))

@@ -35,22 +35,14 @@ ENGINE_WITHOUT_INDEX = "blackhole"
 
 @dataclass(frozen=True)
 class UnknownRange:
-    """A range of a log in which a space id is unknown.
-
-    Parameters
-    ----------
-    begin : LogPosition
-        `BEGINNING` if the space was unknown before the batch.
-    end : LogPosition or None
-        None if the space is unknown at the end of the batch.
-    outcome : str
-        `applied`: the definition at `end` applies the rows; `ended`: they are never applied; `waiting`: they wait.
-
-    """
+    """A range of a log in which a space id is unknown."""
 
     begin: LogPosition
+    """`BEGINNING` if the space was unknown before the batch."""
     end: LogPosition | None
+    """None if the space is unknown at the end of the batch."""
     outcome: Literal["applied", "ended", "waiting"]
+    """`applied`: the definition at `end` applies the rows; `ended`: they are never applied; `waiting`: they wait."""
 
 
 UnknownRanges = Mapping[int, tuple[UnknownRange, ...]]
@@ -74,17 +66,11 @@ def unknown_ranges(
 ) -> dict[int, tuple[UnknownRange, ...]]:
     """Return the ranges of a batch in which spaces are unknown, by space id.
 
-    Parameters
-    ----------
-    spaces : mapping of int to SpaceDefinition
-        The replicaset's spaces before the batch.
-    control : ControlChanges
-        From the replicaset's control rows that take effect.
-    space_ids : iterable of int
-        Ids of spaces with rows in the batch, or with waiting rows.
-    snapshot_segments : frozenset of int
-        Segments that are snapshots.
-
+    Args:
+        spaces: The replicaset's spaces before the batch.
+        control: From the replicaset's control rows that take effect.
+        space_ids: Ids of spaces with rows in the batch, or with waiting rows.
+        snapshot_segments: Segments that are snapshots.
     """
     wanted = {space_id for space_id in space_ids if space_id > SYSTEM_SPACE_ID_MAX}
     begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}

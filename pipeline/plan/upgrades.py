@@ -47,12 +47,8 @@ def server_version_in_schema(tuple_: bytes | None) -> str | None:
 def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:
     """Return the positions in a segment where the server's version rises.
 
-    Parameters
-    ----------
-    segment : LogSegment
-    control : iterable of ControlRow
-        The control rows of its replicaset, in log order.
-
+    Args:
+        control: The control rows of its replicaset, in log order.
     """
     if segment.is_snapshot or segment.is_spool or segment.has_waited or segment.server_version is None:
         return ()
@@ -81,17 +77,11 @@ def log_upgrade(
 ) -> None:
     """Warn if a replicaset's log changes to a Tarantool version with other rules for operations.
 
-    Parameters
-    ----------
-    replicaset : str
-        Its name in the log line (`schemas.names.replicaset_label`).
-    version_before : str or None
-        The server version that wrote the last row before the batch, if it is known.
-    segments : sequence of LogSegment
-        The replicaset's segments.
-    control : sequence of ControlRow
-        Its control rows.
-
+    Args:
+        replicaset: Its name in the log line (`schemas.names.replicaset_label`).
+        version_before: The server version that wrote the last row before the batch, if it is known.
+        segments: The replicaset's segments.
+        control: Its control rows.
     """
     known = [] if version_before is None else [version_before]
     for part in segments:

@@ -59,24 +59,15 @@ MAX_CLOCK_DIFFERENCE = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class Departure:
-    """The position at which a replicaset has sent a bucket away; from there on it deletes the bucket's tuples.
-
-    Parameters
-    ----------
-    position : LogPosition
-    bucket_id : int
-    destination : str or None
-        The destination, as vshard names it.
-    received_at, sent_at : datetime or None
-        When the replicaset received the bucket, and when it marked it as sent.
-
-    """
+    """The position at which a replicaset has sent a bucket away; from there on it deletes the bucket's tuples."""
 
     position: LogPosition
     bucket_id: int
     destination: str | None
+    """The destination, as vshard names it."""
     received_at: datetime | None
     sent_at: datetime | None
+    """When the replicaset received the bucket, and when it marked it as sent."""
 
 
 @dataclass(frozen=True)
@@ -89,25 +80,16 @@ class BucketProgress:
 
 @dataclass(frozen=True)
 class ReplicasetBuckets:
-    """vshard's buckets of one replicaset before and after a batch, and their changes.
-
-    Parameters
-    ----------
-    before, after : mapping of int to VshardBucket
-    events : tuple of BucketEvent
-        In log order.
-    bucket_id_fields : mapping of int to int
-        For the id of each sharded space, the index (from 0) of the field with the bucket id.
-    departures : tuple of Departure
-        In log order.
-
-    """
+    """vshard's buckets of one replicaset before and after a batch, and their changes."""
 
     before: Buckets = field(default_factory=dict)
     after: Buckets = field(default_factory=dict)
     events: tuple[BucketEvent, ...] = ()
+    """In log order."""
     bucket_id_fields: Mapping[int, int] = field(default_factory=dict)
+    """For the id of each sharded space, the index (from 0) of the field with the bucket id."""
     departures: tuple[Departure, ...] = ()
+    """In log order."""
 
     @property
     def is_used(self) -> bool:
@@ -133,18 +115,11 @@ def apply_bucket_rows(
 ) -> ReplicasetBuckets:
     """Apply the rows of one replicaset's `_bucket`, and return the states of its buckets.
 
-    Parameters
-    ----------
-    before : mapping of int to VshardBucket
-    spaces : mapping of int to SpaceDefinition
-        The replicaset's spaces before the batch.
-    control : ControlChanges
-        From the control rows of the batch.
-    rows : iterable of ControlRow
-        Rows that take effect, in log order; rows of other spaces are ignored.
-    is_new_state : bool
-        Whether the batch begins with a snapshot that replaces the replicaset's state.
-
+    Args:
+        spaces: The replicaset's spaces before the batch.
+        control: From the control rows of the batch.
+        rows: Rows that take effect, in log order; rows of other spaces are ignored.
+        is_new_state: Whether the batch begins with a snapshot that replaces the replicaset's state.
     """
     defined = {**spaces, **{change.space_id: change.definition for change in control.changes}}
     own = bucket_space_ids(spaces, (change.definition for change in control.changes))
@@ -230,15 +205,10 @@ def first_awaited_departure(
 
     The replicaset's rows from this departure on wait.
 
-    Parameters
-    ----------
-    departures : iterable of Departure
-    read_until : datetime or None
-        The timestamp up to which the replicaset's own log is read, waiting rows included. A departure more than
-        `MOVE_WAIT` before it is not waited for any longer.
-    others : mapping of str to BucketProgress
-        The other replicasets, by uuid.
-
+    Args:
+        read_until: The timestamp up to which the replicaset's own log is read, waiting rows included. A departure more
+            than `MOVE_WAIT` before it is not waited for any longer.
+        others: The other replicasets, by uuid.
     """
     for one in departures:
         is_over = one.sent_at is None or read_until is None or read_until - one.sent_at >= MOVE_WAIT
@@ -250,12 +220,8 @@ def first_awaited_departure(
 def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> bool:
     """Return whether the destination's log is read up to the bucket's arrival, or is not read by this deployment.
 
-    Parameters
-    ----------
-    departure : Departure
-    others : mapping of str to BucketProgress
-        The other replicasets, by uuid.
-
+    Args:
+        others: The other replicasets, by uuid.
     """
     try:
         peer = str(UUID(departure.destination))
@@ -288,13 +254,9 @@ def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
 
     `undecided_buckets` gets those of them that cannot be judged yet, since a log is not read far enough.
 
-    Parameters
-    ----------
-    state : State
-        After the batch.
-    bucket_ids : iterable of int
-        Ids of buckets that changed, or that could not be judged before.
-
+    Args:
+        state: After the batch.
+        bucket_ids: Ids of buckets that changed, or that could not be judged before.
     """
     changed: dict[str, dict[int, VshardBucket]] = {}
     undecided: set[int] = set()

@@ -28,52 +28,34 @@ Int32s = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Keyed rows, grouped by key.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; one chunk per column.
-    slots : int32[rows]
-        The slot of each row: the number of the row's lineage and era (`pipeline.reduce.reduce`).
-    groups : Groups
-        The rows grouped by (slot, key).
-    ranges : Ranges or None
-        The DELETE_RANGE rows, which are in no group, since they have no key.
-
-    """
+    """Keyed rows, grouped by key."""
 
     rows: pa.Table
+    """`pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; one chunk per column."""
     slots: Int32s
+    """The slot of each row: the number of the row's lineage and era (`pipeline.reduce.reduce`; int32[rows])."""
     groups: Groups
+    """The rows grouped by (slot, key)."""
     ranges: Ranges | None = None
+    """The DELETE_RANGE rows, which are in no group, since they have no key."""
 
 
 @dataclass(frozen=True)
 class BaseRequest:
-    """The base versions of one table that must be read.
-
-    Parameters
-    ----------
-    table : int
-        The number of the table.
-    keys : pyarrow.BinaryArray
-        Keys of which all replicasets' versions are needed; may contain duplicates.
-    key_filters : mapping of int to KeyFilter or None
-        For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
-        that chooses among the table's keys, or None for all of them.
-    needs_tuples : bool
-        Whether the tuples of the versions are needed too.
-    reads_versions_table : bool
-        Whether `_versions` must be read too, since it may have some of the versions.
-
-    """
+    """The base versions of one table that must be read."""
 
     table: int
+    """The number of the table."""
     keys: pa.Array
+    """Keys of which all replicasets' versions are needed; may contain duplicates."""
     key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)
+    """For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
+    that chooses among the table's keys, or None for all of them.
+    """
     needs_tuples: bool = False
+    """Whether the tuples of the versions are needed too."""
     reads_versions_table: bool = False
+    """Whether `_versions` must be read too, since it may have some of the versions."""
 
 
 def group_keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
@@ -103,13 +85,8 @@ def base_requests(
 ) -> list[BaseRequest]:
     """Return which base versions must be read to reduce rows, and to resolve the versions that the rows change.
 
-    Parameters
-    ----------
-    keyed : KeyedRows
-    plan : ReducePlan
-    task_tables : TaskTables, optional
-        The tables in which the task has keys; all by default.
-
+    Args:
+        task_tables: The tables in which the task has keys; all by default.
     """
     wanted: dict[int, list[pa.Array]] = {}
     needs_tuples: set[int] = set()
@@ -178,17 +155,11 @@ def further_base_requests(
     A rename or a new primary key may bring keys into a table that the rows did not name. If the table is contended, the
     other replicasets' versions of these keys are needed.
 
-    Parameters
-    ----------
-    changes : pyarrow.Table
-        The versions that the rows changed: `pipeline.reduce.versions.CHANGES`.
-    requested : list of BaseRequest
-        What `base_requests` returned.
-    base_versions : pyarrow.Table
-        The base versions that were read for these requests. It may have keys that `BaseRequest.keys` does not name,
-        because `BaseRequest.key_filters` chose them.
-    plan : ReducePlan
-
+    Args:
+        changes: The versions that the rows changed: `pipeline.reduce.versions.CHANGES`.
+        requested: What `base_requests` returned.
+        base_versions: The base versions that were read for these requests. It may have keys that `BaseRequest.keys`
+            does not name, because `BaseRequest.key_filters` chose them.
     """
     known = {request.table: [request.keys] for request in requested}
     read_tables, read_keys = _int32s(base_versions["table"]), as_array(base_versions["key"])

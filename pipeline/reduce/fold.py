@@ -57,20 +57,12 @@ def fold_keys(
 ) -> dict[int, FoldedKey]:
     """Return the versions of keys after their rows, by key number.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
-    key_numbers : int32[rows]
-        The number of each row's key.
-    truncations : int32[rows]
-        The number of truncations before each row.
-    base_versions : dict of int to BaseVersion
-        By key number.
-    era_ends : dict of int to (int, bool)
-        By key number: the number of truncations in the era, and whether a generation renews the key's space.
-    plan : ReducePlan
-
+    Args:
+        rows: `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
+        key_numbers: The number of each row's key (int32[rows]).
+        truncations: The number of truncations before each row (int32[rows]).
+        base_versions: By key number.
+        era_ends: By key number: the number of truncations in the era, and whether a generation renews the key's space.
     """
     versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
     # A row's format depends on its definition, and on the server that the row was read from.

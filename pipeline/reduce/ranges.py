@@ -40,34 +40,23 @@ class RangeSet:
     Usually one set has all ranges; more are needed only if parts of a primary key changed between ascending and
     descending within an era. The begins and ends of a slot's ranges divide its keys into intervals: each range covers
     whole intervals.
-
-    Parameters
-    ----------
-    order : KeyOrder
-        One definition per slot with ranges.
-    slot_definitions : int32[slots]
-        Number of each slot's key definition in `order`, -1 for a slot without ranges.
-    first_intervals : int32[definitions]
-        Number of each definition's first interval.
-    first_bounds : int32[definitions + 1]
-        Index in `bounds` of each definition's first bound.
-    bounds : pyarrow.BinaryArray
-        The begins and ends of ranges, as bytes that compare as the keys do, ascending within a definition.
-    leaf_count : int
-        Number of leaves of the tree, at least that of the intervals.
-    tree_nodes, tree_items : int64 arrays
-        The tree (`udfs.keys.kernels.range_search`).
-
     """
 
     order: KeyOrder
+    """One definition per slot with ranges."""
     slot_definitions: Int32s
+    """Number of each slot's key definition in `order`, -1 for a slot without ranges (int32[slots])."""
     first_intervals: Int32s
+    """Number of each definition's first interval (int32[definitions])."""
     first_bounds: Int32s
+    """Index in `bounds` of each definition's first bound (int32[definitions + 1])."""
     bounds: pa.Array
+    """The begins and ends of ranges, as bytes that compare as the keys do, ascending within a definition."""
     leaf_count: int
+    """Number of leaves of the tree, at least that of the intervals."""
     tree_nodes: Int64s
     tree_items: Int64s
+    """The tree (`udfs.keys.kernels.range_search`)."""
 
     def interval_numbers(self, slots: Int32s, keys: pa.Array) -> Int64s:
         """Return the number of the interval between two bounds in which each key lies.
@@ -93,15 +82,10 @@ class RangeSet:
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
 
-        Parameters
-        ----------
-        row_keys : int32[rows]
-            The number of each row's key, -1 for a row without a key.
-        intervals : int64[keys]
-            From `interval_numbers`.
-        has_live_version : bool[keys]
-            Whether a key has a present or unfit version before the first row.
-
+        Args:
+            row_keys: The number of each row's key, -1 for a row without a key (int32[rows]).
+            intervals: From `interval_numbers` (int64[keys]).
+            has_live_version: Whether a key has a present or unfit version before the first row (bool[keys]).
         """
         most = len(row_keys) + len(intervals)
         hit_rows, hit_keys = np.empty(most, np.int64), np.empty(most, np.int32)
@@ -122,19 +106,12 @@ class RangeSet:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of a batch's DELETE_RANGE rows.
-
-    Parameters
-    ----------
-    slots : int32[ranges]
-        The slot of each range.
-    sets : sequence of RangeSet
-        Each range is in one of them.
-
-    """
+    """The ranges of a batch's DELETE_RANGE rows."""
 
     slots: Int32s
+    """The slot of each range (int32[ranges])."""
     sets: Sequence[RangeSet]
+    """Each range is in one of them."""
 
     @cached_property
     def all_slots(self) -> frozenset[int]:
@@ -158,15 +135,10 @@ class Ranges:
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
 
-        Parameters
-        ----------
-        slots : int32[keys]
-            Slot of each key; -1 for a key that no range may hit.
-        keys : pyarrow.BinaryArray
-            The canonical keys.
-        row_keys, has_live_version
-            As in `RangeSet.hit_pairs`.
-
+        Args:
+            slots: Slot of each key (int32[keys]); -1 for a key that no range may hit.
+            keys: The canonical keys.
+            row_keys, has_live_version: As in `RangeSet.hit_pairs`.
         """
         found = [
             one.hit_pairs(row_keys, one.interval_numbers(slots, keys), has_live_version) for one in self.sets
@@ -176,19 +148,12 @@ class Ranges:
 
 @dataclass(frozen=True)
 class RowKeyPairs:
-    """The pairs (row, key) to apply, in log order: each row with its own key, a DELETE_RANGE with each key it hits.
-
-    Parameters
-    ----------
-    rows : int64[n] or None
-        The row of each pair; None if the pairs are all rows in order.
-    keys : int32[n]
-        The number of each pair's key, -1 for a pair to skip.
-
-    """
+    """The pairs (row, key) to apply, in log order: each row with its own key, a DELETE_RANGE with each key it hits."""
 
     rows: Int64s | None
+    """The row of each pair (int64[n] or None); None if the pairs are all rows in order."""
     keys: Int32s
+    """The number of each pair's key, -1 for a pair to skip (int32[n])."""
 
     def row_values(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return a column of the rows, with the value of each pair's row."""
@@ -208,13 +173,9 @@ class RowKeyPairs:
 def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
     """Return the ranges of keyed rows, None if there are none.
 
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEYED`, in log order.
-    slots : int32[rows]
-    plan : ReducePlan
-
+    Args:
+        rows: `pipeline.changelog.keyed_rows.KEYED`, in log order.
+        slots: int32[rows].
     """
     indices = np.flatnonzero(rows["type"].to_numpy() == DELETED_RANGE)
     if not len(indices):

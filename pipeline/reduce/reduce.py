@@ -55,31 +55,20 @@ class _Versions:
 
 @dataclass(frozen=True)
 class Reduced:
-    """The versions of keys that a batch changes.
-
-    Parameters
-    ----------
-    changes : pyarrow.Table
-        `pipeline.reduce.versions.CHANGES`.
-    key_errors : pyarrow.Table
-        Versions for which a changed primary key has no value: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
-
-    """
+    """The versions of keys that a batch changes."""
 
     changes: pa.Table
+    """`pipeline.reduce.versions.CHANGES`."""
     key_errors: pa.Table
+    """Versions for which a changed primary key has no value: `pipeline.changelog.keyed_rows.KEY_ERRORS`."""
 
 
 def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduced:
     """Return the versions that a batch changes.
 
-    Parameters
-    ----------
-    keyed : KeyedRows
-    base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`, those that `pipeline.reduce.base.base_requests` asks for.
-    plan : ReducePlan
-
+    Args:
+        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`, those that `pipeline.reduce.base.base_requests` asks
+            for.
     """
     work = _Reduction(keyed, base_versions.combine_chunks(), plan)
     for era in range(work.eras):
@@ -190,13 +179,9 @@ class _Reduction:
     def _row_key_pairs(self, row_keys: Int32s, is_of_era: Flags) -> RowKeyPairs:
         """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
 
-        Parameters
-        ----------
-        row_keys : int32[rows]
-            Number of each row's key, -1 for a row of another era, or without a key.
-        is_of_era : bool[keys]
-            Whether a key belongs to the era.
-
+        Args:
+            row_keys: Number of each row's key, -1 for a row of another era, or without a key (int32[rows]).
+            is_of_era: Whether a key belongs to the era (bool[keys]).
         """
         ranges, versions = self.keyed.ranges, self.versions
         if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[is_of_era]).tolist()):

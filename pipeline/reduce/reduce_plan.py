@@ -24,36 +24,23 @@ UNENDED_RANK = 2**30
 
 @dataclass(frozen=True)
 class ReducePlan:
-    """A batch as the reduction needs it.
-
-    Parameters
-    ----------
-    tables : tuple of str
-        The tables' names. A table's number is its index here.
-    is_empty, is_contended : tuple of bool
-        By table number, as in `pipeline.plan.tables.TablePlan`.
-    lineages : tuple of Lineage
-        A lineage's number is its index here.
-    is_active : tuple of bool
-        By lineage number: whether the batch may change the lineage's versions.
-    schema_versions : tuple of SchemaVersion
-    lossy_replicasets : frozenset of int
-        Ids of replicasets that lost rows of their logs: there an INSERT does not prove that its key is new.
-    meanings : Meanings
-    tuple_limit_bytes : int
-        The maximum size in bytes of the result of an UPDATE or UPSERT; a larger one is a fault.
-
-    """
+    """A batch as the reduction needs it."""
 
     tables: tuple[str, ...]
+    """The tables' names. A table's number is its index here."""
     is_empty: tuple[bool, ...]
     is_contended: tuple[bool, ...]
+    """By table number, as in `pipeline.plan.tables.TablePlan`."""
     lineages: tuple[Lineage, ...]
+    """A lineage's number is its index here."""
     is_active: tuple[bool, ...]
+    """By lineage number: whether the batch may change the lineage's versions."""
     schema_versions: tuple[SchemaVersion, ...]
     lossy_replicasets: frozenset[int]
+    """Ids of replicasets that lost rows of their logs: there an INSERT does not prove that its key is new."""
     meanings: Meanings
     tuple_limit_bytes: int
+    """The maximum size in bytes of the result of an UPDATE or UPSERT; a larger one is a fault."""
 
     @cached_property
     def table_numbers(self) -> Mapping[str, int]:

@@ -22,23 +22,15 @@ _SCHEMA = pa.schema([("_key", pa.binary()), ("_tuple", pa.binary()), ("_replicas
 
 @dataclass(frozen=True)
 class TupleChange:
-    """A key whose tuple differs between two versions of a space's table.
-
-    Parameters
-    ----------
-    key : bytes
-        The canonical key.
-    before, after : bytes or None
-        The tuples in the two versions of the table; None if the table has no row of the key.
-    is_policy_made : bool
-        Whether a conflict policy computed the tuple `after` from several versions.
-
-    """
+    """A key whose tuple differs between two versions of a space's table."""
 
     key: bytes
+    """The canonical key."""
     before: bytes | None
     after: bytes | None
+    """The tuples in the two versions of the table; None if the table has no row of the key."""
     is_policy_made: bool = False
+    """Whether a conflict policy computed the tuple `after` from several versions."""
 
 
 def files_digest(files: frozenset[str]) -> str:
@@ -55,20 +47,12 @@ def changes_between(
 ) -> Iterator[TupleChange]:
     """Yield the keys whose tuples differ between two versions of a table, in the order of the canonical key.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    before, after : frozenset of str
-        The files of the two versions.
-    range_rows : int
-        The approximate number of rows that are compared at a time.
+    Args:
+        before, after: The files of the two versions.
+        range_rows: The approximate number of rows that are compared at a time.
 
-    Raises
-    ------
-    WarehouseError
-        A file does not exist any more.
-
+    Raises:
+        WarehouseError: A file does not exist any more.
     """
     with rows_by_key_range(location, table, before, after, _COLUMNS, range_rows) as ranges:
         for old, new in ranges:

@@ -40,47 +40,28 @@ _SERVED_INDEX_TYPES = {"tree": "tree", "hash": "tree", "rtree": "rtree", "bitset
 
 @dataclass(frozen=True)
 class Index:
-    """One index of a served space.
-
-    Parameters
-    ----------
-    id : int
-    name, type : str
-    parts : tuple of KeyPart
-    options : tuple of (str, value)
-        The index options of Tarantool, without `unique`: only the primary index is served as unique.
-
-    """
+    """One index of a served space."""
 
     id: int
     name: str
     type: str
     parts: tuple[KeyPart, ...]
     options: tuple[tuple[str, Any], ...] = ()
+    """The index options of Tarantool, without `unique`: only the primary index is served as unique."""
 
 
 @dataclass(frozen=True)
 class ServedSpace:
-    """A space as subscribers see it.
-
-    Parameters
-    ----------
-    name : str
-    fields : tuple of Field
-    indexes : tuple of Index
-        The primary index first.
-    field_count : int
-        The number of fields of each tuple; 0 for any number.
-    id : int
-        0 until an id is assigned.
-
-    """
+    """A space as subscribers see it."""
 
     name: str
     fields: tuple[Field, ...]
     indexes: tuple[Index, ...]
+    """The primary index first."""
     field_count: int = 0
+    """The number of fields of each tuple; 0 for any number."""
     id: int = 0
+    """0 until an id is assigned."""
 
     @property
     def primary(self) -> Index:
@@ -99,35 +80,21 @@ class ServedSpace:
 
 @dataclass(frozen=True)
 class MergedDefinition:
-    """The merged definition of a space.
-
-    Parameters
-    ----------
-    space : ServedSpace
-    left_out : tuple of str
-        For each index that is not served, a text that says why.
-
-    """
+    """The merged definition of a space."""
 
     space: ServedSpace
     left_out: tuple[str, ...] = ()
+    """For each index that is not served, a text that says why."""
 
 
 @dataclass(frozen=True)
 class ReplicasetSpace:
-    """A replicaset's rows of `_space` and `_index` for one space.
-
-    Parameters
-    ----------
-    space : bytes
-        The tuple of `_space`.
-    indexes : mapping of int to bytes
-        Tuples of `_index`, by index id.
-
-    """
+    """A replicaset's rows of `_space` and `_index` for one space."""
 
     space: bytes
+    """The tuple of `_space`."""
     indexes: Mapping[int, bytes] = field(default_factory=dict)
+    """Tuples of `_index`, by index id."""
 
 
 def merge_definitions(
@@ -135,20 +102,14 @@ def merge_definitions(
 ) -> MergedDefinition:
     """Return a definition of a space that the tuples of all replicasets fit.
 
-    Parameters
-    ----------
-    name : str
-        The space's name for subscribers.
-    definitions : sequence of ReplicasetSpace
-        One or more, in the order of the replicasets.
-    has_older_tuples : bool
-        Whether the table may have tuples of earlier definitions. Then only the fields of the primary key have types.
+    Args:
+        name: The space's name for subscribers.
+        definitions: One or more, in the order of the replicasets.
+        has_older_tuples: Whether the table may have tuples of earlier definitions. Then only the fields of the primary
+            key have types.
 
-    Raises
-    ------
-    TupleError
-        A definition is malformed, or has no primary index.
-
+    Raises:
+        TupleError: A definition is malformed, or has no primary index.
     """
     spaces, secondaries, counts = [], [], set()
     for one in definitions:
@@ -218,13 +179,9 @@ def assign_space_ids(
 
     It is the id that subscribers already have, else the preferred id if that is free, else the next free one.
 
-    Parameters
-    ----------
-    spaces : mapping of str to ServedSpace
-        By table.
-    served_ids, preferred_ids : mapping of str to int
-        Space ids by table: those that subscribers have, and those in a replicaset.
-
+    Args:
+        spaces: By table.
+        served_ids, preferred_ids: Space ids by table: those that subscribers have, and those in a replicaset.
     """
     found = {table: served_ids[table] for table in spaces if table in served_ids}
     taken = {*served_ids.values()}

@@ -31,14 +31,7 @@ _MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
 
 @dataclass(frozen=True)
 class OutgoingRow:
-    """One row without its header.
-
-    Parameters
-    ----------
-    kind : RequestType
-    body : bytes
-
-    """
+    """One row without its header."""
 
     kind: RequestType
     body: bytes = b""
@@ -65,16 +58,10 @@ def encode_transaction(
 ) -> bytes:
     """Return the encoded rows of one transaction, with consecutive lsns.
 
-    Parameters
-    ----------
-    changes : sequence of OutgoingRow
-        At least one.
-    replica_id : int
-        The id of the instance that signs the rows.
-    first_lsn : int
-    timestamp : float
-        Seconds since 1970 UTC.
-
+    Args:
+        changes: At least one.
+        replica_id: The id of the instance that signs the rows.
+        timestamp: Seconds since 1970 UTC.
     """
     if len(changes) == 1:
         (one,) = changes
@@ -102,12 +89,8 @@ def nop_rows(replica_id: int, first_lsn: int, last_lsn: int, timestamp: float) -
 def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
     """Return the key of a tuple, as MessagePack with the tuple's own bytes.
 
-    Parameters
-    ----------
-    tuple_ : bytes
-    parts : sequence of KeyPart
-        Parts without paths.
-
+    Args:
+        parts: Parts without paths.
     """
     last = max(part.field for part in parts)
     unpacker = msgpack.Unpacker(max_buffer_size=0)
@@ -124,12 +107,8 @@ def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
 def snapshot_rows(tuples: Iterable[tuple[int, bytes]], timestamp: float) -> Iterable[bytes]:
     """Yield the encoded rows of a snapshot; their lsns count from 1 on, as in Tarantool's checkpoints.
 
-    Parameters
-    ----------
-    tuples : iterable of (int, bytes)
-        (space id, tuple).
-    timestamp : float
-
+    Args:
+        tuples: (space id, tuple).
     """
     head = struct.pack(">3B", 0x83, HeaderKey.TYPE, RequestType.INSERT)
     time = struct.pack(">BBd", HeaderKey.TIMESTAMP, _DOUBLE, timestamp)

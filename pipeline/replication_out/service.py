@@ -34,42 +34,25 @@ MAX_RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ReplicationOptions:
-    """The options of a `ReplicationService`.
-
-    Parameters
-    ----------
-    location, database : str
-        The location and the database of the warehouse.
-    directory : Path
-        The directory of the stream.
-    readers : tuple of SubscriberUser
-        The users of the subscribers.
-    poll_seconds : float
-        The seconds between two checks of `_epochs`.
-    forget_seconds : float
-        The seconds for which files stay for a subscriber that no longer acknowledges any.
-    max_block_bytes : int
-        The maximum size of a block of the stream.
-
-    """
+    """The options of a `ReplicationService`."""
 
     location: str
     database: str
+    """The location and the database of the warehouse."""
     directory: Path
+    """The directory of the stream."""
     readers: tuple[SubscriberUser, ...] = ()
+    """The users of the subscribers."""
     poll_seconds: float = 1.0
+    """The seconds between two checks of `_epochs`."""
     forget_seconds: float = 86400.0
+    """The seconds for which files stay for a subscriber that no longer acknowledges any."""
     max_block_bytes: int = BLOCK_LIMIT
+    """The maximum size of a block of the stream."""
 
 
 class ReplicationService:
-    """Writes the stream of one warehouse.
-
-    Parameters
-    ----------
-    options : ReplicationOptions
-
-    """
+    """Writes the stream of one warehouse."""
 
     def __init__(self, options: ReplicationOptions) -> None:
         self.options = options
@@ -155,13 +138,7 @@ def service_status(service: ReplicationService) -> dict[str, Any]:
 
 
 class ReplicationMetrics:
-    """A collector for `prometheus_client`.
-
-    Parameters
-    ----------
-    service : ReplicationService
-
-    """
+    """A collector for `prometheus_client`."""
 
     def __init__(self, service: ReplicationService) -> None:
         self._service = service

@@ -47,37 +47,22 @@ def primary_key_fields(space_id: int, values: Sequence[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A version of a table, with a digest of its files.
-
-    Parameters
-    ----------
-    version : int
-    digest : str
-        `files_digest` of its files. It differs if the same version number has other files after a rollback.
-
-    """
+    """A version of a table, with a digest of its files."""
 
     version: int
     digest: str
+    """`files_digest` of its files. It differs if the same version number has other files after a rollback."""
 
 
 @dataclass(frozen=True)
 class EpochMark:
-    """One epoch of the warehouse, as the stream identifies it.
-
-    Parameters
-    ----------
-    epoch : int
-    committed_at : int
-        Microseconds since 1970 UTC. It differs if the same epoch number is another epoch after a rollback.
-    tables : mapping of str to TableVersion
-        The tables that are served, by name.
-
-    """
+    """One epoch of the warehouse, as the stream identifies it."""
 
     epoch: int
     committed_at: int
+    """Microseconds since 1970 UTC. It differs if the same epoch number is another epoch after a rollback."""
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
+    """The tables that are served, by name."""
 
     def as_list(self) -> list[Any]:
         """Return the values that `epoch_tuple` stores of the epoch."""
@@ -93,19 +78,12 @@ class EpochMark:
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """The progress of writing an epoch that takes several transactions.
-
-    Parameters
-    ----------
-    mark : EpochMark
-        The epoch.
-    written_rows : int
-        The number of the epoch's changed rows that are already written.
-
-    """
+    """The progress of writing an epoch that takes several transactions."""
 
     mark: EpochMark
+    """The epoch."""
     written_rows: int
+    """The number of the epoch's changed rows that are already written."""
 
 
 def epoch_tuple(mark: EpochMark, progress: EpochProgress | None = None) -> bytes:
@@ -182,17 +160,11 @@ class ServedRows:
 def read_served_rows(directory: Path, max_block_bytes: int = BLOCK_LIMIT) -> ServedRows | None:
     """Return the system rows that subscribers of a spool have, None if the spool is empty.
 
-    Parameters
-    ----------
-    directory : Path
-        A directory that its writer has opened, so that no file ends in a torn block.
-    max_block_bytes : int
+    Args:
+        directory: A directory that its writer has opened, so that no file ends in a torn block.
 
-    Raises
-    ------
-    SpoolError
-        The directory is not a spool that `relay --aggregated` has written.
-
+    Raises:
+        SpoolError: The directory is not a spool that `relay --aggregated` has written.
     """
     snapshots, logs = spool_state.spool_files(directory, ".snap"), spool_state.spool_files(directory, ".xlog")
     if not snapshots:

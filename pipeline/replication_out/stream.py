@@ -45,13 +45,8 @@ NEW_SNAPSHOT_BYTES = 64 << 20
 class Stream:
     """Writes the spool that subscribers follow; a context manager that locks it.
 
-    Parameters
-    ----------
-    directory : Path
-    max_block_bytes : int
-    forget_seconds : float
-        The seconds for which files stay for a subscriber that does not acknowledge any more.
-
+    Args:
+        forget_seconds: The seconds for which files stay for a subscriber that does not acknowledge any more.
     """
 
     def __init__(
@@ -93,11 +88,8 @@ class Stream:
     def set_signing_instance(self, aggregator_id: int, uuid: str) -> None:
         """Set the instance whose replica id the rows have: the aggregator. An empty spool takes its uuid.
 
-        Raises
-        ------
-        SpoolError
-            The spool belongs to another warehouse.
-
+        Raises:
+            SpoolError: The spool belongs to another warehouse.
         """
         if self.spool.instance_uuid is None:
             self.spool.instance_uuid = uuid
@@ -151,14 +143,9 @@ class Stream:
     ) -> None:
         """Write a snapshot: new subscribers begin with it, and continue with the rows after its vclock.
 
-        Parameters
-        ----------
-        vclock : mapping of int to int
-            At least that of the stream; if it is greater, subscribers of earlier rows must begin again.
-        tuples : iterable of (int, bytes)
-            (space id, tuple), system spaces first.
-        timestamp : float
-
+        Args:
+            vclock: At least that of the stream; if it is greater, subscribers of earlier rows must begin again.
+            tuples: (space id, tuple), system spaces first.
         """
         writer = self.spool.create_snapshot(vclock)
         count = 0

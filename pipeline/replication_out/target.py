@@ -34,50 +34,33 @@ from warehouse.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class EpochRow:
-    """A row of `_select_epochs`.
-
-    Parameters
-    ----------
-    epoch, committed_at : int
-        The epoch's number, and its time in microseconds since 1970 UTC.
-    versions : mapping of str to int
-        The version of each table.
-
-    """
+    """A row of `_select_epochs`."""
 
     epoch: int
     committed_at: int
+    """The epoch's number, and its time in microseconds since 1970 UTC."""
     versions: Mapping[str, int]
+    """The version of each table."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What subscribers must have after an epoch of the warehouse.
-
-    Parameters
-    ----------
-    mark : EpochMark
-        The epoch, with the tables that are served.
-    spaces : mapping of str to ServedSpace
-        By table; with the ids that subscribers see.
-    cluster : mapping of int to str
-        Instance uuids by global id.
-    aggregator : Member
-        The aggregator in its `_cluster`.
-    vclock : mapping of int to int
-        The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
-        highest of them, since the vclock of a stream never goes back.
-    left_out : mapping of str to str
-        By table or instance uuid: why a space or an instance is not served, or which indexes of a space are not.
-
-    """
+    """What subscribers must have after an epoch of the warehouse."""
 
     mark: EpochMark
+    """The epoch, with the tables that are served."""
     spaces: Mapping[str, ServedSpace]
+    """By table; with the ids that subscribers see."""
     cluster: Mapping[int, str]
+    """Instance uuids by global id."""
     aggregator: Member
+    """The aggregator in its `_cluster`."""
     vclock: Mapping[int, int]
+    """The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
+    highest of them, since the vclock of a stream never goes back.
+    """
     left_out: Mapping[str, str]
+    """By table or instance uuid: why a space or an instance is not served, or which indexes of a space are not."""
 
 
 def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
@@ -100,22 +83,13 @@ def read_target(
 ) -> Target:
     """Return what subscribers must have at an epoch.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-    row : EpochRow
-    served : mapping of str to ServedSpace
-        The spaces that subscribers have, by name; their ids stay.
-    known_versions : mapping of str to TableVersion
-        By table: a version whose digest need not be computed again.
+    Args:
+        served: The spaces that subscribers have, by name; their ids stay.
+        known_versions: By table: a version whose digest need not be computed again.
 
-    Raises
-    ------
-    UnsupportedError
-        The aggregator's own global id is too large for a vclock.
-    WarehouseError
-        A table version does not exist any more.
-
+    Raises:
+        UnsupportedError: The aggregator's own global id is too large for a vclock.
+        WarehouseError: A table version does not exist any more.
     """
     own, instances, left_out = served_instances(cluster.load(warehouse))
     found, ids, not_served = served_spaces(
@@ -143,13 +117,9 @@ def served_spaces(
 ) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
     """Return the spaces that are served, their ids in the first replicaset, and why others are not, all by table.
 
-    Parameters
-    ----------
-    stored : sequence of StoredSpace
-        The spaces in `_schema`, of all replicasets.
-    versions : mapping of str to int
-        The epoch's table versions.
-
+    Args:
+        stored: The spaces in `_schema`, of all replicasets.
+        versions: The epoch's table versions.
     """
     by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
@@ -200,13 +170,9 @@ def space_name(table: str) -> str:
 def served_instances(table: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
     """Return the aggregator, the instance uuids by global id, and by uuid why other instances are not served.
 
-    Raises
-    ------
-    UnsupportedError
-        The aggregator's own global id is too large for a vclock.
-    WarehouseError
-        The aggregator has no global id yet.
-
+    Raises:
+        UnsupportedError: The aggregator's own global id is too large for a vclock.
+        WarehouseError: The aggregator has no global id yet.
     """
     own = table.own_member
     if own is None or own.global_id is None or own.uuid is None:

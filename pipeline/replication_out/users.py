@@ -22,21 +22,13 @@ GUEST = "guest"
 
 @dataclass(frozen=True)
 class SubscriberUser:
-    """A user of the subscribers.
-
-    Parameters
-    ----------
-    name : str
-        `guest` for the user of connections without authentication.
-    password : PasswordSource or None
-    executes : bool
-        Whether the user may call functions and evaluate code.
-
-    """
+    """A user of the subscribers."""
 
     name: str
+    """`guest` for the user of connections without authentication."""
     password: PasswordSource | None = None
     executes: bool = False
+    """Whether the user may call functions and evaluate code."""
 
 
 def user_rows(
@@ -44,13 +36,9 @@ def user_rows(
 ) -> Iterator[tuple[SystemSpace, list[Any]]]:
     """Yield (space id, tuple) of the rows of `_user` and `_priv` for some users and, in any case, for the guest.
 
-    Parameters
-    ----------
-    readers : sequence of SubscriberUser
-    ids : mapping of str to int, optional
-        The ids of existing users, by name; they keep them. A server does not drop a user who has privileges, so an id
-        must not go from one user to another at once.
-
+    Args:
+        ids: The ids of existing users, by name; they keep them. A server does not drop a user who has privileges, so an
+            id must not go from one user to another at once.
     """
     known = dict(ids or {})
     free = itertools.count(max(known.values(), default=d.SUPER) + 1)

@@ -61,17 +61,11 @@ TRANSACTION_ROWS = 100_000
 class ReplicationWriter:
     """Keeps a stream at the newest epoch of a warehouse.
 
-    Parameters
-    ----------
-    warehouse : Warehouse
-        A warehouse without Spark.
-    stream : Stream
-        A stream whose context manager was entered: it is locked and open.
-    readers : sequence of SubscriberUser
-        The users of the subscribers.
-    transaction_rows : int
-        The maximum number of changes of one transaction.
-
+    Args:
+        warehouse: A warehouse without Spark.
+        stream: A stream whose context manager was entered: it is locked and open.
+        readers: The users of the subscribers.
+        transaction_rows: The maximum number of changes of one transaction.
     """
 
     def __init__(
@@ -103,13 +97,9 @@ class ReplicationWriter:
     def advance(self) -> bool:
         """Bring the stream closer to the newest epoch; return whether anything was written.
 
-        Raises
-        ------
-        WarehouseError
-            A table cannot be read.
-        SpoolError
-            The stream cannot be written; it must be entered again.
-
+        Raises:
+            WarehouseError: A table cannot be read.
+            SpoolError: The stream cannot be written; it must be entered again.
         """
         newest = self.newest = newest_epoch(self.warehouse)
         if newest is None:
@@ -187,11 +177,8 @@ class ReplicationWriter:
     def _files_of_version(self, table: str, version: TableVersion) -> frozenset[str]:
         """Return the files of a table version.
 
-        Raises
-        ------
-        WarehouseError
-            The version does not exist any more, or has other files now.
-
+        Raises:
+            WarehouseError: The version does not exist any more, or has other files now.
         """
         files = files_at(self.warehouse.location, table, version.version)
         if files_digest(files) != version.digest:

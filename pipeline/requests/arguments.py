@@ -79,13 +79,9 @@ KINDS: Mapping[str, type[Arguments]] = {
 def parse_arguments(kind: str, arguments: Mapping[str, Any]) -> Arguments:
     """Check the arguments of a request.
 
-    Raises
-    ------
-    UnsupportedError
-        The kind is unknown.
-    ConfigurationError
-        The arguments are not those of the kind.
-
+    Raises:
+        UnsupportedError: The kind is unknown.
+        ConfigurationError: The arguments are not those of the kind.
     """
     if kind not in KINDS:
         raise UnsupportedError(f"this version does not know requests of the kind {kind!r}")

@@ -55,24 +55,14 @@ def plan_healing(
 ) -> Healing:
     """Plan how a snapshot of a source replaces a replicaset's state, or some of its spaces.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    replicaset : ReplicasetState
-    source : str
-        The source of the snapshot.
-    source_vclock : mapping of int to int
-        The vclock of the snapshot, in the source's replica ids, without component 0.
-    read_log : callable
-        Called only if the member may have lost rows of `_changelog`.
-    spaces : frozenset of int, optional
-        The spaces that the snapshot replaces; by default it replaces all, and heals divergences.
+    Args:
+        source: The source of the snapshot.
+        source_vclock: The vclock of the snapshot, in the source's replica ids, without component 0.
+        read_log: Called only if the member may have lost rows of `_changelog`.
+        spaces: The spaces that the snapshot replaces; by default it replaces all, and heals divergences.
 
-    Raises
-    ------
-    UnsupportedError
-        The snapshot cannot be used, or not yet.
-
+    Raises:
+        UnsupportedError: The snapshot cannot be used, or not yet.
     """
     ids = replicaset.id_translations.get(source, {})
     snapshot_vclock = {ids.get(i, i): lsn for i, lsn in source_vclock.items()}

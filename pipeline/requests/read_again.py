@@ -55,11 +55,8 @@ def first_row_time(directory: Directory, file: LogFile) -> datetime | None:
 def logs_in_span(files: list[tuple[LogFile, datetime | None]], span: TimeSpan) -> tuple[int, int]:
     """Return the logs that may contain rows of a span, as the indices (begin, end) of a slice of `files`.
 
-    Parameters
-    ----------
-    files : list of (LogFile, datetime or None)
-        In log order, each with the time of its first row.
-
+    Args:
+        files: In log order, each with the time of its first row.
     """
     first, last = 0, len(files)
     for index, (_, time) in enumerate(files):
@@ -82,25 +79,15 @@ def read_source_again(
 ) -> int:
     """Read a source's files of a span again, in batches, and return the number of rows read.
 
-    Parameters
-    ----------
-    writer : BatchWriter
-        The caller has acquired its lock `batch_lock`.
-    source : str
-        The source's name in the configuration.
-    span : TimeSpan
-    report_progress : callable
-        See `ReportProgress`.
-    cores : int
-        The number of tasks that read at a time.
+    Args:
+        writer: The caller has acquired its lock `batch_lock`.
+        source: The source's name in the configuration.
+        report_progress: See `ReportProgress`.
+        cores: The number of tasks that read at a time.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such source.
-    SourceError
-        The source has no log to read.
-
+    Raises:
+        ConfigurationError: There is no such source.
+        SourceError: The source has no log to read.
     """
     log_stream = source_log_stream(config, writer, source, cores)
     begin = log_stream.latest({})
@@ -120,11 +107,8 @@ def read_source_again(
 def source_log_stream(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> LogStream:
     """Return the log stream of one source alone.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such source.
-
+    Raises:
+        ConfigurationError: There is no such source.
     """
     own = tuple(one for one in config.sources if one.name == source)
     if not own:

@@ -45,43 +45,26 @@ Example = tuple[bytes, bytes | None, bytes | None]
 
 @dataclass
 class Rebuild:
-    """The changes of a space's table if another policy decides.
-
-    Parameters
-    ----------
-    encoding : TableEncoding
-    results : list of PartitionResult
-        The changes, of up to `KEYS_AT_ONCE` keys each.
-    changed_keys : int
-        The number of keys whose row changes.
-    examples : list of Example
-        Up to `MAX_EXAMPLES` of these keys.
-
-    """
+    """The changes of a space's table if another policy decides."""
 
     encoding: TableEncoding
     results: list[PartitionResult] = field(default_factory=list)
+    """The changes, of up to `KEYS_AT_ONCE` keys each."""
     changed_keys: int = 0
+    """The number of keys whose row changes."""
     examples: list[Example] = field(default_factory=list)
+    """Up to `MAX_EXAMPLES` of these keys."""
 
 
 def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
     """Return how a space's table changes if a policy decides between all versions; writes no table.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-    config : Config
-    space : str
-        The space's name in Tarantool.
-    policy : Policy
+    Args:
+        space: The space's name in Tarantool.
 
-    Raises
-    ------
-    UnsupportedError
-        The space has no table that can be written, or the policy names a field that no replicaset has.
-
+    Raises:
+        UnsupportedError: The space has no table that can be written, or the policy names a field that no replicaset
+            has.
     """
     table = config.spaces.table(space)
     found = current_table_plan(state, config, table)
@@ -135,14 +118,8 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
 def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: str) -> State:
     """Write the changes with one commit per table, commit an epoch, and return the state after it.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-    rebuild : Rebuild
-    query_id : str
-        The `query_id` of the epoch in `_epochs`.
-
+    Args:
+        query_id: The `query_id` of the epoch in `_epochs`.
     """
     if not rebuild.changed_keys:
         return state

@@ -54,18 +54,10 @@ def _ignore_progress(_read_bytes: int, _total_bytes: int, _rows: int) -> None:
 class Service:
     """Serves the requests of `_requests`, for the holder of the writer's lock.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    warehouse : Warehouse
-    config : Config
-    writer : BatchWriter
-        Processes the batches; its state advances.
-    report_progress : callable, optional
-        Called with the progress of a backfill.
-    log_step : callable, optional
-        Called with a text when a long step of maintenance begins.
-
+    Args:
+        writer: Processes the batches; its state advances.
+        report_progress: Called with the progress of a backfill.
+        log_step: Called with a text when a long step of maintenance begins.
     """
 
     def __init__(

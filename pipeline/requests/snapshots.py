@@ -57,26 +57,16 @@ def heal(
 ) -> str:
     """Make the tables equal to a source's newest snapshot and the rows since, and return a report.
 
-    Parameters
-    ----------
-    writer : BatchWriter
-        The caller has acquired its lock `batch_lock`.
-    source : str
-        The source's name in the configuration.
-    query_id : str
-        The `query_id` of the batch in `_epochs`.
-    cores : int
-        The number of tasks that read at a time.
+    Args:
+        writer: The caller has acquired its lock `batch_lock`.
+        source: The source's name in the configuration.
+        query_id: The `query_id` of the batch in `_epochs`.
+        cores: The number of tasks that read at a time.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such source.
-    SourceError
-        The source has no complete snapshot, or its replicaset is not known yet.
-    UnsupportedError
-        The snapshot cannot be used.
-
+    Raises:
+        ConfigurationError: There is no such source.
+        SourceError: The source has no complete snapshot, or its replicaset is not known yet.
+        UnsupportedError: The snapshot cannot be used.
     """
     log_stream = source_log_stream(config, writer, source, cores)
     directory = log_stream.directory(source)
@@ -125,14 +115,9 @@ def row_hashes_after(
 ) -> pa.Table:
     """Return the replica ids, lsns and hashes (`LSN_HASHES`) of the rows in a source's logs after a snapshot.
 
-    Parameters
-    ----------
-    directory, listing
-        The source's directory and its files.
-    snapshot : LogFile
-    id_translation : mapping of int to int
-        From the source's replica ids to those of the replicaset; only ids that differ.
-
+    Args:
+        directory, listing: The source's directory and its files.
+        id_translation: From the source's replica ids to those of the replicaset; only ids that differ.
     """
     first = newest_index_at_most(listing.logs, snapshot.vclock, with_local=True)
     wanted = Selection(from_vclock=snapshot.vclock)
@@ -173,28 +158,17 @@ def read_spaces_again(
 
     If one of the spaces is in no snapshot, the function raises SourceError and reads nothing.
 
-    Parameters
-    ----------
-    writer : BatchWriter
-        The caller has acquired its lock `batch_lock`.
-    spaces : sequence of str
-        Names of spaces in Tarantool.
-    source : str or None
-        The source's name in the configuration; by default one source of each replicaset with such a space.
-    query_id : str
-        The `query_id` of the batches in `_epochs`, without the replicaset id, which is appended.
-    cores : int
-        The number of tasks that read at a time.
+    Args:
+        writer: The caller has acquired its lock `batch_lock`.
+        spaces: Names of spaces in Tarantool.
+        source: The source's name in the configuration; by default one source of each replicaset with such a space.
+        query_id: The `query_id` of the batches in `_epochs`, without the replicaset id, which is appended.
+        cores: The number of tasks that read at a time.
 
-    Raises
-    ------
-    ConfigurationError
-        There is no such source.
-    SourceError
-        No snapshot has one of the spaces, or the tables have not reached it.
-    UnsupportedError
-        The snapshot cannot be used.
-
+    Raises:
+        ConfigurationError: There is no such source.
+        SourceError: No snapshot has one of the spaces, or the tables have not reached it.
+        UnsupportedError: The snapshot cannot be used.
     """
     sources = [source] if source is not None else _sources_leaders_first(config, writer.state)
     found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
@@ -211,27 +185,16 @@ def read_spaces_again(
 
 @dataclass(frozen=True)
 class SpacesInSnapshot:
-    """The snapshot of a source that has some of the spaces.
-
-    Parameters
-    ----------
-    source : str
-    log_stream : LogStream
-        Of this source alone.
-    listing : Listing
-    replicaset : ReplicasetState
-    snapshot : LogFile
-    space_names : mapping of int to str
-        By space id, the names of those spaces that the snapshot has; never empty.
-
-    """
+    """The snapshot of a source that has some of the spaces."""
 
     source: str
     log_stream: LogStream
+    """Of this source alone."""
     listing: Listing
     replicaset: ReplicasetState
     snapshot: LogFile
     space_names: Mapping[int, str]
+    """By space id, the names of those spaces that the snapshot has; never empty."""
 
 
 def _sources_leaders_first(config: Config, state: State) -> list[str]:
@@ -327,11 +290,8 @@ def newest_usable_snapshot(
 ) -> LogFile:
     """Return the newest complete snapshot whose vclock the tables have reached.
 
-    Raises
-    ------
-    SourceError
-        There is no such snapshot.
-
+    Raises:
+        SourceError: There is no such snapshot.
     """
     ids = replicaset.id_translations.get(source, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):

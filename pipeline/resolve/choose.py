@@ -36,75 +36,51 @@ class KeyVersions:
     """Versions of keys, as arrays: each version is one replicaset's tuple of a key, or its deletion.
 
     A key has at most one version per replicaset.
-
-    Parameters
-    ----------
-    key_numbers : int32[n]
-        Number of each version's key.
-    table_numbers : int32[n]
-        Number of each version's table.
-    replicaset_ids : int32[n]
-    states : int8[n]
-        As in `pipeline.reduce.versions`. `PRESENT`, `UNFIT` and, if the table's policy compares deletions, `DELETED`
-        versions can win. `MERGED` is the result of an earlier batch and not a version.
-    tuples : pyarrow.BinaryArray
-    global_ids, lsns : int64[n]
-        -1 if unknown.
-    times : int64[n]
-        When the version was written: microseconds since 1970, `NO_TIME` if unknown.
-    created : int64[n]
-        When the tuple was inserted, in the same unit.
-
     """
 
     key_numbers: Int32s
+    """Number of each version's key (int32[n])."""
     table_numbers: Int32s
+    """Number of each version's table (int32[n])."""
     replicaset_ids: Int32s
+    """int32[n]."""
     states: NDArray[np.int8]
+    """As in `pipeline.reduce.versions` (int8[n]). `PRESENT`, `UNFIT` and, if the table's policy compares deletions,
+    `DELETED` versions can win. `MERGED` is the result of an earlier batch and not a version.
+    """
     tuples: pa.Array
     global_ids: Int64s
     lsns: Int64s
+    """-1 if unknown (int64[n])."""
     times: Int64s
+    """When the version was written: microseconds since 1970, `NO_TIME` if unknown (int64[n])."""
     created: Int64s
+    """When the tuple was inserted, in the same unit (int64[n])."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The results of before_replace; n is the number of versions.
-
-    Parameters
-    ----------
-    winners : int64[keys]
-        For each key, the index of the winning version, or `NOBODY` or `MADE`.
-    greatest_versions : int64[keys]
-        For each key, the index of its greatest version in the order of this module; `NOBODY` if no version takes part.
-        It wins, unless the policy decides in another way.
-    has_rivals : bool[keys]
-        Whether versions of several replicasets took part.
-    lost_comparisons : int8[n]
-        The comparison (`BY_…`) by which each version lost.
-    policy_outcomes : dict of int to Outcome
-        By key number: the tuple that the policy made, or why it made none.
-
-    """
+    """The results of before_replace; n is the number of versions."""
 
     winners: Int64s
+    """For each key, the index of the winning version, or `NOBODY` or `MADE` (int64[keys])."""
     greatest_versions: Int64s
+    """For each key, the index of its greatest version in the order of this module (int64[keys]); `NOBODY` if no version
+    takes part. It wins, unless the policy decides in another way.
+    """
     has_rivals: Flags
+    """Whether versions of several replicasets took part (bool[keys])."""
     lost_comparisons: NDArray[np.int8]
+    """The comparison (`BY_…`) by which each version lost (int8[n])."""
     policy_outcomes: dict[int, Outcome] = field(default_factory=dict)
+    """By key number: the tuple that the policy made, or why it made none."""
 
 
 def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
     """Choose the winning version of each key.
 
-    Parameters
-    ----------
-    versions : KeyVersions
-    key_count : int
-        The number of keys.
-    plan : ResolvePlan
-
+    Args:
+        key_count: The number of keys.
     """
     takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)
     deleted = (versions.states == DELETED) & takes_deleted[versions.table_numbers]
@@ -200,18 +176,11 @@ def _policy_outcomes(
 ) -> dict[int, Outcome]:
     """Call the policies that make tuples, and return the outcome of each key.
 
-    Parameters
-    ----------
-    versions : KeyVersions
-    version_indices : intp[n]
-        Indices of versions, in the order of their keys.
-    plan : ResolvePlan
+    Args:
+        version_indices: Indices of versions, in the order of their keys (intp[n]).
 
-    Returns
-    -------
-    dict of int to Outcome
+    Returns:
         By key number; `Outcome.winner` is the index of a version.
-
     """
     keys = versions.key_numbers[version_indices]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))

@@ -43,14 +43,9 @@ def table_names(table_numbers: NDArray[np.int32], plan: ResolvePlan) -> pa.Array
 def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan: ResolvePlan) -> pa.Table:
     """Return rows of `_versions`.
 
-    Parameters
-    ----------
-    columns : mapping of str to pyarrow.Array
-        All other columns of `_versions` than `state` and `epoch`.
-    states : int8[n]
-        The states of the versions; `NONE` if the replicaset no longer has a version of the key.
-    plan : ResolvePlan
-
+    Args:
+        columns: All other columns of `_versions` than `state` and `epoch`.
+        states: The states of the versions (int8[n]); `NONE` if the replicaset no longer has a version of the key.
     """
     names = pa.array([STATE_NAMES[state] for state in range(len(STATE_NAMES))], pa.string())
     whole = {
@@ -74,11 +69,8 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
 
     Many rows of one key may fail, so only the first of them gets the key's tuple.
 
-    Parameters
-    ----------
-    changes : pyarrow.Table
-        `pipeline.reduce.versions.CHANGES`.
-
+    Args:
+        changes: `pipeline.reduce.versions.CHANGES`.
     """
     faulty = changes.filter(pa.compute.is_valid(changes["faults"])).combine_chunks()
     if not faulty.num_rows:
@@ -108,11 +100,8 @@ def merge_key_errors(errors: pa.Table) -> pa.Table:
 
     The last error in the order of the columns `error`, `lsn` and `global_id` stands for the others.
 
-    Parameters
-    ----------
-    errors : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
-
+    Args:
+        errors: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     """
     if errors.num_rows <= 1:
         return errors
@@ -131,13 +120,8 @@ def merge_key_errors(errors: pa.Table) -> pa.Table:
 def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
     """Return a row of `_quarantine` for each lineage that has rows without a key; `reason` has the number of rows.
 
-    Parameters
-    ----------
-    errors : pyarrow.Table
-        `pipeline.changelog.keyed_rows.KEY_ERRORS`.
-    plan : ReducePlan
-    epoch : int
-
+    Args:
+        errors: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
     """
     rows = [
         {
@@ -156,11 +140,8 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
 def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan: ResolvePlan) -> pa.Table:
     """Return rows of `_quarantine` for all versions of keys for which the policy failed.
 
-    Parameters
-    ----------
-    keys : pyarrow.BinaryArray
-        The canonical key of each version.
-
+    Args:
+        keys: The canonical key of each version.
     """
     reasons = {key: one.fault for key, one in choices.policy_outcomes.items() if one.fault is not None}
     rows = np.flatnonzero(np.isin(versions.key_numbers, list(reasons)) & _takes_part(versions, plan))
@@ -188,15 +169,10 @@ def conflict_rows(
 ) -> pa.Table:
     """Return rows of `_conflicts` for versions that lost to another replicaset's version, if one of the two is new.
 
-    Parameters
-    ----------
-    keys : pyarrow.BinaryArray
-        The canonical key of each version.
-    is_changed : bool[n]
-        Whether a version is new.
-    changed_label : str, optional
-        The value of the column `changed_label`; by default it says which of the two is new.
-
+    Args:
+        keys: The canonical key of each version.
+        is_changed: Whether a version is new (bool[n]).
+        changed_label: The value of the column `changed_label`; by default it says which of the two is new.
     """
     winners = choices.winners[versions.key_numbers]
     winner_changed = np.where(winners >= 0, is_changed[np.maximum(winners, 0)], winners == MADE)

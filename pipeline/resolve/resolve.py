@@ -53,43 +53,28 @@ REMOVED = pa.schema([("table", pa.int32()), ("key", pa.binary()), ("file", pa.in
 
 @dataclass(frozen=True)
 class Resolved:
-    """The changes of tables by a batch.
-
-    Parameters
-    ----------
-    puts : pyarrow.Table
-        `PUTS`, at most one per (table, key).
-    removed_rows : pyarrow.Table
-        `REMOVED`.
-    versions, conflicts, quarantine : pyarrow.Table
-        Rows of `_versions`, `_conflicts`, `_quarantine`.
-    writers : frozenset of (int, int)
-        (table number, replicaset id) of all changed versions.
-    unfit_tables : frozenset of int
-        Numbers of the tables in which a changed version is unfit.
-
-    """
+    """The changes of tables by a batch."""
 
     puts: pa.Table
+    """`PUTS`, at most one per (table, key)."""
     removed_rows: pa.Table
+    """`REMOVED`."""
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
+    """Rows of `_versions`, `_conflicts`, `_quarantine`."""
     writers: frozenset[tuple[int, int]] = frozenset()
+    """(table number, replicaset id) of all changed versions."""
     unfit_tables: frozenset[int] = frozenset()
+    """Numbers of the tables in which a changed version is unfit."""
 
 
 def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
     """Resolve changed versions, and return the changes of tables.
 
-    Parameters
-    ----------
-    changes : pyarrow.Table
-        `pipeline.reduce.versions.CHANGES`.
-    base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
-    plan : ResolvePlan
-
+    Args:
+        changes: `pipeline.reduce.versions.CHANGES`.
+        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
     """
     changes, base_versions = changes.combine_chunks(), base_versions.combine_chunks()
     contended = np.array(plan.is_contended, np.bool_)
@@ -177,35 +162,23 @@ def _flag_column(table: pa.Table, name: str) -> Flags:
 
 @dataclass(frozen=True)
 class _ContendedVersions:
-    """All current versions of keys of contended tables: the changed ones first, then the unchanged ones.
-
-    Parameters
-    ----------
-    versions : KeyVersions
-    keys : pyarrow.BinaryArray
-        The canonical key of each version.
-    key_count : int
-        The number of keys.
-    is_changed : bool[n]
-    is_row : bool[n]
-        Whether the table's row was the replicaset's version of this key before the batch.
-    is_in_versions_table : bool[n]
-        Whether `_versions` has a row of this key and replicaset.
-    base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`.
-    base_key_numbers : int32[base versions]
-        The number of each base version's key.
-
-    """
+    """All current versions of keys of contended tables: the changed ones first, then the unchanged ones."""
 
     versions: KeyVersions
     keys: pa.Array
+    """The canonical key of each version."""
     key_count: int
+    """The number of keys."""
     is_changed: Flags
+    """bool[n]."""
     is_row: Flags
+    """Whether the table's row was the replicaset's version of this key before the batch (bool[n])."""
     is_in_versions_table: Flags
+    """Whether `_versions` has a row of this key and replicaset (bool[n])."""
     base_versions: pa.Table
+    """`pipeline.reduce.versions.BASE_VERSIONS`."""
     base_key_numbers: NDArray[np.int32]
+    """The number of each base version's key (int32[base versions])."""
 
 
 def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
@@ -229,35 +202,22 @@ def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: Resolve
 
 @dataclass(frozen=True)
 class ResolvedAgain:
-    """The changes of a table after its policy was replaced by another one.
-
-    Parameters
-    ----------
-    resolved : Resolved
-    changed_keys : int
-        The number of keys whose row changes.
-    examples : list of (bytes, bytes or None, bytes or None)
-        Some of these keys as (key, tuple before, tuple after); a tuple is None if the table has no row of the key.
-
-    """
+    """The changes of a table after its policy was replaced by another one."""
 
     resolved: Resolved
     changed_keys: int
+    """The number of keys whose row changes."""
     examples: list[tuple[bytes, bytes | None, bytes | None]]
+    """Some of these keys as (key, tuple before, tuple after); a tuple is None if the table has no row of the key."""
 
 
 def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int = 0) -> ResolvedAgain:
     """Resolve the versions of some keys by another policy, without any new rows of the log.
 
-    Parameters
-    ----------
-    base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
-    plan : ResolvePlan
-        With the other policy.
-    max_examples : int
-        The maximum number of examples.
-
+    Args:
+        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
+        plan: With the other policy.
+        max_examples: The maximum number of examples.
     """
     found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
     choices = choose(found.versions, found.key_count, plan)

@@ -19,29 +19,18 @@ from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
 
 @dataclass(frozen=True)
 class TablePolicy:
-    """How the versions of one table are resolved.
-
-    Parameters
-    ----------
-    name : str
-        The name of the table.
-    policy_name : str
-        The name of the policy.
-    options : PolicyOptions
-    formats : Formats
-    format_indices : int32[ids]
-        For each replicaset id, the index in `formats` of its format, -1 if it has none.
-    compares_deleted : bool
-        Whether deleted versions take part (`deletes: all`).
-
-    """
+    """How the versions of one table are resolved."""
 
     name: str
+    """The name of the table."""
     policy_name: str
+    """The name of the policy."""
     options: PolicyOptions
     formats: Formats
     format_indices: NDArray[np.int32]
+    """For each replicaset id, the index in `formats` of its format, -1 if it has none (int32[ids])."""
     compares_deleted: bool
+    """Whether deleted versions take part (`deletes: all`)."""
 
     @property
     def policy(self) -> PolicyKind:
@@ -58,27 +47,17 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class ResolvePlan:
-    """What a task needs to know of a batch to resolve its versions.
-
-    Parameters
-    ----------
-    epoch : int
-    decided_at : datetime
-    tables : tuple of TablePolicy
-        By the number of a table (its index in the batch's plan).
-    is_contended : tuple of bool
-        By the number of a table, as in `pipeline.plan.tables.TablePlan`.
-    replicaset_uuids, instance_uuids : sequence of str
-        The uuid of each replicaset by its id, and of each instance by its global id; "" for an unused id.
-
-    """
+    """What a task needs to know of a batch to resolve its versions."""
 
     epoch: int
     decided_at: datetime
     tables: tuple[TablePolicy, ...]
+    """By the number of a table (its index in the batch's plan)."""
     is_contended: tuple[bool, ...]
+    """By the number of a table, as in `pipeline.plan.tables.TablePlan`."""
     replicaset_uuids: Sequence[str]
     instance_uuids: Sequence[str]
+    """The uuid of each replicaset by its id, and of each instance by its global id; "" for an unused id."""
 
 
 def policy_options(policy: Policy, priority: Sequence[str]) -> PolicyOptions:

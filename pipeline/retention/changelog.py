@@ -51,15 +51,8 @@ def changelog_removal(
 ) -> tuple[Removal, list[str]]:
     """Return the rows of `_changelog` to remove, and texts: why other old rows stay.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-    sources : SourceProgress
-    progress : ReadProgress
-    days : int
-        The number of days for which rows stay after the batch that read them.
-
+    Args:
+        days: The number of days for which rows stay after the batch that read them.
     """
     until = progress.old_epoch(days)
     if until is None:
@@ -160,15 +153,9 @@ def check_rows_kept(
 ) -> None:
     """Raise UnsupportedError if some of the rows after a snapshot were removed from `_changelog`.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    replicaset : ReplicasetState
-    snapshot_vclock : mapping of int to int
-        In the replicaset's replica ids.
-    source : str
-        The source of the snapshot.
-
+    Args:
+        snapshot_vclock: In the replicaset's replica ids.
+        source: The source of the snapshot.
     """
     last_ids = {entry.global_id: entry.local_id for entry in replicaset.applier_map}
     for (number, global_id, replica_id), lsn in read_last_removed_lsns(tables.location).items():

@@ -74,14 +74,8 @@ def tombstone_removal(
 ) -> tuple[Removal, list[str]]:
     """Return the rows of `_versions` to remove, and texts: why other old deletions stay.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-    config : Config
-        The configuration with the current policies.
-    limits : TombstoneLimits
-
+    Args:
+        config: The configuration with the current policies.
     """
     files = tables.files(VERSIONS)
     gone = [
@@ -201,21 +195,13 @@ MAX_REASONS = 10
 
 @dataclass(frozen=True)
 class Cleaning:
-    """The rows to remove from all tables, and why other old rows stay.
-
-    Parameters
-    ----------
-    removals : sequence of Removal
-        Removals from all tables but `_epochs`.
-    epochs_removal : Removal
-    stay_reasons : sequence of str
-        Texts for the report: which old rows stay, and why.
-
-    """
+    """The rows to remove from all tables, and why other old rows stay."""
 
     removals: Sequence[Removal]
+    """Removals from all tables but `_epochs`."""
     epochs_removal: Removal
     stay_reasons: Sequence[str]
+    """Texts for the report: which old rows stay, and why."""
 
     def count_texts(self) -> list[str]:
         """Return, for each table with rows to remove, a text with their number."""
@@ -234,18 +220,9 @@ def plan_cleaning(
 ) -> Cleaning:
     """Return the rows to remove; writes nothing.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-    config : Config
-        The configuration with the current policies.
-    retention : Retention
-    sources : SourceProgress
-    keep_days : int
-        The minimum number of days for which epochs stay readable, even if `retention.epochs` is less.
-    now : datetime, optional
-
+    Args:
+        config: The configuration with the current policies.
+        keep_days: The minimum number of days for which epochs stay readable, even if `retention.epochs` is less.
     """
     progress = read_progress(tables, state, retention, sources, now or datetime.now(UTC))
     removals: list[Removal] = []
@@ -355,13 +332,8 @@ def _texts_about_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
 def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
     """Remove rows from all tables but `_epochs`, record this in `_retention`, and return the tables' new versions.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    cleaning : Cleaning
-    epoch : int
-        The epoch that will commit these changes.
-
+    Args:
+        epoch: The epoch that will commit these changes.
     """
     versions = {one.table: remove_rows(tables, one) for one in cleaning.removals}
     now = {"epoch": epoch, "cleaned_at": datetime.now(UTC)}

@@ -31,39 +31,26 @@ from warehouse.read import newest_of_each, rows_of
 
 @dataclass(frozen=True)
 class SourceProgress:
-    """What was read so far of the configured sources.
-
-    Parameters
-    ----------
-    replicaset_uuids : frozenset of str
-        The replicasets of the sources.
-    unread_reasons : mapping of str to str
-        By source: why the tables have no row of its replicaset. Only sources for which this is so.
-    unreadable : frozenset of str
-        Those sources in `unread_reasons` whose files cannot be read.
-    snapshot_vclocks : mapping of str to mapping of int to int
-        By replicaset uuid: the vclock, in the replicaset's replica ids, of the newest complete snapshot that the tables
-        have reached.
-
-    """
+    """What was read so far of the configured sources."""
 
     replicaset_uuids: frozenset[str] = frozenset()
+    """The replicasets of the sources."""
     unread_reasons: Mapping[str, str] = field(default_factory=dict)
+    """By source: why the tables have no row of its replicaset. Only sources for which this is so."""
     unreadable: frozenset[str] = frozenset()
+    """Those sources in `unread_reasons` whose files cannot be read."""
     snapshot_vclocks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """By replicaset uuid: the vclock, in the replicaset's replica ids, of the newest complete snapshot that the tables
+    have reached.
+    """
 
 
 def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = ()) -> SourceProgress:
     """Return what was read so far of the configured sources.
 
-    Parameters
-    ----------
-    log_stream : LogStream
-        The logs of the deployment's sources.
-    state : State
-    names : iterable of str, optional
-        Names of sources in a newer configuration, which the running stream may not read yet.
-
+    Args:
+        log_stream: The logs of the deployment's sources.
+        names: Names of sources in a newer configuration, which the running stream may not read yet.
     """
     known = {source.name for source in log_stream.options.sources}
     unread_reasons = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
@@ -105,28 +92,19 @@ _POSITION_COLUMNS = ("epoch", "segment", "position", "row")
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """How far each replicaset was read, and the epochs.
-
-    Parameters
-    ----------
-    now : datetime
-    epochs : sequence of dict
-        Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
-    read_times : mapping of int to datetime
-        By replicaset id: the time up to which its log was read. A replicaset whose log has no rows is missing. The
-        mapping is empty if tombstones are never removed, since nothing else needs it.
-    diverged : frozenset of int
-        Ids of replicasets with an open divergence.
-    active : frozenset of int
-        Ids of replicasets whose logs may still get rows: all that are not `retired`, or have a configured source.
-
-    """
+    """How far each replicaset was read, and the epochs."""
 
     now: datetime
     epochs: Sequence[Mapping[str, Any]]
+    """Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`."""
     read_times: Mapping[int, datetime]
+    """By replicaset id: the time up to which its log was read. A replicaset whose log has no rows is missing. The
+    mapping is empty if tombstones are never removed, since nothing else needs it.
+    """
     diverged: frozenset[int]
+    """Ids of replicasets with an open divergence."""
     active: frozenset[int]
+    """Ids of replicasets whose logs may still get rows: all that are not `retired`, or have a configured source."""
 
     def old_epoch(self, days: int) -> int | None:
         """Return the newest epoch that is at least `days` days old; None if there is none."""
@@ -145,15 +123,9 @@ def read_progress(
 ) -> ReadProgress:
     """Read from the tables how far each replicaset was read.
 
-    Parameters
-    ----------
-    tables : OpenTables
-    state : State
-    retention : Retention
-        `retired` lists replicasets whose logs have ended; one with a configured source is active nevertheless.
-    sources : SourceProgress
-    now : datetime
-
+    Args:
+        retention: `retired` lists replicasets whose logs have ended; one with a configured source is active
+            nevertheless.
     """
     rows = rows_of(tables.open(EPOCHS), ["epoch", "committed_at", "query_id", "end_offset"])
     epochs = [

@@ -18,22 +18,15 @@ from warehouse.data_files import DataFile, opened
 
 @dataclass(frozen=True)
 class Removal:
-    """The rows to remove from one table.
-
-    Parameters
-    ----------
-    table : str
-    files : sequence of (TableFile, pyarrow.BooleanArray)
-        Each file that has rows to remove, with a mask that is true for them.
-    last_lsns_by_instance : sequence of dict
-        Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
-        (the last one that is removed), `rows` (the number of rows).
-
-    """
+    """The rows to remove from one table."""
 
     table: str
     files: Sequence[tuple[TableFile, pa.BooleanArray]] = ()
+    """Each file that has rows to remove, with a mask that is true for them."""
     last_lsns_by_instance: Sequence[dict[str, Any]] = field(default=())
+    """Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
+    (the last one that is removed), `rows` (the number of rows).
+    """
 
     @property
     def row_count(self) -> int:

@@ -63,44 +63,27 @@ class KeyRangeCache:
 
 @dataclass(frozen=True)
 class BaseFiles:
-    """The files in which the base versions are found: the versions before a batch.
-
-    Parameters
-    ----------
-    location : WarehouseLocation
-    exact_tables : mapping of int to (str, sequence of TableFile)
-        The name and the files of each exact table, by table number.
-    versions_files : sequence of TableFile
-        The files of `_versions`.
-    table_names : sequence of str
-        By table number, the name of the table, as in `_versions.space`.
-    tables_without_misfits : frozenset of int
-        Numbers of tables that do not store tuples with a misfit.
-
-    """
+    """The files in which the base versions are found: the versions before a batch."""
 
     location: WarehouseLocation
     exact_tables: Mapping[int, tuple[str, Sequence[TableFile]]]
+    """The name and the files of each exact table, by table number."""
     versions_files: Sequence[TableFile]
+    """The files of `_versions`."""
     table_names: Sequence[str]
+    """By table number, the name of the table, as in `_versions.space`."""
     tables_without_misfits: frozenset[int] = frozenset()
+    """Numbers of tables that do not store tuples with a misfit."""
 
 
 @dataclass(frozen=True)
 class FoundVersions:
-    """The versions that a lookup found.
-
-    Parameters
-    ----------
-    base_versions : pyarrow.Table
-        `pipeline.reduce.versions.BASE_VERSIONS`.
-    files : list of FileRef
-        The files of the found rows; the column `file` of `base_versions` is an index in it.
-
-    """
+    """The versions that a lookup found."""
 
     base_versions: pa.Table
+    """`pipeline.reduce.versions.BASE_VERSIONS`."""
     files: list[FileRef]
+    """The files of the found rows; the column `file` of `base_versions` is an index in it."""
 
 
 class TaskKeys(Protocol):
@@ -115,15 +98,9 @@ def find_versions(
 ) -> FoundVersions:
     """Find the requested versions, in the tables of spaces and in `_versions`.
 
-    Parameters
-    ----------
-    requests : sequence of BaseRequest
-        At most one per table.
-    files : BaseFiles
-    cache : KeyRangeCache
-    task_keys : TaskKeys, optional
-        If given, a request for all keys of a replicaset finds only those of the task.
-
+    Args:
+        requests: At most one per table.
+        task_keys: If given, a request for all keys of a replicaset finds only those of the task.
     """
     requests = [
         _with_keys_of_replicasets(one, files, task_keys) if one.key_filters else one for one in requests

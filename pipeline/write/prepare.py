@@ -35,22 +35,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedTables:
-    """What was done to prepare tables, and what the batch still has to do.
-
-    Parameters
-    ----------
-    changes : dict of str to TableChange
-        By exact table: `NOTHING`, or `REWRITE`, which the batch still has to do.
-    masked_to_rewrite : set of str
-        Masked tables that the batch rewrites after their exact ones.
-    committed : set of str
-        Tables that existed before and got a commit by the preparation.
-
-    """
+    """What was done to prepare tables, and what the batch still has to do."""
 
     changes: dict[str, TableChange] = field(default_factory=dict)
+    """By exact table: `NOTHING`, or `REWRITE`, which the batch still has to do."""
     masked_to_rewrite: set[str] = field(default_factory=set)
+    """Masked tables that the batch rewrites after their exact ones."""
     committed: set[str] = field(default_factory=set)
+    """Tables that existed before and got a commit by the preparation."""
 
 
 def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> PreparedTables:
@@ -218,11 +210,8 @@ def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:
 def create_empty_table(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
     """Create an empty table.
 
-    Raises
-    ------
-    WarehouseError
-        The table already exists with other columns: a writer without the lock has created it meanwhile.
-
+    Raises:
+        WarehouseError: The table already exists with other columns: a writer without the lock has created it meanwhile.
     """
     write.create(tables.location, table, schema, comment)
     if not same_columns(tables.columns(table), schema.fields):

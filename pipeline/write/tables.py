@@ -37,14 +37,8 @@ def remaining_rows(
 ) -> pa.Table:
     """Return the rows of a file that remain when some are removed.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    table : str
-    file : TableFile
-    removed : int64[n]
-        The indices in the file of the rows to leave out.
-
+    Args:
+        removed: The indices in the file of the rows to leave out (int64[n]).
     """
     with opened(location, table, file.path) as parquet:
         rows = parquet.read()
@@ -125,23 +119,14 @@ def table_schema(encoding: TableEncoding) -> StructType:
 
 @dataclass(frozen=True)
 class TableWrite:
-    """The files that a commit adds to a table and removes from it.
-
-    Parameters
-    ----------
-    table : str
-    added : list of DataFile
-    removed : list of TableFile
-        Files whose remaining rows are in the added files.
-    schema : StructType or None
-        The new columns if the whole table is rewritten; then `removed` has all of its files.
-
-    """
+    """The files that a commit adds to a table and removes from it."""
 
     table: str
     added: list[DataFile] = field(default_factory=list)
     removed: list[TableFile] = field(default_factory=list)
+    """Files whose remaining rows are in the added files."""
     schema: StructType | None = None
+    """The new columns if the whole table is rewritten; then `removed` has all of its files."""
 
     @property
     def is_empty(self) -> bool:
@@ -151,39 +136,24 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """The changes of a space's exact table, which its masked table follows.
-
-    Parameters
-    ----------
-    encoding : TableEncoding
-    rows : pyarrow.Table or None
-        New rows of the exact table.
-    removed : mapping of TableFile to int64[n]
-        For each file of the exact table, the indices of removed rows.
-    removed_keys : pyarrow.BinaryArray or None
-        The keys of the removed rows.
-    change : TableChange
-        The change that the exact table needs.
-
-    """
+    """The changes of a space's exact table, which its masked table follows."""
 
     encoding: TableEncoding
     rows: pa.Table | None
+    """New rows of the exact table."""
     removed: Mapping[TableFile, NDArray[np.int64]]
+    """For each file of the exact table, the indices of removed rows."""
     removed_keys: pa.Array | None
+    """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING
+    """The change that the exact table needs."""
 
 
 def write_exact(location: WarehouseLocation, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
     """Write the files of the changes of an exact table.
 
-    Parameters
-    ----------
-    location : WarehouseLocation
-    changes : TableChanges
-    files : sequence of TableFile
-        All files of the table.
-
+    Args:
+        files: All files of the table.
     """
     table = changes.encoding.exact_table
     if changes.change is not TableChange.REWRITE:

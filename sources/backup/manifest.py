@@ -32,71 +32,46 @@ Vclock = Mapping[int, int]
 
 @dataclass(frozen=True)
 class BackupArchive:
-    """The archive of one replicaset in one backup.
-
-    Parameters
-    ----------
-    backup_id : str
-        The id of the backup.
-    created_at : str
-        When the backup was made, as text; such texts sort by time.
-    replicaset_uuid, instance_uuid : str
-        Uuids of the replicaset, and of the instance whose files were archived.
-    path : str
-        Path of the archive in the storage.
-    checksum : str or None
-        SHA-256 of the archive's bytes, in lower case.
-    is_full : bool
-        Whether the archive has a snapshot; otherwise it has only logs.
-    begin_vclock : mapping of int to int or None
-        The vclock at which an incremental backup begins; None if the manifest has none.
-    end_vclock : mapping of int to int
-        The vclock at which the archive's logs end.
-
-    """
+    """The archive of one replicaset in one backup."""
 
     backup_id: str
+    """The id of the backup."""
     created_at: str
+    """When the backup was made, as text; such texts sort by time."""
     replicaset_uuid: str
     instance_uuid: str
+    """Uuids of the replicaset, and of the instance whose files were archived."""
     path: str
+    """Path of the archive in the storage."""
     checksum: str | None
+    """SHA-256 of the archive's bytes, in lower case."""
     is_full: bool
+    """Whether the archive has a snapshot; otherwise it has only logs."""
     begin_vclock: Vclock | None
+    """The vclock at which an incremental backup begins; None if the manifest has none."""
     end_vclock: Vclock
+    """The vclock at which the archive's logs end."""
 
 
 @dataclass(frozen=True)
 class BackupManifest:
-    """The parsed manifest of one backup of a cluster.
-
-    Parameters
-    ----------
-    backup_id : str
-        The id of the backup.
-    previous_id : str or None
-        The id of the backup that this one continues; None for the first one of a chain.
-    archives : tuple of BackupArchive
-        One per replicaset, sorted by its uuid.
-    errors_by_uuid : mapping of str to str
-        For each replicaset whose backup failed, by its uuid: the error text.
-
-    """
+    """The parsed manifest of one backup of a cluster."""
 
     backup_id: str
+    """The id of the backup."""
     previous_id: str | None
+    """The id of the backup that this one continues; None for the first one of a chain."""
     archives: tuple[BackupArchive, ...]
+    """One per replicaset, sorted by its uuid."""
     errors_by_uuid: Mapping[str, str]
+    """For each replicaset whose backup failed, by its uuid: the error text."""
 
 
 def parse_manifest(data: bytes, file: str) -> BackupManifest:
     """Parse a manifest in JSON; `file` is its name in error messages.
 
-    Raises
-    ------
-    BackupError
-        The data is not a manifest of a known version.
-
+    Raises:
+        BackupError: The data is not a manifest of a known version.
     """
     try:
         document = json.loads(data)
@@ -155,23 +130,15 @@ def _parse_vclock(value: Mapping[str, Any]) -> Vclock:
 
 @dataclass(frozen=True)
 class ChainGap:
-    """A gap before an archive: the logs before it are in no archive of the replicaset.
-
-    Parameters
-    ----------
-    replicaset_uuid, backup_id : str
-        Uuid of the replicaset, and id of the backup with the archive after the gap.
-    begin_vclock : mapping of int to int or None
-        The vclock at which this archive begins; None if the manifest has none.
-    reason : str
-        Why the logs are missing.
-
-    """
+    """A gap before an archive: the logs before it are in no archive of the replicaset."""
 
     replicaset_uuid: str
     backup_id: str
+    """Uuid of the replicaset, and id of the backup with the archive after the gap."""
     begin_vclock: Vclock | None
+    """The vclock at which this archive begins; None if the manifest has none."""
     reason: str
+    """Why the logs are missing."""
 
     def __str__(self) -> str:
         begin = "" if self.begin_vclock is None else f", which begins at {format_vclock(self.begin_vclock)}"
@@ -181,22 +148,14 @@ class ChainGap:
 
 @dataclass(frozen=True)
 class BackupChain:
-    """The archives of one replicaset in a storage, and the gaps between them.
-
-    Parameters
-    ----------
-    replicaset_uuid : str
-        Uuid of the replicaset.
-    archives : tuple of BackupArchive
-        The oldest first.
-    gaps : tuple of ChainGap
-        In the order of the archives that follow them.
-
-    """
+    """The archives of one replicaset in a storage, and the gaps between them."""
 
     replicaset_uuid: str
+    """Uuid of the replicaset."""
     archives: tuple[BackupArchive, ...]
+    """The oldest first."""
     gaps: tuple[ChainGap, ...]
+    """In the order of the archives that follow them."""
 
 
 def backup_chains(manifests: Iterable[BackupManifest]) -> list[BackupChain]:

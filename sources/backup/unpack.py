@@ -47,11 +47,8 @@ class BackupStorage:
     def manifests(self) -> list[BackupManifest]:
         """Read and return all manifests of the storage.
 
-        Raises
-        ------
-        BackupError
-            The storage has no folder of manifests, or a file in this folder is not a manifest.
-
+        Raises:
+            BackupError: The storage has no folder of manifests, or a file in this folder is not a manifest.
         """
         folder = f"{self._path}/{MANIFESTS}"
         if self._fs.get_file_info(folder).type != pafs.FileType.Directory:
@@ -71,11 +68,8 @@ class BackupStorage:
     def open_archive(self, archive: BackupArchive) -> Any:
         """Open an archive and return its bytes as a stream.
 
-        Raises
-        ------
-        BackupError
-            The archive is missing.
-
+        Raises:
+            BackupError: The archive is missing.
         """
         for path in (f"{self._path}/{archive.path}", f"{self._path}/{DATA}/{archive.path}"):
             if self._fs.get_file_info(path).type == pafs.FileType.File:
@@ -117,11 +111,8 @@ def unpack(storage: BackupStorage, archive: BackupArchive, into: Path) -> list[s
 
     The paths are relative to `archive_directory`, and sorted by file name.
 
-    Raises
-    ------
-    BackupError
-        The archive is missing or damaged, or its checksum differs from the one in the manifest.
-
+    Raises:
+        BackupError: The archive is missing or damaged, or its checksum differs from the one in the manifest.
     """
     directory = archive_directory(into, archive)
     temporary = directory / UNPACKING_FOLDER

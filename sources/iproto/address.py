@@ -28,22 +28,14 @@ _UNIX_PATTERN = re.compile(r"unix/:(?P<path>/.+)")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens: a TCP port or a unix socket.
-
-    Parameters
-    ----------
-    host : str or None
-        Host name or IP address; None for a unix socket.
-    port : int
-        0 for a unix socket.
-    path : str or None
-        Path of the unix socket; None for TCP.
-
-    """
+    """Where a server listens: a TCP port or a unix socket."""
 
     host: str | None = None
+    """Host name or IP address; None for a unix socket."""
     port: int = 0
+    """0 for a unix socket."""
     path: str | None = None
+    """Path of the unix socket; None for TCP."""
 
     def __str__(self) -> str:
         if self.path is not None:
@@ -54,11 +46,8 @@ class Address:
 def parse_address(text: str) -> tuple[str | None, Address]:
     """Parse an address with an optional user, such as `guest@host:3301`; return (user or None, address).
 
-    Raises
-    ------
-    ValueError
-        The text has none of the allowed forms, or contains a password; the message lists the forms.
-
+    Raises:
+        ValueError: The text has none of the allowed forms, or contains a password; the message lists the forms.
     """
     user, at, rest = text.rpartition("@")
     if ":" in user:
@@ -74,30 +63,21 @@ def parse_address(text: str) -> tuple[str | None, Address]:
 
 @dataclass(frozen=True)
 class PasswordSource:
-    """Names the environment variable or the file with a password, which is read at each use and never shown.
-
-    Parameters
-    ----------
-    env_variable : str or None
-        Name of an environment variable.
-    file : str or None
-        Path of a file with the password in its first line.
-
-    """
+    """Names the environment variable or the file with a password, which is read at each use and never shown."""
 
     env_variable: str | None = None
+    """Name of an environment variable."""
     file: str | None = None
+    """Path of a file with the password in its first line."""
 
     def read(self) -> str:
         """Return the password, or an empty text if neither a variable nor a file is named.
 
         If other users of the machine may read the file, a warning is logged once.
 
-        Raises
-        ------
-        ConfigurationError
-            The variable or the file is missing or empty, or other users of the machine may write the file.
-
+        Raises:
+            ConfigurationError: The variable or the file is missing or empty, or other users of the machine may write
+                the file.
         """
         if self.env_variable is not None:
             if self.env_variable not in os.environ:
@@ -139,32 +119,21 @@ def _check_file_mode(path: str, mode: int) -> None:
 
 @dataclass(frozen=True)
 class TlsOptions:
-    """TLS files and the expected server name, for a server with TLS (Tarantool Enterprise, or one behind a proxy).
-
-    Parameters
-    ----------
-    ca_file : str or None
-        File with the CA certificates that verify the server's certificate; None: the CA certificates of the system.
-    cert_file, key_file : str or None
-        Files with the certificate and the private key of this side; a client needs them if the server requires it.
-    server_name : str or None
-        The name in the server's certificate, if it differs from the host of the address.
-
-    """
+    """TLS files and the expected server name, for a server with TLS (Tarantool Enterprise, or one behind a proxy)."""
 
     ca_file: str | None = None
+    """File with the CA certificates that verify the server's certificate; None: the CA certificates of the system."""
     cert_file: str | None = None
     key_file: str | None = None
+    """Files with the certificate and the private key of this side; a client needs them if the server requires it."""
     server_name: str | None = None
+    """The name in the server's certificate, if it differs from the host of the address."""
 
     def client_context(self) -> ssl.SSLContext:
         """Return a client's SSL context, which verifies the server's certificate.
 
-        Raises
-        ------
-        ConfigurationError
-            A file cannot be read or is not a certificate.
-
+        Raises:
+            ConfigurationError: A file cannot be read or is not a certificate.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -177,22 +146,12 @@ class TlsOptions:
 
 @dataclass(frozen=True)
 class Peer:
-    """A server to connect to, and how to authenticate there.
-
-    Parameters
-    ----------
-    name : str
-        Name in messages: the address as text.
-    address : Address
-    user : str or None
-        User name; None: the user `guest`, without authentication.
-    password : PasswordSource
-    tls : TlsOptions or None
-
-    """
+    """A server to connect to, and how to authenticate there."""
 
     name: str
+    """Name in messages: the address as text."""
     address: Address
     user: str | None = None
+    """User name; None: the user `guest`, without authentication."""
     password: PasswordSource = field(default_factory=PasswordSource)
     tls: TlsOptions | None = None

@@ -48,11 +48,8 @@ class Connection:
         If a stream follows the answer, `sink` receives it. With `is_body_raw`, the body of the answer stays undecoded
         (`Packet.raw_body`) and may have up to `PACKET_MAX_BYTES` bytes.
 
-        Raises
-        ------
-        IprotoError
-            The server refused, did not answer in time, or the connection broke.
-
+        Raises:
+            IprotoError: The server refused, did not answer in time, or the connection broke.
         """
         self._sync += 1
         transport = self.wire.transport
@@ -148,11 +145,8 @@ async def connect(peer: Peer, timeout: float) -> Connection:
 
     The greeting, and later each answer, may take `timeout` seconds.
 
-    Raises
-    ------
-    IprotoError
-        Nothing listens at the address, the service is not a Tarantool, or the server refuses the user.
-
+    Raises:
+        IprotoError: Nothing listens at the address, the service is not a Tarantool, or the server refuses the user.
     """
     wire: WireProtocol | None = None
     try:

@@ -36,32 +36,22 @@ _FIRST_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Greeting:
-    """A parsed greeting of a server.
-
-    Parameters
-    ----------
-    version : tuple of int
-        The server's version: (major, minor, patch).
-    instance_uuid : str
-        The server's instance uuid, in lower case.
-    salt : bytes
-        32 bytes, new for each connection.
-
-    """
+    """A parsed greeting of a server."""
 
     version: tuple[int, int, int]
+    """The server's version: (major, minor, patch)."""
     instance_uuid: str
+    """The server's instance uuid, in lower case."""
     salt: bytes
+    """32 bytes, new for each connection."""
 
 
 def parse_greeting(data: bytes) -> Greeting:
     """Parse the 128 bytes of a greeting.
 
-    Raises
-    ------
-    ProtocolError
-        The data is not a greeting of the binary protocol; another service or a Tarantool console may have sent it.
-
+    Raises:
+        ProtocolError: The data is not a greeting of the binary protocol; another service or a Tarantool console may
+            have sent it.
     """
     text = data[:LINE_SIZE].decode("ascii", errors="replace")
     match = _FIRST_LINE.fullmatch(text)

@@ -34,26 +34,17 @@ PACKET_OVERHEAD_BYTES = 64
 
 @dataclass(frozen=True)
 class TransactionChunk:
-    """Complete transactions, encoded as in a log file.
-
-    Parameters
-    ----------
-    rows : uint8[]
-        The bytes of the rows: headers and bodies.
-    ends : int64[n]
-        Position in `rows`, in bytes, at which each transaction ends.
-    timestamps : float64[n]
-        Timestamp of the last row of each transaction, seconds since 1970 UTC, by the server's clock.
-    replica_ids, last_lsns : int64[n]
-        Replica id of the instance that made each transaction, and the lsn of its last row.
-
-    """
+    """Complete transactions, encoded as in a log file."""
 
     rows: Bytes
+    """The bytes of the rows: headers and bodies."""
     ends: Ints
+    """Position in `rows`, in bytes, at which each transaction ends (int64[n])."""
     timestamps: npt.NDArray[np.float64]
+    """Timestamp of the last row of each transaction, seconds since 1970 UTC, by the server's clock (float64[n])."""
     replica_ids: Ints
     last_lsns: Ints
+    """Replica id of the instance that made each transaction, and the lsn of its last row (int64[n])."""
 
     @property
     def vclock(self) -> dict[int, int]:
@@ -64,23 +55,16 @@ class TransactionChunk:
 
 
 class SinkProgress(NamedTuple):
-    """How many bytes of a buffer a sink has processed, and what it waits for.
-
-    Parameters
-    ----------
-    rest_begin : int
-        Position in the buffer at which the unprocessed rest begins.
-    needed_bytes : int
-        Length that the rest must have before the next packet is complete, in bytes.
-    is_non_row_packet : bool
-        Whether the rest begins with a complete packet that is not a row, such as an error. The sink leaves it to the
-        caller.
-
-    """
+    """How many bytes of a buffer a sink has processed, and what it waits for."""
 
     rest_begin: int
+    """Position in the buffer at which the unprocessed rest begins."""
     needed_bytes: int
+    """Length that the rest must have before the next packet is complete, in bytes."""
     is_non_row_packet: bool
+    """Whether the rest begins with a complete packet that is not a row, such as an error. The sink leaves it to the
+    caller.
+    """
 
 
 class Sink(Protocol):
@@ -145,18 +129,12 @@ class _KernelOutput:
 class RowStream:
     """Decodes the rows that a server sends after SUBSCRIBE, and checks that no lsn is missing.
 
-    Parameters
-    ----------
-    vclock : mapping
-        The vclock after which rows are requested. Rows above it are passed to `emit`; rows up to it are counted
-        (`repeated_rows`) and dropped.
-    emit : callable
-        Called with each chunk of complete transactions.
-    peer : str
-        The server's name in errors.
-    limit : int
-        Longest accepted transaction in bytes, as encoded in a log.
-
+    Args:
+        vclock: The vclock after which rows are requested. Rows above it are passed to `emit`; rows up to it are counted
+            (`repeated_rows`) and dropped.
+        emit: Called with each chunk of complete transactions.
+        peer: The server's name in errors.
+        limit: Longest accepted transaction in bytes, as encoded in a log.
     """
 
     def __init__(
@@ -187,15 +165,10 @@ class RowStream:
     def feed(self, buffer: Bytes, begin: int, end: int) -> SinkProgress:
         """Process complete packets; see `Sink.feed`.
 
-        Raises
-        ------
-        StreamGapError
-            An lsn is missing, or a transaction is incomplete.
-        TransactionLimitError
-            A transaction is larger than the limit.
-        ProtocolError
-            The bytes are not packets or rows.
-
+        Raises:
+            StreamGapError: An lsn is missing, or a transaction is incomplete.
+            TransactionLimitError: A transaction is larger than the limit.
+            ProtocolError: The bytes are not packets or rows.
         """
         state = self._buffers.state
         state[kernel.POSITION] = begin
@@ -239,17 +212,11 @@ class RowStream:
 class SnapshotStream:
     """Decodes the rows that a server sends after FETCH_SNAPSHOT; they have no transactions.
 
-    Parameters
-    ----------
-    emit : callable
-        Called with the bytes of one or more rows, encoded as in a `.snap` file.
-    peer : str
-        The server's name in errors.
-    now : float, optional
-        The timestamp for all rows, seconds since 1970 UTC; by default the current time. The server sends none.
-    limit : int
-        Longest accepted row in bytes, as encoded in a log.
-
+    Args:
+        emit: Called with the bytes of one or more rows, encoded as in a `.snap` file.
+        peer: The server's name in errors.
+        now: The timestamp for all rows, seconds since 1970 UTC; by default the current time. The server sends none.
+        limit: Longest accepted row in bytes, as encoded in a log.
     """
 
     def __init__(
@@ -271,11 +238,8 @@ class SnapshotStream:
     def feed(self, buffer: Bytes, begin: int, end: int) -> SinkProgress:
         """Process complete packets; see `Sink.feed`.
 
-        Raises
-        ------
-        ProtocolError
-            The bytes are not packets or rows, or a row is not an INSERT.
-
+        Raises:
+            ProtocolError: The bytes are not packets or rows, or a row is not an INSERT.
         """
         state = self._buffers.state
         state[kernel.POSITION] = begin

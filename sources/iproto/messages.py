@@ -47,33 +47,22 @@ def version_number(version: Version) -> int:
 
 @dataclass(frozen=True)
 class Ballot:
-    """A server's state as of its answer to VOTE, a request that needs no authentication.
-
-    Parameters
-    ----------
-    vclock : mapping
-        The server's vclock, without replica id 0.
-    gc_vclock : mapping
-        The vclock at which the server's oldest log begins.
-    is_loading : bool
-        Whether the server still starts, and cannot send rows to a replica yet.
-
-    """
+    """A server's state as of its answer to VOTE, a request that needs no authentication."""
 
     vclock: Mapping[int, int]
+    """The server's vclock, without replica id 0."""
     gc_vclock: Mapping[int, int]
+    """The vclock at which the server's oldest log begins."""
     is_loading: bool
+    """Whether the server still starts, and cannot send rows to a replica yet."""
 
 
 def vclock_to_send(vclock: Mapping[int, int]) -> dict[int, int]:
     """Return a vclock as it is sent: sorted, without replica id 0 and without zeros.
 
-    Raises
-    ------
-    ProtocolError
-        An id is 32 or more, for which servers before 3.3 write beyond the end of an array; or an lsn has more than 63
-        bits.
-
+    Raises:
+        ProtocolError: An id is 32 or more, for which servers before 3.3 write beyond the end of an array; or an lsn has
+            more than 63 bits.
     """
     if any(not 0 <= id_ < VCLOCK_MAX or not 0 <= lsn < 1 << 63 for id_, lsn in vclock.items()):
         raise ProtocolError(f"not a vclock: {dict(vclock)}")
@@ -111,38 +100,32 @@ def fetch_snapshot_body(instance_uuid: str, version: Version) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class Subscription:
-    """The parameters of a SUBSCRIBE request.
-
-    Parameters
-    ----------
-    replicaset_uuid, instance_uuid : str
-        Uuid of the server's replicaset, and of the subscriber. That of the subscriber is neither nil nor that of the
-        server.
-    vclock : mapping
-        The server sends the rows above this vclock. The vclock must also have an lsn for each excluded id:
-        `EXCLUDING_LSN`, or any lsn above the one in the server's gc vclock. Otherwise the server may refuse, because it
-        no longer has the logs with rows of these ids.
-    version : (int, int, int)
-        The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4,
-        because a server takes the start vclock of an older subscriber as an acknowledgement.
-    sent_ids : frozenset of int, optional
-        Replica ids whose rows are sent; None: all.
-    cluster_crc32 : int, optional
-        For a relay only: the checksum of {replica id: instance uuid} as the subscriber knows it. If the checksum of the
-        relay's map differs, the relay sends its map.
-    origins : frozenset of str, optional
-        For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
-        register instances, define spaces, or confirm or roll back transactions.
-
-    """
+    """The parameters of a SUBSCRIBE request."""
 
     replicaset_uuid: str
     instance_uuid: str
+    """Uuid of the server's replicaset, and of the subscriber. That of the subscriber is neither nil nor that of the
+    server.
+    """
     vclock: Mapping[int, int]
+    """The server sends the rows above this vclock. The vclock must also have an lsn for each excluded id:
+    `EXCLUDING_LSN`, or any lsn above the one in the server's gc vclock. Otherwise the server may refuse, because it no
+    longer has the logs with rows of these ids.
+    """
     version: Version
+    """The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4,
+    because a server takes the start vclock of an older subscriber as an acknowledgement.
+    """
     sent_ids: frozenset[int] | None = None
+    """Replica ids whose rows are sent; None: all."""
     cluster_crc32: int | None = None
+    """For a relay only: the checksum of {replica id: instance uuid} as the subscriber knows it. If the checksum of the
+    relay's map differs, the relay sends its map.
+    """
     origins: frozenset[str] | None = None
+    """For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
+    register instances, define spaces, or confirm or roll back transactions.
+    """
 
     def body(self) -> dict[int, Any]:
         """Return the body of the request; raise ProtocolError if the subscriber's uuid is nil."""
@@ -190,11 +173,9 @@ def answer_vclock(packet: Packet) -> dict[int, int]:
 def parse_vclock_map(value: object) -> dict[int, int]:
     """Check a decoded vclock and return it without replica id 0.
 
-    Raises
-    ------
-    ProtocolError
-        The value is not a vclock, or its signature (the sum of its lsns) has more than 63 bits: the limit of Tarantool
-        and of a file's name.
+    Raises:
+        ProtocolError: The value is not a vclock, or its signature (the sum of its lsns) has more than 63 bits: the
+            limit of Tarantool and of a file's name.
     """
     if not isinstance(value, Mapping) or not all(
         type(id_) is int and type(lsn) is int and 0 <= id_ < VCLOCK_MAX and 0 <= lsn < _LSN_END
@@ -209,11 +190,9 @@ def parse_vclock_map(value: object) -> dict[int, int]:
 def parse_uuid(value: object) -> str:
     """Check that a decoded value is a uuid, and return it in canonical form.
 
-    Raises
-    ------
-    ProtocolError
-        The value is not a uuid. This is checked because a uuid is written into headers of files, where a line break
-        in it would begin a new line.
+    Raises:
+        ProtocolError: The value is not a uuid. This is checked because a uuid is written into headers of files, where a
+            line break in it would begin a new line.
     """
     try:
         if isinstance(value, str):
@@ -235,10 +214,8 @@ def printable(value: object) -> str:
 def parse_replica_id(value: object) -> int:
     """Check that a decoded value is a replica id of 1..31, and return it.
 
-    Raises
-    ------
-    ProtocolError
-        The value is not a replica id.
+    Raises:
+        ProtocolError: The value is not a replica id.
     """
     if type(value) is not int or value not in REPLICA_IDS:
         raise ProtocolError(f"not a replica id: {printable(value)}")
@@ -272,11 +249,8 @@ def parse_tuples(packet: Packet) -> list[Any]:
 def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
     """Return the {replica id: instance uuid} that a relay sent; None if it sent none, because the checksums are equal.
 
-    Raises
-    ------
-    ProtocolError
-        The number of instances differs from the one in the first message.
-
+    Raises:
+        ProtocolError: The number of instances differs from the one in the first message.
     """
     if not packets:
         return None
@@ -294,10 +268,8 @@ def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
 def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
     """Return {replica id: instance uuid} from tuples of `_cluster`.
 
-    Raises
-    ------
-    ProtocolError
-        A tuple has no replica id or no uuid, or an id comes twice.
+    Raises:
+        ProtocolError: A tuple has no replica id or no uuid, or an id comes twice.
     """
     cluster: dict[int, str] = {}
     for row in tuples:
@@ -313,10 +285,8 @@ def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
 def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
     """Return the vclock after which the server retains logs, from a tuple of `_gc_consumers`; None without a tuple.
 
-    Raises
-    ------
-    ProtocolError
-        The tuple has no vclock.
+    Raises:
+        ProtocolError: The tuple has no vclock.
     """
     return parse_vclock_map(_second_field(tuples, "_gc_consumers")) if tuples else None
 
@@ -324,10 +294,8 @@ def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
 def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
     """Return the replicaset's uuid in a tuple of `_schema`; None without a tuple.
 
-    Raises
-    ------
-    ProtocolError
-        The tuple has no uuid.
+    Raises:
+        ProtocolError: The tuple has no uuid.
     """
     return parse_uuid(_second_field(tuples, "_schema")) if tuples else None
 

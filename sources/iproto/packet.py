@@ -48,11 +48,8 @@ def packet_bounds(
 ) -> tuple[int, int] | None:
     """Read the length at `begin` and return (begin, end) of the packet after it; None if not all bytes are there.
 
-    Raises
-    ------
-    ProtocolError
-        There is no length at `begin`, or it exceeds the limit.
-
+    Raises:
+        ProtocolError: There is no length at `begin`, or it exceeds the limit.
     """
     if begin >= end:
         return None
@@ -72,11 +69,8 @@ def packet_bounds(
 def length_size(first_byte: int) -> int:
     """Return how many bytes of a packet's length follow its first byte; 0 if this byte is the length itself.
 
-    Raises
-    ------
-    ProtocolError
-        No length begins with this byte.
-
+    Raises:
+        ProtocolError: No length begins with this byte.
     """
     if first_byte < 0x80:
         return 0
@@ -89,11 +83,8 @@ def length_size(first_byte: int) -> int:
 def decode_packet(data: bytes | memoryview) -> Packet:
     """Decode the header and body of a packet; `data` begins after the packet's length.
 
-    Raises
-    ------
-    ProtocolError
-        The bytes are not a packet.
-
+    Raises:
+        ProtocolError: The bytes are not a packet.
     """
     unpacker = msgpack.Unpacker(
         strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0, raw=False
@@ -115,11 +106,8 @@ def decode_packet(data: bytes | memoryview) -> Packet:
 def decode_packet_header(data: bytes | memoryview) -> Packet:
     """Decode a packet's header and return its body undecoded (`raw_body`); an error packet is decoded completely.
 
-    Raises
-    ------
-    ProtocolError
-        The bytes are not a packet.
-
+    Raises:
+        ProtocolError: The bytes are not a packet.
     """
     unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
     unpacker.feed(data)
@@ -138,15 +126,10 @@ def encode_packet(
 ) -> bytes:
     """Encode one packet: its length, header and body.
 
-    Parameters
-    ----------
-    kind, sync : int
-        The request type (or error code) and the number of the request, for the header.
-    body : mapping, optional
-        None: the packet has no body, not even an empty one.
-    header : mapping, optional
-        Additional keys of the header.
-
+    Args:
+        kind, sync: The request type (or error code) and the number of the request, for the header.
+        body: None: the packet has no body, not even an empty one.
+        header: Additional keys of the header.
     """
     message = _pack({HeaderKey.TYPE: int(kind), HeaderKey.SYNC: sync, **(header or {})})
     if body is not None:

@@ -110,21 +110,14 @@ KEYS_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class PageChecksum:
-    """The checksum of a page of tuples.
-
-    Parameters
-    ----------
-    row_count, checksum, size_bytes : int
-        The number of tuples, the sum of their hashes modulo 2^64, and their size in bytes.
-    last_tuple : bytes or None
-        The last tuple; None for an empty page.
-
-    """
+    """The checksum of a page of tuples."""
 
     row_count: int
     checksum: int
     size_bytes: int
+    """The number of tuples, the sum of their hashes modulo 2^64, and their size in bytes."""
     last_tuple: bytes | None
+    """The last tuple; None for an empty page."""
 
 
 class SpacePages:
@@ -208,11 +201,8 @@ def next_page_limit(row_count: int, size_bytes: int) -> int:
 def split_values(body: bytes) -> list[bytes]:
     """Return the values of the array `IPROTO_DATA` in a body, each as MessagePack.
 
-    Raises
-    ------
-    ProtocolError
-        The body has no such array.
-
+    Raises:
+        ProtocolError: The body has no such array.
     """
     unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
     unpacker.feed(body)

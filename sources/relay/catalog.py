@@ -43,17 +43,12 @@ _ROW_COLUMNS = [
 class SpoolCatalog:
     """The files, vclock and instances of one spool, as of the last `refresh`.
 
-    Parameters
-    ----------
-    directory : Path
-        The spool.
-    limit : int
-        Longest accepted block, in bytes.
-    durable_end : callable, optional
-        Returns the path of the log that is being written, and how many of its bytes are certainly on the disk; only
-        these are sent. Needed if the spool is the only copy of its rows, because a power failure may remove other
-        bytes. Without it, or if it returns None, all bytes may be sent.
-
+    Args:
+        directory: The spool.
+        limit: Longest accepted block, in bytes.
+        durable_end: Returns the path of the log that is being written, and how many of its bytes are certainly on the
+            disk; only these are sent. Needed if the spool is the only copy of its rows, because a power failure may
+            remove other bytes. Without it, or if it returns None, all bytes may be sent.
     """
 
     def __init__(
@@ -135,11 +130,8 @@ class SpoolCatalog:
     def refresh(self) -> None:
         """Read the rows that were appended since the last refresh.
 
-        Raises
-        ------
-        SpoolError
-            The directory cannot be read.
-
+        Raises:
+            SpoolError: The directory cannot be read.
         """
         known = {file.path.name for file in (*self.snapshots, *self.logs)}
         self._list_files()

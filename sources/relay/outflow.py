@@ -73,16 +73,11 @@ class BlockReader:
     def read_blocks(self, end: int | None = None) -> list[Bytes]:
         """Return the rows of the next complete blocks, one array per block; an empty list if there are none yet.
 
-        Parameters
-        ----------
-        end : int, optional
-            Position in the file, in bytes: only blocks that begin before it are read. None: there is no limit.
+        Args:
+            end: Position in the file, in bytes: only blocks that begin before it are read. None: there is no limit.
 
-        Raises
-        ------
-        SpoolError, XlogError
-            The file is damaged.
-
+        Raises:
+            SpoolError, XlogError: The file is damaged.
         """
         while not self.is_closed:
             data = np.frombuffer(os.pread(self._file, self._size, self.position), np.uint8)
@@ -150,11 +145,8 @@ class RowFramer:
     def packets(self, rows: Bytes, *, is_snapshot: bool = False) -> Iterator[bytes]:
         """Yield the packets of a block's rows; each item is one or more packets.
 
-        Raises
-        ------
-        UnknownInstanceError
-            The treatment of the next row is `UNKNOWN`.
-
+        Raises:
+            UnknownInstanceError: The treatment of the next row is `UNKNOWN`.
         """
         state = np.zeros(kernel.STATE_SIZE, np.int64)
         while True:
@@ -234,16 +226,12 @@ class LogPackets:
     def unsent_packets(self) -> Iterator[bytes]:
         """Yield packets of the rows that are in the spool and were not yielded before; may be called repeatedly.
 
-        Raises
-        ------
-        GapError
-            The logs do not continue from the subscriber's vclock.
-        ConnectionLostError
-            The next log has rows of other server versions, or the spool was replaced: the subscriber must subscribe
-            again.
-        UnknownInstanceError
-            The subscriber has a whitelist, and the spool does not name the instance of the next row.
-
+        Raises:
+            GapError: The logs do not continue from the subscriber's vclock.
+            ConnectionLostError: The next log has rows of other server versions, or the spool was replaced: the
+                subscriber must subscribe again.
+            UnknownInstanceError: The subscriber has a whitelist, and the spool does not name the instance of the next
+                row.
         """
         while True:
             if self._catalog.replacements != self._replacements:

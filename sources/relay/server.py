@@ -72,11 +72,8 @@ class Relay:
     async def run(self) -> None:
         """Serve until cancelled.
 
-        Raises
-        ------
-        ConfigurationError
-            The address is in use, or the TLS files cannot be used.
-
+        Raises:
+            ConfigurationError: The address is in use, or the TLS files cannot be used.
         """
         compile_kernels()
         self._refresh_catalog()

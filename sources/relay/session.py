@@ -56,15 +56,10 @@ GUEST_USER = "guest"
 class RefusalError(Exception):
     """Refuses a request: the client gets the error as its answer.
 
-    Parameters
-    ----------
-    code : int
-        Tarantool's error code.
-    message : str
-        Text of the error; for an error of Tarantool, the same text.
-    is_last : bool
-        Whether the connection is closed after the answer.
-
+    Args:
+        code: Tarantool's error code.
+        message: Text of the error; for an error of Tarantool, the same text.
+        is_last: Whether the connection is closed after the answer.
     """
 
     def __init__(self, code: int, message: str, *, is_last: bool = False) -> None:

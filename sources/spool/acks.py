@@ -36,25 +36,16 @@ _READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 @dataclass(frozen=True)
 class ReaderAck:
-    """The acknowledgement of one reader, which no longer needs the rows up to a vclock.
-
-    Parameters
-    ----------
-    reader : str
-        Name of the reader: of a job, or `relay-<uuid>` for a subscriber of a relay.
-    vclock : mapping
-        The acknowledged vclock.
-    modified_at : float
-        Time of the reader's last acknowledgement, seconds since 1970 UTC.
-    error : str or None
-        Why the file cannot be read or is not valid, and the vclock is empty; None for a valid acknowledgement.
-
-    """
+    """The acknowledgement of one reader, which no longer needs the rows up to a vclock."""
 
     reader: str
+    """Name of the reader: of a job, or `relay-<uuid>` for a subscriber of a relay."""
     vclock: Mapping[int, int]
+    """The acknowledged vclock."""
     modified_at: float
+    """Time of the reader's last acknowledgement, seconds since 1970 UTC."""
     error: str | None = None
+    """Why the file cannot be read or is not valid, and the vclock is empty; None for a valid acknowledgement."""
 
 
 def is_spool(directory: Path) -> bool:
@@ -65,11 +56,8 @@ def is_spool(directory: Path) -> bool:
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
     """Store that a reader no longer needs the rows up to a vclock; the file is durable on return.
 
-    Raises
-    ------
-    ValueError
-        The reader's name cannot be a file name.
-
+    Raises:
+        ValueError: The reader's name cannot be a file name.
     """
     if not _READER_NAME.fullmatch(reader):
         raise ValueError(f"{reader!r} is not a reader's name; allowed: letters, digits, _ . -, up to 80")

@@ -122,11 +122,8 @@ class DiskSpace:
     def check_snapshot_fits(self, written_bytes: int = 0) -> None:
         """Check that the rest of a snapshot fits on the disk, when `written_bytes` of it are already written.
 
-        Raises
-        ------
-        SpoolFullError
-            There is too little free space.
-
+        Raises:
+            SpoolFullError: There is too little free space.
         """
         needed = max(self._expected_bytes() - written_bytes, 0) + self._reserve
         free = self._free_bytes()

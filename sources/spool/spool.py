@@ -43,19 +43,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerVersions:
-    """Versions of the servers that sent the rows of a log.
-
-    Parameters
-    ----------
-    main_version : str
-        The version of most rows, such as `2.6.0`.
-    by_replica_id : mapping of int to str
-        {replica id: version} for ids whose rows come from a peer with another version than `main_version`.
-
-    """
+    """Versions of the servers that sent the rows of a log."""
 
     main_version: str
+    """The version of most rows, such as `2.6.0`."""
     by_replica_id: Mapping[int, str] = field(default_factory=dict)
+    """{replica id: version} for ids whose rows come from a peer with another version than `main_version`."""
 
     @staticmethod
     def from_meta(meta: Meta, file: str) -> ServerVersions:
@@ -70,25 +63,16 @@ class ServerVersions:
 
 @dataclass(frozen=True)
 class FlushPoint:
-    """A position in the open log: bytes before it are written, but may not be on the disk yet.
-
-    Parameters
-    ----------
-    path : Path
-        The log.
-    position : int
-        The position, in bytes.
-    vclock : mapping
-        The spool's vclock at the position.
-    truncation_count : int
-        `Spool.truncation_count` when the point was made.
-
-    """
+    """A position in the open log: bytes before it are written, but may not be on the disk yet."""
 
     path: Path
+    """The log."""
     position: int
+    """The position, in bytes."""
     vclock: Mapping[int, int]
+    """The spool's vclock at the position."""
     truncation_count: int
+    """`Spool.truncation_count` when the point was made."""
 
     def flush(self) -> None:
         """Flush the log to the disk; may run in any thread.
@@ -108,11 +92,8 @@ class Spool:
 
     A missing directory is created.
 
-    Raises
-    ------
-    SpoolError
-        Another process writes the spool, or its files are damaged.
-
+    Raises:
+        SpoolError: Another process writes the spool, or its files are damaged.
     """
 
     def __init__(self, directory: Path, options: SpoolOptions | None = None) -> None:
@@ -190,20 +171,13 @@ class Spool:
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
         """Write complete transactions, whose rows come from servers of `self.versions`.
 
-        Parameters
-        ----------
-        rows : uint8[]
-            The rows, encoded as in a log. The caller ensures that they continue from `self.vclock`.
-        vclock : mapping
-            The spool's vclock after these rows.
+        Args:
+            rows: The rows, encoded as in a log. The caller ensures that they continue from `self.vclock`.
+            vclock: The spool's vclock after these rows.
 
-        Raises
-        ------
-        SpoolFullError
-            The disk is full; the rows wait in memory, and `write_waiting_rows` writes them.
-        TransactionLimitError
-            The rows are longer than a block may be; they are not written.
-
+        Raises:
+            SpoolFullError: The disk is full; the rows wait in memory, and `write_waiting_rows` writes them.
+            TransactionLimitError: The rows are longer than a block may be; they are not written.
         """
         if rows.size > self.options.max_block_bytes:
             raise transaction_limit_error(self.options.max_block_bytes, spool=str(self.directory))
@@ -213,13 +187,10 @@ class Spool:
     def write_waiting_rows(self) -> None:
         """Write the rows that wait in memory.
 
-        Raises
-        ------
-        SpoolFullError
-            The disk is still full.
-        SpoolBrokenError
-            Writing failed: the log is truncated, `vclock` is now lower, and rows above it must be fetched again.
-
+        Raises:
+            SpoolFullError: The disk is still full.
+            SpoolBrokenError: Writing failed: the log is truncated, `vclock` is now lower, and rows above it must be
+                fetched again.
         """
         self._finish_truncation()
         try:

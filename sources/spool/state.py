@@ -39,70 +39,43 @@ _LOCAL_FS = LocalFileSystem()
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """One snapshot or log of a spool, complete or growing.
-
-    Parameters
-    ----------
-    path : Path
-    meta : Meta
-        The file's header.
-    size : int
-        Size in bytes.
-    modified_at : float
-        Time of the last write to the file, seconds since 1970 UTC.
-
-    """
+    """One snapshot or log of a spool, complete or growing."""
 
     path: Path
     meta: Meta
+    """The file's header."""
     size: int
+    """Size in bytes."""
     modified_at: float
+    """Time of the last write to the file, seconds since 1970 UTC."""
 
 
 @dataclass(frozen=True)
 class LogTail:
-    """The last log of a spool, and where it ends.
-
-    Parameters
-    ----------
-    path : Path
-    meta : Meta
-        The log's header.
-    end : int
-        Position in the file, in bytes, at which the complete blocks end.
-    is_closed : bool
-        Whether the log ends with the end marker.
-
-    """
+    """The last log of a spool, and where it ends."""
 
     path: Path
     meta: Meta
+    """The log's header."""
     end: int
+    """Position in the file, in bytes, at which the complete blocks end."""
     is_closed: bool
+    """Whether the log ends with the end marker."""
 
 
 @dataclass(frozen=True)
 class SpoolState:
-    """The vclock, the last log and the uuids of a spool.
-
-    Parameters
-    ----------
-    vclock : mapping or None
-        The spool's vclock; None if the spool is empty.
-    tail : LogTail or None
-        The last log; None if there is no log.
-    has_gap : bool
-        Whether rows are missing between the last log and `vclock`, because a newer snapshot follows the log.
-    instance_uuid, replicaset_uuid : str or None
-        Uuids of the daemon as a subscriber, and of the replicaset, from the header of the newest file.
-
-    """
+    """The vclock, the last log and the uuids of a spool."""
 
     vclock: Mapping[int, int] | None = None
+    """The spool's vclock; None if the spool is empty."""
     tail: LogTail | None = None
+    """The last log; None if there is no log."""
     has_gap: bool = False
+    """Whether rows are missing between the last log and `vclock`, because a newer snapshot follows the log."""
     instance_uuid: str | None = None
     replicaset_uuid: str | None = None
+    """Uuids of the daemon as a subscriber, and of the replicaset, from the header of the newest file."""
 
 
 def file_name(vclock: Mapping[int, int], suffix: str) -> str:
@@ -136,11 +109,8 @@ def refuse_foreign_directory(directory: Path) -> None:
     A spool has a file `lock`. A copy of a spool may lack it, but each header names the replicaset. No spool has a
     `.vylog`.
 
-    Raises
-    ------
-    SpoolError
-        The directory is a log directory of Tarantool.
-
+    Raises:
+        SpoolError: The directory is a log directory of Tarantool.
     """
     if not directory.is_dir():
         return
@@ -183,11 +153,8 @@ def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
 
     `limit` is the longest accepted block, in bytes.
 
-    Raises
-    ------
-    SpoolError
-        A file is damaged, except at the end of the last log.
-
+    Raises:
+        SpoolError: A file is damaged, except at the end of the last log.
     """
     try:
         snapshots, logs = spool_files(directory, ".snap"), spool_files(directory, ".xlog")
@@ -242,25 +209,16 @@ KEEPS_LOGS_SINCE = (3, 3)
 
 @dataclass(frozen=True)
 class StoppedSpool:
-    """A spool without a running daemon.
-
-    Parameters
-    ----------
-    directory : str
-        The spool.
-    instance_uuid : str
-        The uuid under which the spool's daemon subscribed.
-    written : float
-        Time of the last write to the spool's newest file, seconds since 1970 UTC.
-    keeps_logs : bool
-        Whether masters of this version retain logs for a daemon that does not run.
-
-    """
+    """A spool without a running daemon."""
 
     directory: str
+    """The spool."""
     instance_uuid: str
+    """The uuid under which the spool's daemon subscribed."""
     written: float
+    """Time of the last write to the spool's newest file, seconds since 1970 UTC."""
     keeps_logs: bool
+    """Whether masters of this version retain logs for a daemon that does not run."""
 
 
 def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:

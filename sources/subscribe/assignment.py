@@ -24,23 +24,16 @@ IdsByPeer = Mapping[str, frozenset[int] | None]
 
 @dataclass(frozen=True)
 class FeedDecision:
-    """Which streams should run, and whether a new snapshot is needed.
-
-    Parameters
-    ----------
-    assignment : IdsByPeer
-        The streams that should run.
-    needs_snapshot : bool
-        Whether a new snapshot is needed, because no peer still has the logs with rows that the spool lacks.
-    accepted_behind_ids : frozenset of int
-        Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed these
-        ids although it is behind the spool; the spool already has the first rows that this peer sends then.
-
-    """
+    """Which streams should run, and whether a new snapshot is needed."""
 
     assignment: IdsByPeer
+    """The streams that should run."""
     needs_snapshot: bool = False
+    """Whether a new snapshot is needed, because no peer still has the logs with rows that the spool lacks."""
     accepted_behind_ids: frozenset[int] = frozenset()
+    """Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed these
+    ids although it is behind the spool; the spool already has the first rows that this peer sends then.
+    """
 
 
 def peer_signature(link: PeerLink) -> int:
@@ -80,20 +73,13 @@ class FeedChooser:
     ) -> FeedDecision:
         """Return the streams that should run.
 
-        Parameters
-        ----------
-        ready_links : mapping
-            The connected peers, by instance uuid.
-        vclock : Vclock
-            The vclock of the spool.
-        lacking_logs : mapping
-            For each peer, by instance uuid, that refused a stream because it no longer has the logs: the vclock of the
-            spool at that time.
-        current : IdsByPeer
-            The streams that run now.
-        now : float
-            The time of a monotonic clock, in seconds.
-
+        Args:
+            ready_links: The connected peers, by instance uuid.
+            vclock: The vclock of the spool.
+            lacking_logs: For each peer, by instance uuid, that refused a stream because it no longer has the logs: the
+                vclock of the spool at that time.
+            current: The streams that run now.
+            now: The time of a monotonic clock, in seconds.
         """
         self.owners = self._id_owners(ready_links, vclock)
         ids = frozenset(self.owners)
@@ -232,25 +218,16 @@ def assign_ids(
     An id is assigned to its own instance if this is a connected peer. Otherwise the id is an *orphan*: it stays with
     its current peer, and a new orphan goes to the peer with the highest replica id, or to the one with the fewest ids.
 
-    Parameters
-    ----------
-    peers : sequence of str
-        Uuids of the connected peers.
-    owners : mapping of int to str
-        {replica id: instance uuid} of all ids to assign.
-    current : Assignment, optional
-        The current assignment.
-    orphans : OrphanPolicy
-        Which peer gets a new orphan.
-    feedable_by_peer : mapping, optional
-        For each peer, the ids that it can feed, because it has their logs and is not behind the spool. None: each peer
-        can feed all ids.
+    Args:
+        peers: Uuids of the connected peers.
+        owners: {replica id: instance uuid} of all ids to assign.
+        current: The current assignment.
+        orphans: Which peer gets a new orphan.
+        feedable_by_peer: For each peer, the ids that it can feed, because it has their logs and is not behind the
+            spool. None: each peer can feed all ids.
 
-    Returns
-    -------
-    dict of str to frozenset of int
+    Returns:
         For each peer, its ids. An id that no peer can feed is left out.
-
     """
     order = _sort_by_replica_id(peers, owners)
     result: dict[str, set[int]] = {peer: set() for peer in order}
@@ -285,24 +262,15 @@ def choose_leader(
 ) -> dict[str, frozenset[int]]:
     """Assign all ids to one peer that can feed them: to the current leader, or else to the peer with the most rows.
 
-    Parameters
-    ----------
-    peers : sequence of str
-        Uuids of the connected peers; of several with equally many rows, the first is chosen.
-    ids : collection of int
-        All ids to feed.
-    current : str or None
-        Uuid of the current leader.
-    ballots : mapping
-        The ballot of each peer.
-    feedable_by_peer : mapping
-        For each peer, the ids that it can feed; only a peer that can feed all ids is chosen.
+    Args:
+        peers: Uuids of the connected peers; of several with equally many rows, the first is chosen.
+        ids: All ids to feed.
+        current: Uuid of the current leader.
+        ballots: The ballot of each peer.
+        feedable_by_peer: For each peer, the ids that it can feed; only a peer that can feed all ids is chosen.
 
-    Returns
-    -------
-    dict of str to frozenset of int
+    Returns:
         The chosen peer with all ids; empty if no peer can feed them all.
-
     """
     candidates = [peer for peer in peers if frozenset(feedable_by_peer.get(peer, ())) >= frozenset(ids)]
     if not candidates:
@@ -323,22 +291,14 @@ def _sort_by_replica_id(peers: Sequence[str], owners: Mapping[int, str]) -> list
 
 @dataclass(frozen=True)
 class PeerFitness:
-    """Which replica ids a peer can feed from a start vclock on, and why it cannot feed the others.
-
-    Parameters
-    ----------
-    feedable_ids : frozenset of int
-        Ids whose lsn in the start vclock is between the lsn in the peer's gc vclock and that in its vclock.
-    lost_log_starts : mapping of int to int
-        For each id whose logs the peer no longer has, the lsn after which the peer's logs begin.
-    last_lsns_behind : mapping of int to int
-        For each id whose lsn in the start vclock the peer has not reached, the peer's last lsn.
-
-    """
+    """Which replica ids a peer can feed from a start vclock on, and why it cannot feed the others."""
 
     feedable_ids: frozenset[int]
+    """Ids whose lsn in the start vclock is between the lsn in the peer's gc vclock and that in its vclock."""
     lost_log_starts: Mapping[int, int]
+    """For each id whose logs the peer no longer has, the lsn after which the peer's logs begin."""
     last_lsns_behind: Mapping[int, int]
+    """For each id whose lsn in the start vclock the peer has not reached, the peer's last lsn."""
 
 
 def peer_fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> PeerFitness:
@@ -351,16 +311,11 @@ def peer_fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> PeerFit
 def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> dict[int, int]:
     """Return the vclock with which to SUBSCRIBE to a peer.
 
-    Parameters
-    ----------
-    ballot : Ballot
-        The peer's ballot.
-    start : Vclock
-        The spool's vclock.
-    ids : collection of int or None
-        Ids that the peer feeds; None: all. For other ids the result has at least the peer's own lsns, so that the peer
-        neither needs nor reads their logs.
-
+    Args:
+        ballot: The peer's ballot.
+        start: The spool's vclock.
+        ids: Ids that the peer feeds; None: all. For other ids the result has at least the peer's own lsns, so that the
+            peer neither needs nor reads their logs.
     """
     if ids is None:
         return {i: lsn for i, lsn in start.items() if lsn}

@@ -120,37 +120,22 @@ async def start_feed(
 ) -> PeerFeed:
     """Check that a peer has the needed rows, subscribe to it from a vclock on, and return the running stream.
 
-    Parameters
-    ----------
-    link : PeerLink
-        The peer.
-    ids : frozenset of int or None
-        The replica ids whose rows the peer sends; None: all.
-    checked_ids : frozenset of int
-        Ids for which a new VOTE must show that the peer has all rows that the spool has, and the logs with the rows
-        after them.
-    vclock : mapping
-        The vclock of the spool, after which rows are requested.
-    instance_uuid : str
-        Uuid of the subscriber.
-    timing : Timing
-    origins : frozenset of str
-        Uuids of the instances whose rows a relay sends; empty: all. A Tarantool sends all rows.
-    on_chunk : callable
-        Called with the stream and each chunk of transactions that it receives.
-    history : PeerHistory
-        Fingerprints of rows that the peer sent before; the peer's rows are compared with them once per connection of
-        `link`.
-    limit : int
-        Longest accepted transaction in bytes, as encoded in a log.
+    Args:
+        link: The peer.
+        ids: The replica ids whose rows the peer sends; None: all.
+        checked_ids: Ids for which a new VOTE must show that the peer has all rows that the spool has, and the logs with
+            the rows after them.
+        vclock: The vclock of the spool, after which rows are requested.
+        instance_uuid: Uuid of the subscriber.
+        origins: Uuids of the instances whose rows a relay sends; empty: all. A Tarantool sends all rows.
+        on_chunk: Called with the stream and each chunk of transactions that it receives.
+        history: Fingerprints of rows that the peer sent before; the peer's rows are compared with them once per
+            connection of `link`.
+        limit: Longest accepted transaction in bytes, as encoded in a log.
 
-    Raises
-    ------
-    RewindError
-        The peer's rows differ from those that it sent before.
-    IprotoError
-        The server refused, or the connection broke.
-
+    Raises:
+        RewindError: The peer's rows differ from those that it sent before.
+        IprotoError: The server refused, or the connection broke.
     """
     feed: PeerFeed
     early_chunks: list[TransactionChunk] = []
@@ -313,15 +298,10 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
 
     After an error, the spool is unchanged.
 
-    Raises
-    ------
-    IprotoError
-        The server refused, or the connection broke.
-    SpoolFullError
-        The disk has too little space for the snapshot.
-    SpoolError
-        The snapshot cannot be written.
-
+    Raises:
+        IprotoError: The server refused, or the connection broke.
+        SpoolFullError: The disk has too little space for the snapshot.
+        SpoolError: The snapshot cannot be written.
     """
     disk_space.check_snapshot_fits()
     output = _SnapshotWriter(disk_space)

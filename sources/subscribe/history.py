@@ -44,24 +44,16 @@ NOP_DIGEST = hashlib.blake2b(bytes([RequestType.NOP]), digest_size=16).hexdigest
 
 @dataclass(frozen=True)
 class RowFingerprint:
-    """Hash of the last row of a transaction that a peer sent. The fields are the keys in `history.json`.
-
-    Parameters
-    ----------
-    replica_id, tsn, lsn : int
-        Replica id and lsn of the row; `tsn` is the lsn of the first row of its transaction.
-    digest : str
-        Hash of the row's type and body.
-    at : float
-        When the row was received, by a monotonic clock, in seconds; 0 if it was read from the file.
-
-    """
+    """Hash of the last row of a transaction that a peer sent. The fields are the keys in `history.json`."""
 
     replica_id: int
     tsn: int
     lsn: int
+    """Replica id and lsn of the row; `tsn` is the lsn of the first row of its transaction."""
     digest: str
+    """Hash of the row's type and body."""
     at: float = 0.0
+    """When the row was received, by a monotonic clock, in seconds; 0 if it was read from the file."""
 
 
 def last_row_fingerprints(chunk: TransactionChunk, received_at: float) -> Iterator[RowFingerprint]:
@@ -111,11 +103,8 @@ class PeerHistory:
     def save(self) -> None:
         """Write the fingerprints to the file if they have changed.
 
-        Raises
-        ------
-        OSError
-            The file cannot be written.
-
+        Raises:
+            OSError: The file cannot be written.
         """
         if self._is_saved:
             return
@@ -193,13 +182,9 @@ async def compare_history(
     `fingerprints` come from `PeerHistory.comparable_fingerprints`, by replica id, and `ballot` shows that the peer has
     their rows. The connection cannot be used for anything else afterwards.
 
-    Raises
-    ------
-    RewindError
-        A row differs from the one that was received before.
-    IprotoError
-        The server refused, or the connection broke.
-
+    Raises:
+        RewindError: A row differs from the one that was received before.
+        IprotoError: The server refused, or the connection broke.
     """
     start = dict(ballot.vclock) | {id_: compared[0].tsn - 1 for id_, compared in fingerprints.items()}
     digests: dict[tuple[int, int], str] = {}

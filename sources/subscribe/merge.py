@@ -30,19 +30,12 @@ NEVER = float("-inf")
 
 @dataclass
 class StreamQueue:
-    """Queues the rows of one stream until the other streams have reached the same time.
-
-    Parameters
-    ----------
-    ids : frozenset of int or None
-        The replica ids whose rows the stream has; None: all.
-    received_vclock : dict
-        The vclock after the received rows.
-
-    """
+    """Queues the rows of one stream until the other streams have reached the same time."""
 
     ids: frozenset[int] | None
+    """The replica ids whose rows the stream has; None: all."""
     received_vclock: dict[int, int]
+    """The vclock after the received rows."""
     size_bytes: int = 0
     """Size of the queued rows in bytes."""
     _chunks: deque[TransactionChunk] = field(default_factory=deque)
@@ -123,11 +116,8 @@ def _split_chunk(chunk: TransactionChunk, count: int) -> tuple[TransactionChunk,
 def split_by_size(chunk: TransactionChunk, limit: int) -> list[TransactionChunk]:
     """Split a chunk into chunks of at most `limit` bytes, without splitting a transaction.
 
-    Raises
-    ------
-    TransactionLimitError
-        One transaction alone exceeds the limit.
-
+    Raises:
+        TransactionLimitError: One transaction alone exceeds the limit.
     """
     parts = []
     while chunk.rows.size > limit:

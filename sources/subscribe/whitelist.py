@@ -34,41 +34,25 @@ from sources.xlog.stream.origins import first_owners, id_assignment_of, unknown_
 
 @dataclass(frozen=True)
 class RowSender:
-    """A peer that sends rows to the daemon.
-
-    Parameters
-    ----------
-    uuid : str
-        The peer's instance uuid.
-    ids : frozenset of int or None
-        The replica ids whose rows it sends; None: all.
-    cluster : mapping of int to str
-        {replica id: instance uuid}, as the peer last reported it.
-    is_relay : bool
-        Whether the peer is a relay, which filters before it sends.
-
-    """
+    """A peer that sends rows to the daemon."""
 
     uuid: str
+    """The peer's instance uuid."""
     ids: frozenset[int] | None
+    """The replica ids whose rows it sends; None: all."""
     cluster: Mapping[int, str] = field(default_factory=dict)
+    """{replica id: instance uuid}, as the peer last reported it."""
     is_relay: bool = False
+    """Whether the peer is a relay, which filters before it sends."""
 
 
 class FilteredRows(NamedTuple):
-    """The filtered rows of a chunk that can be written now.
-
-    Parameters
-    ----------
-    chunk : TransactionChunk
-        The transactions before the first row whose owner is not known; there may be none.
-    error : UnknownInstanceError or None
-        Why the other transactions cannot be written; None if there are no others.
-
-    """
+    """The filtered rows of a chunk that can be written now."""
 
     chunk: TransactionChunk
+    """The transactions before the first row whose owner is not known; there may be none."""
     error: UnknownInstanceError | None
+    """Why the other transactions cannot be written; None if there are no others."""
 
 
 class OriginWhitelist:

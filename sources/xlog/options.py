@@ -26,131 +26,99 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """A source of xrows: a directory of `.snap` and `.xlog` files, or one file of any type.
-
-    Parameters
-    ----------
-    name : str
-        Name of the source in offsets, rows, and messages.
-    path : str
-        A local path or any URI that `pyarrow.fs` opens; a path of the option `path` or `paths` may be a glob.
-    replicaset : str or None
-        The replicaset's uuid, if the files do not have it.
-    origin_uuids : frozenset of str
-        Uuids of the instances whose rows are read; if it is empty, rows of all instances are read.
-
-    """
+    """A source of xrows: a directory of `.snap` and `.xlog` files, or one file of any type."""
 
     name: str
+    """Name of the source in offsets, rows, and messages."""
     path: str
+    """A local path or any URI that `pyarrow.fs` opens; a path of the option `path` or `paths` may be a glob."""
     replicaset: str | None = None
+    """The replicaset's uuid, if the files do not have it."""
     origin_uuids: frozenset[str] = frozenset()
+    """Uuids of the instances whose rows are read; if it is empty, rows of all instances are read."""
 
 
 @dataclass(frozen=True)
 class MarkerSpace:
-    """A space whose rows mark instants.
-
-    Parameters
-    ----------
-    space : str
-        Name of the space.
-    label_field : str or int or None
-        Name of the field that has the label, or its number, from 1 on; None for the space `_recovery_point`.
-
-    """
+    """A space whose rows mark instants."""
 
     space: str
+    """Name of the space."""
     label_field: str | int | None = None
+    """Name of the field that has the label, or its number, from 1 on; None for the space `_recovery_point`."""
 
 
 @dataclass(frozen=True)
 class XlogOptions:
-    """The checked options of a reader.
-
-    Parameters
-    ----------
-    sources : tuple of Source
-        From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
-        `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.directory.paths`); each path and each
-        match is read by itself, as a source of its own: a directory in the order of its logs, a file as a whole,
-        whatever its type and name.
-    with_replicaset : bool
-        Whether rows have the columns `REPLICASET_FIELDS`. They do if the option `sources` is given.
-    start_from : str
-        `snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
-        that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
-        `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose
-        directory has snapshots and no log begins with the newest complete snapshot. One file is read from its
-        beginning.
-    start_vclock : mapping of str to Vclock
-        `startVclock`: by replicaset uuid, a vclock; the stream begins in the newest log whose header VClock is at most
-        this vclock.
-    vclock_before_gap : mapping of str to Vclock
-        `heldVclock`: by uuid of a replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
-        begins at or before this vclock, so that its log can supply the missing rows.
-    start_offset, end_offset : mapping of str to OffsetEntry, or None
-        `startOffset`, `endOffset`: texts of offsets that bound a batch read.
-    from_vclock, to_vclock : Vclock or None
-        `fromVclock` (exclusive), `toVclock` (inclusive). A missing component is 0. Only for batch reads of one path.
-        The rows of a snapshot have no lsn, so they are always read.
-    from_timestamp, to_timestamp : int or None
-        `fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Only for batch reads. The rows
-        of a snapshot have no time of their own, so they are always read.
-    space_ids : frozenset of int or None
-        `spaces`: only rows of these space ids.
-    origin_uuids : frozenset of str
-        `origins`: only rows of these instance uuids; a source's own list overrides it.
-    max_bytes_per_trigger : int or None
-        `maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to complete blocks.
-    split_bytes : int
-        `splitBytes`: maximum bytes of log files that one task reads, rounded up to complete blocks. Default 32m.
-    min_partitions : int
-        `minPartitions`: tasks are made smaller, but not below 1m, until there are at least so many. Default 1.
-    mode : Mode
-        What to do about damage: FAILFAST, DROPMALFORMED or PERMISSIVE.
-    on_gap : str
-        `gaps`: if rows are missing between two files, `fail` stops with `XlogGapError`; `report` names the gap in the
-        segment after it (`Segment.gap`) and continues.
-    on_source_error : str
-        `on_source_error` (spelled like the key of the configuration): if a source cannot be read, `fail` stops; `skip`
-        logs a warning and continues without it.
-    max_lag_seconds : float
-        `maxLag`: if the leader's last write is by more than this many seconds older than that of another member, this
-        member becomes the leader. Default 60.
-    max_block_bytes : int
-        `maxBlockBytes`: maximum length of a block, and so of a transaction, that is read; it applies to the block in
-        the file and to the decompressed block. A task has one block in memory at a time. Default 1g.
-    marker_spaces : tuple of MarkerSpace
-        `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
-    instant_wait_seconds : float
-        `instantWait`: seconds that a replicaset waits at an instant for the others. Default 600.
-
-    """
+    """The checked options of a reader."""
 
     sources: tuple[Source, ...]
+    """From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
+    `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.directory.paths`); each path and each match
+    is read by itself, as a source of its own: a directory in the order of its logs, a file as a whole, whatever its
+    type and name.
+    """
     with_replicaset: bool = False
+    """Whether rows have the columns `REPLICASET_FIELDS`. They do if the option `sources` is given."""
     start_from: str = "logs"
+    """`snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
+    that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
+    `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose directory
+    has snapshots and no log begins with the newest complete snapshot. One file is read from its beginning.
+    """
     start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
+    """`startVclock`: by replicaset uuid, a vclock; the stream begins in the newest log whose header VClock is at most
+    this vclock.
+    """
     vclock_before_gap: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
+    """`heldVclock`: by uuid of a replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
+    begins at or before this vclock, so that its log can supply the missing rows.
+    """
     start_offset: Mapping[str, OffsetEntry] | None = None
     end_offset: Mapping[str, OffsetEntry] | None = None
+    """`startOffset`, `endOffset`: texts of offsets that bound a batch read."""
     from_vclock: Vclock | None = None
     to_vclock: Vclock | None = None
+    """`fromVclock` (exclusive), `toVclock` (inclusive). A missing component is 0. Only for batch reads of one path. The
+    rows of a snapshot have no lsn, so they are always read.
+    """
     from_timestamp: int | None = None
     to_timestamp: int | None = None
+    """`fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Only for batch reads. The rows
+    of a snapshot have no time of their own, so they are always read.
+    """
     space_ids: frozenset[int] | None = None
+    """`spaces`: only rows of these space ids."""
     origin_uuids: frozenset[str] = frozenset()
+    """`origins`: only rows of these instance uuids; a source's own list overrides it."""
     max_bytes_per_trigger: int | None = None
+    """`maxBytesPerTrigger`: maximum bytes of log files that a micro-batch reads, rounded up to complete blocks."""
     split_bytes: int = 32 * MEBIBYTE
+    """`splitBytes`: maximum bytes of log files that one task reads, rounded up to complete blocks. Default 32m."""
     min_partitions: int = 1
+    """`minPartitions`: tasks are made smaller, but not below 1m, until there are at least so many. Default 1."""
     mode: Mode = Mode.FAILFAST
+    """What to do about damage: FAILFAST, DROPMALFORMED or PERMISSIVE."""
     on_gap: str = "fail"
+    """`gaps`: if rows are missing between two files, `fail` stops with `XlogGapError`; `report` names the gap in the
+    segment after it (`Segment.gap`) and continues.
+    """
     on_source_error: str = "fail"
+    """`on_source_error` (spelled like the key of the configuration): if a source cannot be read, `fail` stops; `skip`
+    logs a warning and continues without it.
+    """
     max_lag_seconds: float = 60.0
+    """`maxLag`: if the leader's last write is by more than this many seconds older than that of another member, this
+    member becomes the leader. Default 60.
+    """
     max_block_bytes: int = BLOCK_LIMIT
+    """`maxBlockBytes`: maximum length of a block, and so of a transaction, that is read; it applies to the block in the
+    file and to the decompressed block. A task has one block in memory at a time. Default 1g.
+    """
     marker_spaces: tuple[MarkerSpace, ...] = ()
+    """`instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end."""
     instant_wait_seconds: float = 600.0
+    """`instantWait`: seconds that a replicaset waits at an instant for the others. Default 600."""
 
     @property
     def batch_only_options(self) -> list[str]:
@@ -404,16 +372,11 @@ def _sources_to_read(named: Mapping[str, str]) -> tuple[Source, ...]:
 def parse_options(options: Mapping[str, str]) -> XlogOptions:
     """Return the checked options.
 
-    Parameters
-    ----------
-    options : mapping of str to str
-        As Spark passes them; names in any case.
+    Args:
+        options: As Spark passes them; names in any case.
 
-    Raises
-    ------
-    ConfigurationError
-        If an option is unknown or wrong; the error names the option and the reason.
-
+    Raises:
+        ConfigurationError: If an option is unknown or wrong; the error names the option and the reason.
     """
     named = _with_documented_names(options)
     fields: dict[str, Any] = {}

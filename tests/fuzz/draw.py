@@ -85,12 +85,9 @@ TEXTS = (
 class Draw(random.Random):
     """A source of random choices, the same ones for the same seed.
 
-    Attributes
-    ----------
-    made : int
-        About how many bytes were made of the choices: those of numbers, texts and random bytes. What is long by another
-        way is added by who makes it.
-
+    Attributes:
+        made: About how many bytes were made of the choices: those of numbers, texts and random bytes. What is long by
+            another way is added by who makes it.
     """
 
     made = 0

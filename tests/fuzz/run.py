@@ -13,33 +13,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Report:
-    """What became of the cases of one kind.
-
-    Parameters
-    ----------
-    kind : str
-    counts : Counter of str
-        accepted, refused, failed; crashed for cases that ended their process.
-    failures : list of (int, str)
-        Seed and reason of each case that failed or ended its process.
-
-    """
+    """What became of the cases of one kind."""
 
     kind: str
     counts: Counter[str] = field(default_factory=Counter)
+    """accepted, refused, failed; crashed for cases that ended their process."""
     failures: list[tuple[int, str]] = field(default_factory=list)
+    """Seed and reason of each case that failed or ended its process."""
 
 
 def fuzz(kinds: Sequence[str], seed: int, count: int, seconds: float = 1e9) -> list[Report]:
     """Do cases of each kind, from a seed on, as many as the time allows; a worker that ends is replaced.
 
-    Parameters
-    ----------
-    kinds : sequence of str
-    seed, count : int
-        Of the first case of each kind, and how many there are.
-    seconds : float
-
+    Args:
+        seed, count: Of the first case of each kind, and how many there are.
     """
     reports = {kind: Report(kind) for kind in kinds}
     begin, end, until = 0, count * len(kinds), time.monotonic() + seconds

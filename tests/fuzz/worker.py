@@ -68,13 +68,9 @@ def run(kinds: Sequence[str], seed: int, begin: int, end: int, seconds: float) -
 def done_in_time(target: Target, seed: str) -> str:
     """Do a case, and return `accepted` or `refused`.
 
-    Raises
-    ------
-    TimeoutError
-        It takes more processor time than its bytes allow, each time.
-    Exception
-        What no input must cause.
-
+    Raises:
+        TimeoutError: It takes more processor time than its bytes allow, each time.
+        Exception: What no input must cause.
     """
     for _ in range(TRIES):
         draw, outcome, began = Draw(seed), "accepted", time.process_time()

@@ -42,22 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Ways:
-    """How histories are aggregated.
-
-    Parameters
-    ----------
-    cuts : sequence of str
-        Of `CUTS`.
-    distributed : callable, optional
-        Makes the distributed executor, where histories are done by it as well.
-    vary : bool
-        Whether a history is cut in one of these ways alone, by its seed.
-
-    """
+    """How histories are aggregated."""
 
     cuts: Sequence[str] = CUTS
+    """Of `CUTS`."""
     distributed: MakeDistributed | None = None
+    """Makes the distributed executor, where histories are done by it as well."""
     vary: bool = False
+    """Whether a history is cut in one of these ways alone, by its seed."""
 
     def of(self, seed: int) -> Sequence[str]:
         """Return the ways to cut the history of a seed."""
@@ -145,17 +137,11 @@ def examined(history_: History, binary: str | None, ways: Ways = Ways()) -> Outc
 def report(outcome: Outcome, binary: str | None, ways: Ways = Ways(), seconds: float = 120.0) -> str:
     """Return in words what is wrong with a history, made small.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        One with problems.
-    binary : str or None
-        The server's program.
-    ways : Ways
-        As it was examined.
-    seconds : float
-        So long it may be made smaller.
-
+    Args:
+        outcome: One with problems.
+        binary: The server's program.
+        ways: As it was examined.
+        seconds: So long it may be made smaller.
     """
     whole = outcome.played.history
     small = shrink(whole, lambda one: _fails(one, binary, ways), seconds)

@@ -47,17 +47,10 @@ def acts_of(act: Act) -> list[Act]:
 
 @dataclass(frozen=True)
 class Step:
-    """What one server does at once: one act, which may be a group.
-
-    Parameters
-    ----------
-    side : int
-        Number of the server.
-    act : Act
-
-    """
+    """What one server does at once: one act, which may be a group."""
 
     side: int
+    """Number of the server."""
     act: Act
 
     @property
@@ -68,26 +61,16 @@ class Step:
 
 @dataclass(frozen=True)
 class History:
-    """What servers do, one step after another.
-
-    Parameters
-    ----------
-    seed : int
-        Of the cuts that belong to it.
-    sides : int
-        How many servers it needs.
-    wal_max_size : int
-        After so many bytes a server begins another log; 0: its default.
-    is_sync : bool
-        Whether it has synchronous spaces.
-    steps : tuple of Step
-
-    """
+    """What servers do, one step after another."""
 
     seed: int
+    """Of the cuts that belong to it."""
     sides: int
+    """How many servers it needs."""
     wal_max_size: int
+    """After so many bytes a server begins another log; 0: its default."""
     is_sync: bool
+    """Whether it has synchronous spaces."""
     steps: tuple[Step, ...]
 
     def with_steps(self, steps: Sequence[Step]) -> History:
@@ -117,15 +100,10 @@ def history_from(text: str) -> History:
 def history(seed: int, sides: int = 1, length: int = 30) -> History:
     """Return the history of a seed.
 
-    Parameters
-    ----------
-    seed : int
-    sides : int
-        1, or 2 for servers that are replicasets of their own with spaces of the same names. Nearly always these
-        keep to definitions that one table can have; else they are refused, and show little.
-    length : int
-        About how many steps each server does.
-
+    Args:
+        sides: 1, or 2 for servers that are replicasets of their own with spaces of the same names. Nearly always these
+            keep to definitions that one table can have; else they are refused, and show little.
+        length: About how many steps each server does.
     """
     dice = Random(f"{seed} {sides} {length}")
     shape = _shape(dice) if sides > 1 and dice.random() < 0.9 else None
@@ -147,23 +125,15 @@ Parts = list[list[Any]]
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the definitions of several replicasets have in common, that one table can hold their rows.
-
-    Parameters
-    ----------
-    parts, other_parts : list
-        The key that every space begins with, and one that it may get.
-    fields : list or None
-        The first fields of every format; None: no space has one.
-    types : dict of str to str
-        The type of each further field, by its name.
-
-    """
+    """What the definitions of several replicasets have in common, that one table can hold their rows."""
 
     parts: Parts
     other_parts: Parts
+    """The key that every space begins with, and one that it may get."""
     fields: Fields | None
+    """The first fields of every format; None: no space has one."""
     types: dict[str, str]
+    """The type of each further field, by its name."""
 
 
 def _shape(dice: Random) -> _Shape:

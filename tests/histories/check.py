@@ -46,21 +46,13 @@ DISAGREEMENTS = ("the primary key is not the same", "the field ")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a history.
-
-    Parameters
-    ----------
-    played : Played
-    problems : tuple of str
-        Empty where all is as it has to be.
-    is_refused : bool
-        Whether two replicasets have contradicted each other: the rows of these tables were not looked at.
-
-    """
+    """What became of a history."""
 
     played: Played
     problems: tuple[str, ...]
+    """Empty where all is as it has to be."""
     is_refused: bool = False
+    """Whether two replicasets have contradicted each other: the rows of these tables were not looked at."""
 
 
 def examine(
@@ -72,22 +64,14 @@ def examine(
 ) -> Outcome:
     """Play a history and check its tables.
 
-    Parameters
-    ----------
-    history : History
-    folder : Path
-        An empty one.
-    binary : str, optional
-        The server's program.
-    cuts : iterable of str
-        Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
-    distributed : callable, optional
-        Makes the distributed executor of a batch; it must write the same tables as the local one.
+    Args:
+        folder: An empty one.
+        binary: The server's program.
+        cuts: Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
+        distributed: Makes the distributed executor of a batch; it must write the same tables as the local one.
 
-    Raises
-    ------
-    UnplayableError
-
+    Raises:
+        UnplayableError
     """
     names = [name for name in CUTS if name in set(cuts)]
     problems: list[str] = []
@@ -276,17 +260,10 @@ def _problems(
 ) -> list[str]:
     """Return what is wrong with a deployment's tables by themselves.
 
-    Parameters
-    ----------
-    deployment : Deployment
-    played : Played
-    names : iterable of str
-        Of the spaces to look at.
-    excused : tuple of str
-        What the reasons of refused spaces begin with that may be refused.
-    tables : sequence of str
-        System tables that must be empty; `_quarantine` may name rows that are in their tables.
-
+    Args:
+        names: Of the spaces to look at.
+        excused: What the reasons of refused spaces begin with that may be refused.
+        tables: System tables that must be empty; `_quarantine` may name rows that are in their tables.
     """
     wanted, reasons = list(names), refused(deployment)
     found = [

@@ -10,15 +10,10 @@ from random import Random
 class CollectedDirectory:
     """A copy of a server's directory, at two moments.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the copy.
-    server : Path
-        A server's directory with all its logs from the first one on, and at least two snapshots.
-    dice : Random
-        Chooses the snapshot, and which logs are read before those up to it are gone.
-
+    Args:
+        folder: Of the copy.
+        server: A server's directory with all its logs from the first one on, and at least two snapshots.
+        dice: Chooses the snapshot, and which logs are read before those up to it are gone.
     """
 
     def __init__(self, folder: Path, server: Path, dice: Random) -> None:

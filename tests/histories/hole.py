@@ -29,15 +29,10 @@ Rows = list[tuple[int, bytes]]
 class HoledSpool:
     """A spool that is written in two parts.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the spool.
-    server : Path
-        A server's directory with all its logs from the first one on.
-    dice : Random
-        Chooses the snapshot, and where the hole before it begins.
-
+    Args:
+        folder: Of the spool.
+        server: A server's directory with all its logs from the first one on.
+        dice: Chooses the snapshot, and where the hole before it begins.
     """
 
     def __init__(self, folder: Path, server: Path, dice: Random) -> None:

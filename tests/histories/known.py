@@ -31,15 +31,10 @@ PLAIN: Mapping[str, Callable[[Any], Any]] = {
 def unlike_the_logs(deployment: Deployment, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
     """Return in words where rows differ from those that a fold of the logs gives.
 
-    Parameters
-    ----------
-    deployment : Deployment
-        Whose rows have all been read from logs.
-    folders : iterable of Path
-        A server's directory each replicaset.
-    names : iterable of str
-        Of the spaces to look at.
-
+    Args:
+        deployment: Whose rows have all been read from logs.
+        folders: A server's directory each replicaset.
+        names: Of the spaces to look at.
     """
     folded = [fold_directory(folder) for folder in folders]
     found = []
@@ -86,13 +81,9 @@ def _read(known: Iterable[_Known]) -> list[Any]:
 def unlike_the_tuples(deployment: Deployment, truth: Mapping[str, Held]) -> list[str]:
     """Return in words which typed columns do not hold what the tuples do.
 
-    Parameters
-    ----------
-    deployment : Deployment
-        Of one replicaset.
-    truth : mapping of str to Held
-        What its server holds, by name of space.
-
+    Args:
+        deployment: Of one replicaset.
+        truth: What its server holds, by name of space.
     """
     found = []
     for name, held in truth.items():

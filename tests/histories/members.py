@@ -78,21 +78,13 @@ class Read(Protocol):
 
 @dataclass
 class Members:
-    """The members of one replicaset, real servers, that a seed's dice move.
-
-    Parameters
-    ----------
-    folder : Path
-        Gets a directory each instance.
-    dice : Random
-    binary : str or None
-        The servers' program.
-
-    """
+    """The members of one replicaset, real servers, that a seed's dice move."""
 
     folder: Path
+    """Gets a directory each instance."""
     dice: Random
     binary: str | None = None
+    """The servers' program."""
     sources: dict[str, Path] = field(default_factory=dict)
     live: dict[str, Tarantool] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
@@ -298,15 +290,9 @@ class Members:
 def examined(seed: int, folder: Path, binary: str | None, steps: int = 25) -> tuple[Members, list[str]]:
     """Play the history of a seed, and return it with what is wrong with the tables.
 
-    Parameters
-    ----------
-    seed : int
-    folder : Path
-        An empty one.
-    binary : str or None
-        The servers' program.
-    steps : int
-
+    Args:
+        folder: An empty one.
+        binary: The servers' program.
     """
     along = Deployment(folder / "along", {})
     (folder / "along").mkdir(parents=True)

@@ -40,22 +40,14 @@ class UnplayableError(Exception):
 
 @dataclass(frozen=True)
 class Held:
-    """What a server holds of a space.
-
-    Parameters
-    ----------
-    parts : tuple of (int, str)
-        Field (from 1) and type of each part of the primary key; empty without one.
-    tuples : tuple of bytes
-        Exact MessagePack, sorted.
-    fields : tuple of (str, str)
-        Name and type of each field of the format.
-
-    """
+    """What a server holds of a space."""
 
     parts: tuple[tuple[int, str], ...] = ()
+    """Field (from 1) and type of each part of the primary key; empty without one."""
     tuples: tuple[bytes, ...] = ()
+    """Exact MessagePack, sorted."""
     fields: tuple[tuple[str, str], ...] = ()
+    """Name and type of each field of the format."""
 
 
 Truth = Mapping[str, Held]
@@ -64,30 +56,19 @@ Truth = Mapping[str, Held]
 
 @dataclass
 class Played:
-    """What playing a history has left.
-
-    Parameters
-    ----------
-    history : History
-    folders : dict of str to Path
-        Name of the side (`a`, `b`) to its server's directory.
-    truths : tuple of Truth
-        By side.
-    said : list of str
-        What was done, in Lua.
-    answers : Counter of (str, str)
-        Kind of act and `done` or `refused` to how often.
-    reasons : Counter of (str, str)
-        Kind of act and why it was refused to how often.
-
-    """
+    """What playing a history has left."""
 
     history: History
     folders: dict[str, Path]
+    """Name of the side (`a`, `b`) to its server's directory."""
     truths: tuple[Truth, ...] = ()
+    """By side."""
     said: list[str] = field(default_factory=list)
+    """What was done, in Lua."""
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Kind of act and `done` or `refused` to how often."""
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Kind of act and why it was refused to how often."""
     has_checkpoint: bool = False
 
 
@@ -104,20 +85,13 @@ def play(
 ) -> Played:
     """Play a history.
 
-    Parameters
-    ----------
-    history : History
-    folder : Path
-        Gets a directory each server.
-    binary : str, optional
-        The server's program; by default that on PATH.
-    reading : callable, optional
-        Called with the directories where the history says `read`, while the servers run.
+    Args:
+        folder: Gets a directory each server.
+        binary: The server's program; by default that on PATH.
+        reading: Called with the directories where the history says `read`, while the servers run.
 
-    Raises
-    ------
-    UnplayableError
-
+    Raises:
+        UnplayableError
     """
     folders = {SIDES[side]: folder / SIDES[side] for side in range(history.sides)}
     played = Played(history, folders)

@@ -13,15 +13,10 @@ Fails = Callable[[History], bool]
 def shrink(history: History, fails: Fails, seconds: float = 120.0) -> History:
     """Return a smaller history that still fails.
 
-    Parameters
-    ----------
-    history : History
-        One that fails.
-    fails : callable
-        Says whether a history fails.
-    seconds : float
-        After so long the smallest one so far will do.
-
+    Args:
+        history: One that fails.
+        fails: Says whether a history fails.
+        seconds: After so long the smallest one so far will do.
     """
     deadline = time.monotonic() + seconds
     smaller = history

@@ -30,17 +30,11 @@ _numbers = itertools.count()
 class Deployment:
     """One configuration and its tables.
 
-    Parameters
-    ----------
-    folder : Path
-        An empty folder for the warehouse and the checkpoint.
-    sources : mapping of str to Path
-        Directories of logs by the sources' names.
-    replicasets : mapping of str to str, optional
-        Uuids of replicasets by the sources' names, for sources whose files do not have them.
-    **settings
-        Further keys of the configuration.
-
+    Args:
+        folder: An empty folder for the warehouse and the checkpoint.
+        sources: Directories of logs by the sources' names.
+        replicasets: Uuids of replicasets by the sources' names, for sources whose files do not have them.
+        **settings: Further keys of the configuration.
     """
 
     def __init__(

@@ -87,13 +87,9 @@ def fetch_json(url: str) -> Any:
 class Standalone:
     """A master and some workers with one core each; a context manager that ends all processes.
 
-    Parameters
-    ----------
-    folder : Path
-        An empty folder, for the folders and outputs of the processes.
-    workers : int
-        Number of workers.
-
+    Args:
+        folder: An empty folder, for the folders and outputs of the processes.
+        workers: Number of workers.
     """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
@@ -134,17 +130,11 @@ class Standalone:
     def submit(self, python: Path, packages: Path, job: str, *options: str) -> psutil.Popen:
         """Start a driver that runs a job of the project, from a folder with only a copy of the job's script.
 
-        Parameters
-        ----------
-        python : Path
-            The interpreter of driver and executors.
-        packages : Path
-            The zip for `--py-files`.
-        job : str
-            A module of `jobs`.
-        *options : str
-            Options of the job.
-
+        Args:
+            python: The interpreter of driver and executors.
+            packages: The zip for `--py-files`.
+            job: A module of `jobs`.
+            *options: Options of the job.
         """
         folder = self._folder("driver")
         script = shutil.copy(ROOT / "jobs" / f"{job}.py", folder)

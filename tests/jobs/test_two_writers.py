@@ -30,14 +30,7 @@ USERS, COUNTERS = 600, 601
 
 
 class Pair:
-    """Two replicasets' logs, a warehouse on S3, and processes that write it.
-
-    Parameters
-    ----------
-    folder : Path
-    store : Store
-
-    """
+    """Two replicasets' logs, a warehouse on S3, and processes that write it."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder, self.store = folder, store

@@ -28,13 +28,7 @@ def environment() -> Mapping[str, str]:
 
 
 class ThriftServer:
-    """The server; a context manager. Its metastore lies in its folder.
-
-    Parameters
-    ----------
-    folder : Path
-
-    """
+    """The server; a context manager. Its metastore lies in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._port = folder, free_port()

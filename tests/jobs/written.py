@@ -37,15 +37,10 @@ class Node:
     `version`, further `keys` of the header, and `is_apart` may be set between two logs. With `is_apart`, each row has a
     block of its own, so that a batch may end after any row.
 
-    Parameters
-    ----------
-    folder : Path
-        The logs are in `<folder>/<name>`.
-    name : str
-        A letter and a digit.
-    version : str
-        The server version in the headers of the logs.
-
+    Args:
+        folder: The logs are in `<folder>/<name>`.
+        name: A letter and a digit.
+        version: The server version in the headers of the logs.
     """
 
     def __init__(self, folder: Path, name: str, version: str = "2.6.0") -> None:

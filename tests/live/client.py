@@ -26,13 +26,9 @@ ERROR_BIT = 0x8000
 class TarantoolError(Exception):
     """The server's error answer.
 
-    Parameters
-    ----------
-    code : int
-        Tarantool's error code (`src/box/errcode.h`), without the error bit.
-    message : str
-        The server's text.
-
+    Args:
+        code: Tarantool's error code (`src/box/errcode.h`), without the error bit.
+        message: The server's text.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -50,13 +46,9 @@ def pack(value: Any) -> bytes:
 class Connection:
     """One connection to one server.
 
-    Parameters
-    ----------
-    path : str
-        The server's unix socket.
-    timeout : float
-        Seconds that one read or write may take.
-
+    Args:
+        path: The server's unix socket.
+        timeout: Seconds that one read or write may take.
     """
 
     def __init__(self, path: str, timeout: float = 60.0) -> None:
@@ -85,11 +77,8 @@ class Connection:
     def eval(self, expression: str, *arguments: Any) -> Any:
         """Run Lua on the server and return its result: None, one value, or a list of several.
 
-        Raises
-        ------
-        TarantoolError
-            The Lua code raises an error.
-
+        Raises:
+            TarantoolError: The Lua code raises an error.
         """
         self.send(expression, *arguments)
         return self.receive()

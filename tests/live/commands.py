@@ -19,17 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 class Command:
     """One command; a context manager that starts it, and kills it at the end. It can be started again.
 
-    Parameters
-    ----------
-    job : str
-        A module of `jobs`: `subscribe`, `aggregate`, ...
-    config : Path
-        The YAML file.
-    log : Path
-        The file to which the output is appended.
-    *options : str
-        Further words of the command line.
-
+    Args:
+        job: A module of `jobs`: `subscribe`, `aggregate`, ...
+        config: The YAML file.
+        log: The file to which the output is appended.
+        *options: Further words of the command line.
     """
 
     def __init__(self, job: str, config: Path, log: Path, *options: str) -> None:

@@ -34,23 +34,15 @@ number is the number of tests that passed. Tests that take many minutes are no p
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one test.
-
-    Parameters
-    ----------
-    module, name : str
-        The test's file and name: `tests/jobs/test_node.py`, `test_a_subscriber[2.11]`.
-    result : str
-        `passed`, `skipped` or `failed`.
-    reason : str
-        Why it was skipped or failed; empty for a test that passed.
-
-    """
+    """The result of one test."""
 
     module: str
     name: str
+    """The test's file and name: `tests/jobs/test_node.py`, `test_a_subscriber[2.11]`."""
     result: str
+    """`passed`, `skipped` or `failed`."""
     reason: str
+    """Why it was skipped or failed; empty for a test that passed."""
 
 
 def outcomes(report: Path) -> list[Outcome]:

@@ -16,15 +16,11 @@ from types import TracebackType
 class Proxy:
     """A proxy on a free local port; a context manager that runs it.
 
-    Parameters
-    ----------
-    socket : str
-        Path of the server's unix socket.
-    budget : callable, optional
-        Called for each new connection: returns the number of bytes from the server after which to cut it, or None.
-    tls : ssl.SSLContext, optional
-        Serves clients by TLS, as a server with TLS would.
-
+    Args:
+        socket: Path of the server's unix socket.
+        budget: Called for each new connection: returns the number of bytes from the server after which to cut it, or
+            None.
+        tls: Serves clients by TLS, as a server with TLS would.
     """
 
     def __init__(

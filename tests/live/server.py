@@ -58,21 +58,13 @@ def release_here() -> tuple[int, int]:
 class Tarantool:
     """One server; a context manager that starts it and stops it cleanly.
 
-    Parameters
-    ----------
-    directory : Path
-        The directory for `.snap`, `.xlog`, `.vylog` and vinyl's files; created if it is missing.
-    cfg : mapping, optional
-        Further options of `box.cfg`.
-    lua : str
-        Lua code that runs after `box.cfg`, before the server counts as started.
-    lua_path : Path, optional
-        A directory whose modules the Lua code may `require`.
-    socket : str, optional
-        Path of the unix socket to listen on; by default in a private temporary directory.
-    binary : str, optional
-        Path of the server's program; by default `find_tarantool`.
-
+    Args:
+        directory: The directory for `.snap`, `.xlog`, `.vylog` and vinyl's files; created if it is missing.
+        cfg: Further options of `box.cfg`.
+        lua: Lua code that runs after `box.cfg`, before the server counts as started.
+        lua_path: A directory whose modules the Lua code may `require`.
+        socket: Path of the unix socket to listen on; by default in a private temporary directory.
+        binary: Path of the server's program; by default `find_tarantool`.
     """
 
     def __init__(
@@ -142,11 +134,8 @@ class Tarantool:
     def start(self) -> Tarantool:
         """Start the server and wait until `box.cfg` and the Lua code are done.
 
-        Raises
-        ------
-        RuntimeError
-            There is no tarantool, or it ended or hung; the message has the end of its log.
-
+        Raises:
+            RuntimeError: There is no tarantool, or it ended or hung; the message has the end of its log.
         """
         binary = self._binary or find_tarantool()
         if binary is None:

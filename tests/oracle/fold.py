@@ -26,27 +26,19 @@ NO_STORAGE = ("blackhole", "service", "sysview")
 
 @dataclass(frozen=True)
 class Version:
-    """What a key holds after its last change.
-
-    Parameters
-    ----------
-    tuple : bytes or None
-        Exact MessagePack; None for a key that was deleted.
-    replica_id, lsn : int
-        The row of the last change; 0 where a snapshot gave the tuple.
-    timestamp : int
-        Microseconds since the epoch of the last change, never before that of the change it replaces; 0 for a
-        snapshot's.
-    created : int
-        Microseconds since the epoch of the insertion since which the key has not been absent.
-
-    """
+    """What a key holds after its last change."""
 
     tuple: bytes | None
+    """Exact MessagePack; None for a key that was deleted."""
     replica_id: int
     lsn: int
+    """The row of the last change; 0 where a snapshot gave the tuple."""
     timestamp: int
+    """Microseconds since the epoch of the last change, never before that of the change it replaces; 0 for a
+    snapshot's.
+    """
     created: int
+    """Microseconds since the epoch of the insertion since which the key has not been absent."""
 
 
 @dataclass
@@ -111,13 +103,9 @@ class Folded:
 def fold_directory(directory: Path, *, snapshot: Path | None = None) -> Folded:
     """Fold a directory's logs.
 
-    Parameters
-    ----------
-    directory : Path
-        Holds `.snap` and `.xlog` files.
-    snapshot : Path, optional
-        Where to begin; by default the oldest one: the state in which the instance was made or had joined.
-
+    Args:
+        directory: Holds `.snap` and `.xlog` files.
+        snapshot: Where to begin; by default the oldest one: the state in which the instance was made or had joined.
     """
     start = snapshot or min(directory.glob("*.snap"))
     files = sorted(directory.glob("*.xlog"))

@@ -32,29 +32,20 @@ COMMIT_FLAG, WAIT_SYNC_FLAG, WAIT_ACK_FLAG = 1, 2, 4
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a log.
-
-    Parameters
-    ----------
-    type, replica_id, group_id, lsn, flags : int
-        As in the header; 0 where the header lacks them.
-    timestamp : float
-        Seconds since the epoch.
-    tsn : int or None
-        lsn of the transaction's first row; None for a transaction of one row.
-    body : dict of int to bytes
-        Each value's raw MessagePack by body key.
-
-    """
+    """One row of a log."""
 
     type: int
     replica_id: int
     group_id: int
     lsn: int
     timestamp: float
+    """Seconds since the epoch."""
     tsn: int | None
+    """lsn of the transaction's first row; None for a transaction of one row."""
     flags: int
+    """As in the header; 0 where the header lacks them."""
     body: dict[int, bytes]
+    """Each value's raw MessagePack by body key."""
 
     def number(self, key: int, default: int = 0) -> int:
         """Return a body value that is a number."""

@@ -47,11 +47,8 @@ class _Field:
 def update(raw: bytes, operations: bytes, context: Context) -> bytes:
     """Return the tuple after an UPDATE.
 
-    Raises
-    ------
-    OperationError
-        Where an operation fails.
-
+    Raises:
+        OperationError: Where an operation fails.
     """
     fields = [_Field(one) for one in mp.split_array(raw)]
     for operation in mp.split_array(operations):

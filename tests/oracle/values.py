@@ -37,19 +37,12 @@ def scalar(
 ) -> bytes:
     """Return what one operation makes of one value.
 
-    Parameters
-    ----------
-    raw : bytes
-        The value's MessagePack.
-    opcode : str
-        One of `+ - & | ^ :`.
-    arguments : list of bytes
-        The operation's arguments, each as MessagePack.
-    index_base : int
-        What a splice counts the first byte as.
-    version : tuple of int
-        The server's.
-
+    Args:
+        raw: The value's MessagePack.
+        opcode: One of `+ - & | ^ :`.
+        arguments: The operation's arguments, each as MessagePack.
+        index_base: What a splice counts the first byte as.
+        version: The server's.
     """
     if opcode == ":":
         return _splice(raw, [mp.decode(one) for one in arguments], index_base, version)

@@ -17,23 +17,15 @@ from tests.oracle.keys import comparable
 
 @dataclass(frozen=True)
 class Winner:
-    """The version that the aggregated table holds for a key.
-
-    Parameters
-    ----------
-    tuple : bytes
-        Exact MessagePack.
-    replicaset_uuid, instance_uuid : str
-        Whose version it is, and which instance changed it last ("" for a snapshot's row).
-    version : Version
-        lsn, timestamp, created.
-
-    """
+    """The version that the aggregated table holds for a key."""
 
     tuple: bytes
+    """Exact MessagePack."""
     replicaset_uuid: str
     instance_uuid: str
+    """Whose version it is, and which instance changed it last ("" for a snapshot's row)."""
     version: Version
+    """lsn, timestamp, created."""
 
 
 def last_write_wins(
@@ -44,18 +36,12 @@ def last_write_wins(
 ) -> dict[tuple[Any, ...], Winner]:
     """Return the winner of each key of a space that at least one replicaset has.
 
-    Parameters
-    ----------
-    replicasets : sequence of Folded
-        One a replicaset: any member's logs.
-    space : str
-        Name of the space.
-    sequence : sequence of str
-        Names of columns that order the versions; empty: by time.
-    deletes : str
-        `own`: a deleted version stands aside; `all`: it takes part, and where it wins the key is gone. By
-        time only.
-
+    Args:
+        replicasets: One a replicaset: any member's logs.
+        space: Name of the space.
+        sequence: Names of columns that order the versions; empty: by time.
+        deletes: `own`: a deleted version stands aside; `all`: it takes part, and where it wins the key is gone. By time
+            only.
     """
     if sequence and deletes == "all":
         raise NotImplementedError("a deleted version has no columns")

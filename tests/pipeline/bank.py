@@ -37,15 +37,9 @@ def describe_point(node: Node, label: str, at: float = 1.0) -> None:
 class Bank:
     """Replicasets with accounts; the sum of all balances is constant whenever no transfer is in flight.
 
-    Parameters
-    ----------
-    folder : Path
-    seed : int
-    names : sequence of str
-        Names of the members, one per replicaset.
-    is_apart : bool
-        Whether each row has a block of its own; otherwise a file is one block, so points are within a block.
-
+    Args:
+        names: Names of the members, one per replicaset.
+        is_apart: Whether each row has a block of its own; otherwise a file is one block, so points are within a block.
     """
 
     def __init__(

@@ -33,21 +33,13 @@ TIME_COLUMNS = {"committed_at", "found_at", "decided_at", "first_seen"}
 class Deployment:
     """One configuration and its tables.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder for the warehouse.
-    sources : mapping of str to Path
-        Directories of logs by the sources' names.
-    replicasets : mapping of str to str, optional
-        Uuids of replicasets by the sources' names, for sources whose files do not have them.
-    distributed : callable, optional
-        Makes the executor of each batch; by default batches run in this process.
-    origins : mapping of str to sequence of str, optional
-        The `origins` of sources by their names.
-    **settings
-        Further keys of the configuration.
-
+    Args:
+        folder: The folder for the warehouse.
+        sources: Directories of logs by the sources' names.
+        replicasets: Uuids of replicasets by the sources' names, for sources whose files do not have them.
+        distributed: Makes the executor of each batch; by default batches run in this process.
+        origins: The `origins` of sources by their names.
+        **settings: Further keys of the configuration.
     """
 
     def __init__(
@@ -84,14 +76,10 @@ class Deployment:
     def run(self, budget: int | Iterable[int] | None = None, batches: int | None = None) -> int:
         """Run batches until all rows are read, and return how many batches had rows.
 
-        Parameters
-        ----------
-        budget : int or iterable of int, optional
-            Approximate number of bytes of logs per batch; with 1, each batch reads one block. An iterable has one
-            number for each batch. By default one batch reads all.
-        batches : int, optional
-            Greatest number of batches.
-
+        Args:
+            budget: Approximate number of bytes of logs per batch; with 1, each batch reads one block. An iterable has
+                one number for each batch. By default one batch reads all.
+            batches: Greatest number of batches.
         """
         done = 0
         with self.writer() as (_, writer):

@@ -18,14 +18,7 @@ class KilledError(Exception):
 
 
 class Restarted:
-    """Runs a deployment as Spark does whose process ends at any step: what was planned is done first.
-
-    Parameters
-    ----------
-    deployment : Deployment
-    monkeypatch : pytest.MonkeyPatch
-
-    """
+    """Runs a deployment as Spark does whose process ends at any step: what was planned is done first."""
 
     def __init__(self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
         self.deployment, self.left, self.kills = deployment, 0, 0

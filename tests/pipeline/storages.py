@@ -56,15 +56,9 @@ class Storage(Node):
 class Cluster:
     """Some storages with buckets and tuples; `rows` has the tuples that a client of the cluster must see.
 
-    Parameters
-    ----------
-    folder : Path
-    seed : int
-    count : int
-        Number of replicasets.
-    buckets : int
-        Number of buckets.
-
+    Args:
+        count: Number of replicasets.
+        buckets: Number of buckets.
     """
 
     def __init__(self, folder: Path, seed: int = 1, count: int = 2, buckets: int = 6) -> None:

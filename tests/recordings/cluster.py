@@ -66,11 +66,8 @@ class Cluster:
     def settle(self) -> None:
         """Wait until the members of each replicaset have each other's rows.
 
-        Raises
-        ------
-        RuntimeError
-            Where replication stopped, or took too long.
-
+        Raises:
+            RuntimeError: Where replication stopped, or took too long.
         """
         for side in ("A", "B"):
             deadline = time.monotonic() + SETTLE_SECONDS
@@ -108,15 +105,10 @@ def instance_uuid(side: str, replica_id: int) -> str:
 def running(directory: Path, sockets: Path, wal_max_size: int) -> Iterator[Cluster]:
     """Start the four masters below `directory`; stop each cleanly at the end, also after an error.
 
-    Parameters
-    ----------
-    directory : Path
-        Gets one directory a member: `a1`, `a2`, `b1`, `b2`.
-    sockets : Path
-        A private directory for sockets and servers' logs; its path must be short (108 bytes with the name).
-    wal_max_size : int
-        Bytes after which a server begins another log.
-
+    Args:
+        directory: Gets one directory a member: `a1`, `a2`, `b1`, `b2`.
+        sockets: A private directory for sockets and servers' logs; its path must be short (108 bytes with the name).
+        wal_max_size: Bytes after which a server begins another log.
     """
     with ExitStack() as stack:
         members: dict[str, RecordedMaster] = {}

@@ -43,12 +43,8 @@ installed = pytest.mark.skipif(
 class Store:
     """A store with one bucket; a context manager.
 
-    Parameters
-    ----------
-    folder : Path
-        What the server prints goes to a file in it.
-    bucket : str
-
+    Args:
+        folder: What the server prints goes to a file in it.
     """
 
     def __init__(self, folder: Path, bucket: str = "lake") -> None:

@@ -43,15 +43,10 @@ def make_space(names: Sequence[str], types: Sequence[str]) -> str:
 class Oracle:
     """A server with one space; it is started again after a crash.
 
-    Parameters
-    ----------
-    directory : Path
-        Where its logs go.
-    lua : str
-        What makes the space.
-    binary : str, optional
-        The server's program; by default the `tarantool` on PATH.
-
+    Args:
+        directory: Where its logs go.
+        lua: What makes the space.
+        binary: The server's program; by default the `tarantool` on PATH.
     """
 
     def __init__(self, directory: Path, lua: str, binary: str | None = None) -> None:

@@ -28,11 +28,8 @@ SYSTEM = ("_changelog", "_cluster", "_quarantine", "_epochs")
 class Made:
     """A warehouse in a folder, with batches on demand.
 
-    Parameters
-    ----------
-    folder : Path
-        The configuration's `warehouse`.
-
+    Args:
+        folder: The configuration's `warehouse`.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -26,62 +26,42 @@ TRACEBACK_FRAMES = 4
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a tuple comes from: the change that wrote it.
-
-    Parameters
-    ----------
-    replicaset, instance : str
-        Uuids; the instance is "" for a snapshot's row.
-    global_id, lsn : int
-        The instance's global id, and the change's lsn.
-    timestamp, created : int or None
-        When the change was made, and when the tuple was inserted: microseconds since 1970, or None if not known.
-
-    """
+    """Where a tuple comes from: the change that wrote it."""
 
     replicaset: str
     instance: str
+    """Uuids; the instance is "" for a snapshot's row."""
     global_id: int
     lsn: int
+    """The instance's global id, and the change's lsn."""
     timestamp: int | None
     created: int | None
+    """When the change was made, and when the tuple was inserted: microseconds since 1970, or None if not known."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """The third argument of a custom function: the space, the operation and both tuples' origins.
-
-    Parameters
-    ----------
-    space : str
-        Tarantool's name of the space.
-    op : str
-        REPLACE, or DELETE if `new` is None.
-    old, new : Origin
-        Where the tuples come from. If an earlier call of the function made the old tuple, `old` is the origin of the
-        newest version that was an argument of that call.
-
-    """
+    """The third argument of a custom function: the space, the operation and both tuples' origins."""
 
     space: str
+    """Tarantool's name of the space."""
     op: str
+    """REPLACE, or DELETE if `new` is None."""
     old: Origin
     new: Origin
+    """Where the tuples come from. If an earlier call of the function made the old tuple, `old` is the origin of the
+    newest version that was an argument of that call.
+    """
 
 
 def load_function(name: str) -> Function:
     """Import a custom function.
 
-    Parameters
-    ----------
-    name : str
-        `package.module:function`.
+    Args:
+        name: `package.module:function`.
 
-    Raises
-    ------
-    ConfigurationError
-        The module or function does not exist.
-
+    Raises:
+        ConfigurationError: The module or function does not exist.
     """
     module, _, function = name.partition(":")
     advice = (
@@ -109,24 +89,15 @@ def fold_custom(
 ) -> Outcome:
     """Call a custom function for each version of a key but the first; return the outcome for the key.
 
-    Parameters
-    ----------
-    function : callable
-        The custom function.
-    candidates : sequence of Candidate
-        The versions of the key, in the order of `Candidate`.
-    names : sequence of sequence of str
-        The names of the fields of each format; `Candidate.format_index` is an index in this sequence.
-    space : str
-        Name of the space.
-    repeats_calls : bool
-        Whether to make each call twice and compare the answers.
+    Args:
+        function: The custom function.
+        candidates: The versions of the key, in the order of `Candidate`.
+        names: The names of the fields of each format; `Candidate.format_index` is an index in this sequence.
+        space: Name of the space.
+        repeats_calls: Whether to make each call twice and compare the answers.
 
-    Raises
-    ------
-    PolicyError
-        Two calls with the same arguments returned different answers.
-
+    Raises:
+        PolicyError: Two calls with the same arguments returned different answers.
     """
     rows = [_row_of(one, names) for one in candidates]
     winner: int | None = 0

@@ -55,17 +55,12 @@ def merge_fields(
 ) -> bytes:
     """Return the last writer's tuple, with each named field from the version whose sequence of the field is greatest.
 
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-        The versions of the key without deleted ones, in the order of `Candidate`.
-    formats : Formats
-    sequence_fields : mapping of str to sequence of str
-        For each merged field, its sequence: the fields that say how new its value is. They are copied with it.
-    sequences : mapping of str to sequence of bytes
-        For each merged field, the value of its sequence in each candidate, as bytes that compare like the values
-        (`udfs.keys.sequence`). The greatest value wins; of equal ones the last candidate's.
-
+    Args:
+        candidates: The versions of the key without deleted ones, in the order of `Candidate`.
+        sequence_fields: For each merged field, its sequence: the fields that say how new its value is. They are copied
+            with it.
+        sequences: For each merged field, the value of its sequence in each candidate, as bytes that compare like the
+            values (`udfs.keys.sequence`). The greatest value wins; of equal ones the last candidate's.
     """
     values: dict[str, bytes | None] = {}
     for name, members in sequence_fields.items():
@@ -81,19 +76,13 @@ def sum_fields(candidates: Sequence[Candidate], formats: Formats, columns: Seque
 
     Numbers are added in the order of the versions, as Tarantool's UPDATE adds them; nil is skipped.
 
-    Parameters
-    ----------
-    candidates, formats
-        As for `merge_fields`.
-    columns : sequence of str
-        The fields.
+    Args:
+        candidates, formats: As for `merge_fields`.
+        columns: The fields.
 
-    Raises
-    ------
-    TupleError
-        A field is not a number, or the sum does not fit the field's type. The error's field `code` has Tarantool's
-        error code.
-
+    Raises:
+        TupleError: A field is not a number, or the sum does not fit the field's type. The error's field `code` has
+            Tarantool's error code.
     """
     values: dict[str, bytes | None] = {}
     for name in columns:

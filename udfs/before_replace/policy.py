@@ -26,57 +26,38 @@ class Candidate(NamedTuple):
     is the value of the fields in `PolicyOptions.sequence`; without such fields the timestamp takes its place. An
     unknown value is less than any other. The order depends on the versions alone, never on when they arrived. The
     version that comes last is the *last writer's*.
-
-    Parameters
-    ----------
-    tuple : bytes or None
-        Exact MessagePack; None for a deleted version.
-    replicaset, instance : str
-        Uuids of the replicaset that has the version and of the instance that wrote it ("" for a snapshot's row).
-    lsn : int
-    timestamp : int or None
-        Microseconds since 1970; None for a snapshot's row.
-    created : int or None
-        When the tuple was inserted, in microseconds since 1970; None if not known.
-    global_id : int
-        Global id of `instance`; 0 if not known.
-    format_index : int
-        Index of the tuple's format in `Formats.spaces`.
-
     """
 
     tuple: bytes | None
+    """Exact MessagePack; None for a deleted version."""
     replicaset: str
     instance: str
+    """Uuids of the replicaset that has the version and of the instance that wrote it ("" for a snapshot's row)."""
     lsn: int
     timestamp: int | None = None
+    """Microseconds since 1970; None for a snapshot's row."""
     created: int | None = None
+    """When the tuple was inserted, in microseconds since 1970; None if not known."""
     global_id: int = 0
+    """Global id of `instance`; 0 if not known."""
     format_index: int = 0
+    """Index of the tuple's format in `Formats.spaces`."""
 
 
 class Outcome(NamedTuple):
     """The result of a policy for one key: a winner, a made tuple or a fault.
 
     If all three are None, the policy deletes the key.
-
-    Parameters
-    ----------
-    winner : int or None
-        Index of the version that wins unchanged; None if no version does.
-    tuple : bytes or None
-        The tuple that the policy made from several versions; None if the policy made no tuple.
-    format_index : int
-        Index of the format of `tuple` in `Formats.spaces`.
-    fault : str or None
-        Why the policy failed; None if it did not fail.
-
     """
 
     winner: int | None = None
+    """Index of the version that wins unchanged; None if no version does."""
     tuple: bytes | None = None
+    """The tuple that the policy made from several versions; None if the policy made no tuple."""
     format_index: int = 0
+    """Index of the format of `tuple` in `Formats.spaces`."""
     fault: str | None = None
+    """Why the policy failed; None if it did not fail."""
 
 
 def outcome_of(candidates: Sequence[Candidate], made: bytes, field_names: Sequence[Sequence[str]]) -> Outcome:
@@ -98,48 +79,30 @@ def outcome_of(candidates: Sequence[Candidate], made: bytes, field_names: Sequen
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """The configuration of one space's policy.
-
-    Parameters
-    ----------
-    sequence : tuple of str
-        Fields that say which version is later.
-    priority : tuple of str
-        Uuids of replicasets, the preferred one first.
-    column : str or None
-        Field that `max` or `min` compares.
-    fields : mapping of str to tuple of str
-        Field that `merge_fields` merges → the fields of its sequence.
-    columns : tuple of str
-        Fields that `sum` adds up.
-    function : str or None
-        `package.module:function` of `custom`.
-
-    """
+    """The configuration of one space's policy."""
 
     sequence: tuple[str, ...] = ()
+    """Fields that say which version is later."""
     priority: tuple[str, ...] = ()
+    """Uuids of replicasets, the preferred one first."""
     column: str | None = None
+    """Field that `max` or `min` compares."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Field that `merge_fields` merges → the fields of its sequence."""
     columns: tuple[str, ...] = ()
+    """Fields that `sum` adds up."""
     function: str | None = None
+    """`package.module:function` of `custom`."""
 
 
 @dataclass(frozen=True)
 class Formats:
-    """The formats of the tuples of one table: the definition of its space in each replicaset.
-
-    Parameters
-    ----------
-    space : str
-        Name of the space.
-    spaces : tuple of Space
-        The definitions; `Candidate.format_index` is an index in this tuple.
-
-    """
+    """The formats of the tuples of one table: the definition of its space in each replicaset."""
 
     space: str
+    """Name of the space."""
     spaces: tuple[Space, ...]
+    """The definitions; `Candidate.format_index` is an index in this tuple."""
 
     @property
     def names(self) -> list[list[str]]:
@@ -166,28 +129,20 @@ class Formats:
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of one table's contended keys (keys that several replicasets have), as columns.
-
-    Parameters
-    ----------
-    tuples : pyarrow.BinaryArray
-        Null for a version that is deleted or not known.
-    format_indexes : int32[n]
-        Index of each version's format; -1 if it has none.
-    replicaset_ids : int32[n]
-        Id of each version's replicaset.
-    uuid_by_id : sequence of str
-        Replicaset uuids by id.
-    created : int64[n]
-        When the tuple was inserted, in microseconds since 1970; `udfs.versions.kernels.lives.NO_TIME` if unknown.
-
-    """
+    """Versions of one table's contended keys (keys that several replicasets have), as columns."""
 
     tuples: pa.Array
+    """Null for a version that is deleted or not known."""
     format_indexes: NDArray[np.int32]
+    """Index of each version's format (int32[n]); -1 if it has none."""
     replicaset_ids: NDArray[np.int32]
+    """Id of each version's replicaset (int32[n])."""
     uuid_by_id: Sequence[str]
+    """Replicaset uuids by id."""
     created: NDArray[np.int64]
+    """When the tuple was inserted, in microseconds since 1970 (int64[n]); `udfs.versions.kernels.lives.NO_TIME` if
+    unknown.
+    """
 
 
 Rank = Callable[[Versions, PolicyOptions, Formats], NDArray[np.int64]]
@@ -199,19 +154,11 @@ Make = Callable[[Sequence[Sequence[Candidate]], PolicyOptions, Formats], list[Ou
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """The functions of one policy.
-
-    Parameters
-    ----------
-    label : callable
-        Returns the text for the column `_conflicts.sequence`, such as `max(balance)`.
-    rank : callable, optional
-        Ranks the versions; None if the order of `Candidate` alone decides.
-    make : callable, optional
-        Makes a tuple from several versions; None if the policy always chooses one version.
-
-    """
+    """The functions of one policy."""
 
     label: Callable[[PolicyOptions], str] = lambda _: ""
+    """Returns the text for the column `_conflicts.sequence`, such as `max(balance)`."""
     rank: Rank | None = None
+    """Ranks the versions; None if the order of `Candidate` alone decides."""
     make: Make | None = None
+    """Makes a tuple from several versions; None if the policy always chooses one version."""

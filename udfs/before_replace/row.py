@@ -26,15 +26,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Row(Sequence[Any]):
     """One immutable tuple.
 
-    Parameters
-    ----------
-    data : bytes
-        MessagePack of an array.
-    names : tuple of str
-        Names of its first fields.
-    layout : int
-        Index of the tuple's format in `udfs.before_replace.policy.Formats.spaces`.
-
+    Args:
+        data: MessagePack of an array.
+        names: Names of its first fields.
+        layout: Index of the tuple's format in `udfs.before_replace.policy.Formats.spaces`.
     """
 
     __slots__ = ("_parts", "data", "layout", "names")
@@ -87,11 +82,8 @@ class Row(Sequence[Any]):
     def update(self, **values: Any) -> Row:
         """Return a copy with some fields replaced.
 
-        Raises
-        ------
-        KeyError
-            No field has that name.
-
+        Raises:
+            KeyError: No field has that name.
         """
         parts = list(self._parts)
         for name, value in values.items():
@@ -147,11 +139,8 @@ def decode(data: bytes) -> Any:
 def encode(value: Any) -> bytes:
     """Encode one value as MessagePack.
 
-    Raises
-    ------
-    TypeError
-        A tuple cannot contain a value of this type.
-
+    Raises:
+        TypeError: A tuple cannot contain a value of this type.
     """
     data: bytes = msgpack.packb(
         value, default=_as_extension, unicode_errors="surrogateescape", strict_types=False

@@ -32,15 +32,10 @@ _LOW_HALF_MASK = 0xFFFFFFFF
 def keyed_hash(pos: Int, size: Int, number: Int, seeds: Int) -> Int:
     """Return a hash, 0 to 2^32 - 1, of some bytes and a number of 32 bits.
 
-    Parameters
-    ----------
-    pos, size : int
-        Address and number of the bytes; up to 7 bytes past the end are loaded.
-    number : int
-        The number of 32 bits that is hashed with the bytes.
-    seeds : int
-        Address of `SEED_COUNT` words.
-
+    Args:
+        pos, size: Address and number of the bytes; up to 7 bytes past the end are loaded.
+        number: The number of 32 bits that is hashed with the bytes.
+        seeds: Address of `SEED_COUNT` words.
     """
     code = (
         word(seeds, 0)

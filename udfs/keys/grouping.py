@@ -54,23 +54,14 @@ def group_rows(
 ) -> int:
     """Assign each row to a group; return the number of groups.
 
-    Parameters
-    ----------
-    partitions : int32[n]
-        Partition of each row.
-    data, offsets, nulls
-        The keys, as in `udfs.buffers.BinaryBuffers`. A null key is in no group.
-    slots : int32[size]
-        Filled with -1; `size` is a power of two, at least 2 n.
-    hash_parts : int32[n]
-        Room for a part of each group's hash.
-    first_rows : int32[n]
-        Room for the first row of each group.
-    group_numbers : int32[n]
-        Receives the group of each row; -1 without a key.
-    seeds : int64[SEED_COUNT]
-        Seeds of the hash (`udfs.kernels.keyed_hash`).
-
+    Args:
+        partitions: Partition of each row (int32[n]).
+        data, offsets, nulls: The keys, as in `udfs.buffers.BinaryBuffers`. A null key is in no group.
+        slots: Filled with -1 (int32[size]); `size` is a power of two, at least 2 n.
+        hash_parts: Room for a part of each group's hash (int32[n]).
+        first_rows: Room for the first row of each group (int32[n]).
+        group_numbers: Receives the group of each row (int32[n]); -1 without a key.
+        seeds: Seeds of the hash (`udfs.kernels.keyed_hash`; int64[SEED_COUNT]).
     """
     base, mask, count, keys = address(data), np.int64(slots.size - 1), 0, address(seeds)
     for row in range(partitions.size):
@@ -116,17 +107,11 @@ def find_rows(
 ) -> None:
     """Find the group of each row among those that `group_rows` has made.
 
-    Parameters
-    ----------
-    partitions, data, offsets, nulls
-        Partitions and keys of the rows to look up.
-    known_partitions, known_data, known_offsets, slots, hash_parts, first_rows
-        As passed to `group_rows`.
-    group_numbers : int32[n]
-        Receives the group of each row; -1 if there is none.
-    seeds : int64[SEED_COUNT]
-        As passed to `group_rows`.
-
+    Args:
+        partitions, data, offsets, nulls: Partitions and keys of the rows to look up.
+        known_partitions, known_data, known_offsets, slots, hash_parts, first_rows: As passed to `group_rows`.
+        group_numbers: Receives the group of each row (int32[n]); -1 if there is none.
+        seeds: As passed to `group_rows` (int64[SEED_COUNT]).
     """
     base, known_base, mask = address(data), address(known_data), np.int64(slots.size - 1)
     keys = address(seeds)
@@ -157,19 +142,14 @@ Int32s = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of some rows; the private fields are arguments of `find_rows`.
-
-    Parameters
-    ----------
-    group_numbers : int32[rows]
-        Number of each row's group; -1 for a row without a key. Groups are numbered in the order of their first rows.
-    first_rows : int32[groups]
-        First row of each group.
-
-    """
+    """The groups of some rows; the private fields are arguments of `find_rows`."""
 
     group_numbers: Int32s
+    """Number of each row's group (int32[rows]); -1 for a row without a key. Groups are numbered in the order of their
+    first rows.
+    """
     first_rows: Int32s
+    """First row of each group (int32[groups])."""
     _partitions: Int32s
     _keys: BinaryBuffers
     _slots: Int32s
@@ -193,13 +173,9 @@ class Groups:
 def group(partitions: Int32s, keys: pa.Array) -> Groups:
     """Group rows by partition and key.
 
-    Parameters
-    ----------
-    partitions : int32[rows]
-        Partition of each row.
-    keys : pyarrow.BinaryArray
-        A row with a null key is in no group.
-
+    Args:
+        partitions: Partition of each row (int32[rows]).
+        keys: A row with a null key is in no group.
     """
     rows, flat = len(keys), flatten(keys, OVERREAD_BYTES)
     size = 1 << max(3, (2 * rows - 1).bit_length())

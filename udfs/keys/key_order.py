@@ -47,21 +47,14 @@ def write_ordered_keys(
 
     Returns whether all keys match their definitions and had room in `out`.
 
-    Parameters
-    ----------
-    data, offsets, nulls : arrays
-        Canonical keys (`udfs.buffers.BinaryBuffers`).
-    definition_indexes : int32 array, (rows,)
-        Index of each key's definition; a key with a negative index is left out.
-    part_starts : int32 array, (definitions + 1,)
-        Index of each definition's first part in `descending`; at the end the number of parts.
-    descending : uint8 array, (parts,)
-        Whether a part's order is descending.
-    out : uint8 array
-        Large enough for all keys.
-    ends : int64 array, (rows + 1,), zeroed
-        Receives where the bytes of each key end in `out`, after a leading 0.
-
+    Args:
+        data, offsets, nulls: Canonical keys (`udfs.buffers.BinaryBuffers`).
+        definition_indexes: Index of each key's definition (int32[rows]); a key with a negative index is left out.
+        part_starts: Index of each definition's first part in `descending` (int32[definitions + 1]); at the end the
+            number of parts.
+        descending: Whether a part's order is descending (uint8[parts]).
+        out: Large enough for all keys.
+        ends: Receives where the bytes of each key end in `out`, after a leading 0 (int64[rows + 1], zeroed).
     """
     base, begin = address(data), address(out)
     target, limit = begin, begin + len(out)
@@ -118,27 +111,17 @@ def key_order(definitions: Sequence[PartDirections]) -> KeyOrder:
 def ordered_keys(keys: pa.Array, order: KeyOrder, definition_indexes: Int32s) -> pa.Array:
     """Return keys as bytes that compare as their index compares them.
 
-    Parameters
-    ----------
-    keys : pyarrow.BinaryArray
-        Canonical keys, or the first parts of such keys (`udfs.keys.keys`).
-    order : KeyOrder
-    definition_indexes : int32[n]
-        Index of each key's definition; -1 for a key to leave out.
+    Args:
+        keys: Canonical keys, or the first parts of such keys (`udfs.keys.keys`).
+        definition_indexes: Index of each key's definition (int32[n]); -1 for a key to leave out.
 
-    Returns
-    -------
-    pyarrow.BinaryArray
+    Returns:
         The bytes of each key; null where the key is null or left out. The bytes of a prefix (the first parts of a key)
         sort at or before those of all keys with this prefix. The bytes of a greater prefix sort after all these keys.
 
-    Raises
-    ------
-    TupleError
-        A key does not match its definition.
-    UnsupportedError
-        The keys of one batch take 2 GiB or more.
-
+    Raises:
+        TupleError: A key does not match its definition.
+        UnsupportedError: The keys of one batch take 2 GiB or more.
     """
     flat, rows = flatten(keys, OVERREAD_BYTES), len(keys)
     widths = np.append(np.diff(order.part_starts), 0)[definition_indexes]

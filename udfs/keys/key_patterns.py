@@ -25,13 +25,9 @@ Value = str | bytes | int | float | bool | None
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
     """Return a pattern that finds a key, and the tuples that begin with it; None if there are no values.
 
-    Parameters
-    ----------
-    values : sequence
-        Values of the key as in JSON: decimals, uuids and datetimes are text.
-    parts : sequence of KeyPart
-        Parts of the primary key.
-
+    Args:
+        values: Values of the key as in JSON: decimals, uuids and datetimes are text.
+        parts: Parts of the primary key.
     """
     found = ""
     for value, part in zip(values, parts, strict=False):
@@ -56,12 +52,8 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
     For example, a number may be stored as an integer or as a double. A pattern for a decimal or a datetime matches only
     its first bytes.
 
-    Parameters
-    ----------
-    value : Value
-    kind : str
-        Type of the key part.
-
+    Args:
+        kind: Type of the key part.
     """
     if value is None or isinstance(value, bool):
         yield {None: "c0", False: "c2", True: "c3"}[value]

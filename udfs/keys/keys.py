@@ -51,18 +51,12 @@ from udfs.tuples.tuples import accepted_class_bits
 def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
     """Return the steps of a path: 0-based indexes of arrays, and keys of maps.
 
-    Parameters
-    ----------
-    path : str
-        As in the index's definition.
-    space : str
-        Name of the space, for the error.
+    Args:
+        path: As in the index's definition.
+        space: Name of the space, for the error.
 
-    Raises
-    ------
-    UnsupportedError
-        The path is not valid, or has `[*]`, which a primary key cannot have.
-
+    Raises:
+        UnsupportedError: The path is not valid, or has `[*]`, which a primary key cannot have.
     """
     lexer = Lexer(path.encode())
     steps: list[int | bytes] = []
@@ -137,11 +131,8 @@ def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     """Return the plan for the primary keys of spaces; the `space_indexes` of other functions count in `spaces`.
 
-    Raises
-    ------
-    UnsupportedError
-        A key has a collation, a type or a path that has no canonical form; the error names the space.
-
+    Raises:
+        UnsupportedError: A key has a collation, a type or a path that has no canonical form; the error names the space.
     """
     parts = [part for space in spaces for part in space.primary_key]
     names = bytearray()
@@ -244,27 +235,17 @@ def canonical_keys(
 ) -> pa.StructArray:
     """Return the canonical primary key of each row.
 
-    Parameters
-    ----------
-    data : pyarrow.BinaryArray
-        Tuples, or arrays of key parts, as MessagePack; may be a slice. A null row gives nulls.
-    spaces : sequence of Space
-        The key definitions.
-    space_indexes : pyarrow.Int32Array or int
-        Index in `spaces` of each row's space.
-    from_tuple : pyarrow.BooleanArray or bool
-        Whether the row is a tuple (true), or the `key` of a DELETE or UPDATE.
+    Args:
+        data: Tuples, or arrays of key parts, as MessagePack; may be a slice. A null row gives nulls.
+        spaces: The key definitions.
+        space_indexes: Index in `spaces` of each row's space.
+        from_tuple: Whether the row is a tuple (true), or the `key` of a DELETE or UPDATE.
 
-    Returns
-    -------
-    pyarrow.StructArray
+    Returns:
         `key` (binary, or null) and `error` (why there is no key; null if there is one, or no data).
 
-    Raises
-    ------
-    UnsupportedError
-        As in `key_plan`.
-
+    Raises:
+        UnsupportedError: As in `key_plan`.
     """
     return canonical_keys_with_plan(data, key_plan(spaces), space_indexes, from_tuple)
 

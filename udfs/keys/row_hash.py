@@ -95,14 +95,10 @@ def hash_bytes(begin: Int, end: Int, seed: Int) -> Int:
 def hash_int_column(values: Any, nulls: Any, hashes: Any) -> None:
     """Update the hash of each row with an int32 column.
 
-    Parameters
-    ----------
-    values : int32[n]
-    nulls : uint8[n]
-        1 where the row is null.
-    hashes : int64[n]
-        Seeds before, hashes after.
-
+    Args:
+        values: int32[n].
+        nulls: 1 where the row is null (uint8[n]).
+        hashes: Seeds before, hashes after (int64[n]).
     """
     for i in range(hashes.size):
         if nulls[i] == 0:
@@ -125,15 +121,8 @@ HASHED_COLUMNS = ("type", "space_id", "index_base", "key", "tuple", "operations"
 def row_hashes(rows: pa.RecordBatch) -> pa.Array:
     """Return the hash of each row.
 
-    Parameters
-    ----------
-    rows : pyarrow.RecordBatch
-        It has the columns `HASHED_COLUMNS`, as in `schemas.xrow`.
-
-    Returns
-    -------
-    pyarrow.Int64Array
-
+    Args:
+        rows: It has the columns `HASHED_COLUMNS`, as in `schemas.xrow`.
     """
     hashes: NDArray[np.int64] = np.full(rows.num_rows, FIRST_SEED, np.int64)
     for name in HASHED_COLUMNS:

@@ -59,17 +59,13 @@ def locate_sequence_fields(
 ) -> Int:
     """Find the fields of the sequences of all tuples; return the number of bytes that `write_sequences` may need.
 
-    Parameters
-    ----------
-    data, offsets, nulls : arrays
-        The tuples (`udfs.buffers.BinaryBuffers`).
-    format_indexes : int32 array, (rows,)
-        Index of each tuple's format in `formats`; with an index outside of it, all fields are absent.
-    formats : int32 array, (formats, parts)
-        0-based numbers of the fields; a field with a negative number is absent.
-    classes, arguments : int8 and int64 arrays, (rows, parts), zeroed
-        The result: class and argument of each field (`udfs.kernels.values`).
-
+    Args:
+        data, offsets, nulls: The tuples (`udfs.buffers.BinaryBuffers`).
+        format_indexes: Index of each tuple's format in `formats` (int32[rows]); with an index outside of it, all fields
+            are absent.
+        formats: 0-based numbers of the fields (int32[formats, parts]); a field with a negative number is absent.
+        classes, arguments: The result: class and argument of each field (`udfs.kernels.values`; int8 and int64[rows,
+            parts], zeroed).
     """
     base = address(data)
     room = np.int64(0)
@@ -91,17 +87,11 @@ def write_sequences(data: Any, nulls: Any, classes: Any, arguments: Any, out: An
 
     Returns whether all sequences had room in `out`.
 
-    Parameters
-    ----------
-    data, nulls : arrays
-        The tuples.
-    classes, arguments : arrays
-        The result of `locate_sequence_fields`.
-    out : uint8 array
-        As large as `locate_sequence_fields` returned.
-    ends : int64 array, (rows + 1,), zeroed
-        Where each row starts in `out`, and where the last one ends.
-
+    Args:
+        data, nulls: The tuples.
+        classes, arguments: The result of `locate_sequence_fields`.
+        out: As large as `locate_sequence_fields` returned.
+        ends: Where each row starts in `out`, and where the last one ends (int64[rows + 1], zeroed).
     """
     base, begin = address(data), address(out)
     target, limit = begin, begin + len(out)
@@ -137,29 +127,19 @@ def sequence_bytes(
 ) -> pa.Array:
     """Return the sequence of each tuple: the values of some of its fields, as bytes that sort as the values do.
 
-    Parameters
-    ----------
-    tuples : pyarrow.BinaryArray
-        MessagePack tuples; may be a slice. A null gives null, never an error.
-    format_indexes : pyarrow.Int32Array, int32[n] or int
-        Index in `formats` of each tuple's format; for an index outside of it, all fields are missing.
-    formats : sequence of sequences of int
-        Per format the 0-based numbers of the fields, in the order in which they are compared; -1 for a field that the
-        format lacks. All have the same length.
+    Args:
+        tuples: MessagePack tuples; may be a slice. A null gives null, never an error.
+        format_indexes: Index in `formats` of each tuple's format; for an index outside of it, all fields are missing.
+        formats: Per format the 0-based numbers of the fields, in the order in which they are compared; -1 for a field
+            that the format lacks. All have the same length.
 
-    Returns
-    -------
-    pyarrow.BinaryArray
+    Returns:
         A field that is missing, nil, damaged or without an order (array, map, interval) sorts below all values; NaN
         sorts below all other numbers.
 
-    Raises
-    ------
-    ValueError
-        The formats differ in length.
-    UnsupportedError
-        The sequences of one batch take 2 GiB or more.
-
+    Raises:
+        ValueError: The formats differ in length.
+        UnsupportedError: The sequences of one batch take 2 GiB or more.
     """
     flat, rows, table = flatten(tuples, OVERREAD_BYTES), len(tuples), _field_table(formats)
     classes = np.zeros((rows, table.shape[1]), np.int8)

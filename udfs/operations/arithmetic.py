@@ -32,21 +32,13 @@ AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with its type in MessagePack.
-
-    Parameters
-    ----------
-    type : int
-        `AS_DECIMAL`, `AS_DOUBLE`, `AS_FLOAT` or `AS_INTEGER`.
-    value : int, float or Decimal
-    is_signed : bool
-        Whether an integer has a signed encoding, which `&`, `|` and `^` refuse even if it is not negative.
-
-    """
+    """A number with its type in MessagePack."""
 
     type: int
+    """`AS_DECIMAL`, `AS_DOUBLE`, `AS_FLOAT` or `AS_INTEGER`."""
     value: int | float | Decimal
     is_signed: bool = False
+    """Whether an integer has a signed encoding, which `&`, `|` and `^` refuse even if it is not negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +54,33 @@ Scalar = Number | Binary | bytes
 
 @dataclass(frozen=True, slots=True)
 class OperationArguments:
-    """The arguments of an operation in the log, and what their meaning depends on.
-
-    Parameters
-    ----------
-    code, field : str
-        The operation's code, and the field as errors name it.
-    data : bytes
-        The bytes of all operations.
-    begin : int
-        Where the arguments begin in `data`, in bytes.
-    index_base : int
-        The number that means a string's first byte: 0 or 1.
-    rules : Rules
-        The rules of the server that executed the operation.
-
-    """
+    """The arguments of an operation in the log, and what their meaning depends on."""
 
     code: str
     field: str
+    """The operation's code, and the field as errors name it."""
     data: bytes
+    """The bytes of all operations."""
     begin: int
+    """Where the arguments begin in `data`, in bytes."""
     index_base: int
+    """The number that means a string's first byte: 0 or 1."""
     rules: Rules
+    """The rules of the server that executed the operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarOperation:
-    """An operation that computes a field's new value from its old one.
-
-    Parameters
-    ----------
-    item_count : int
-        Number of items of the operation's array in the log: the code, the field, and the arguments.
-    read : callable
-        Returns the argument; raises a `TupleError` if the server refuses the argument for every tuple.
-    compute : callable
-        Returns the new value from the code, the field's name in errors, the old value (None if it is not a scalar),
-        the result of `read`, and the rules; raises a `TupleError` if the operation does not fit the old value.
-
-    """
+    """An operation that computes a field's new value from its old one."""
 
     item_count: int
+    """Number of items of the operation's array in the log: the code, the field, and the arguments."""
     read: Callable[[OperationArguments], Any]
+    """Returns the argument; raises a `TupleError` if the server refuses the argument for every tuple."""
     compute: Callable[[str, str, Scalar | None, Any, Rules], Scalar]
+    """Returns the new value from the code, the field's name in errors, the old value (None if it is not a scalar), the
+    result of `read`, and the rules; raises a `TupleError` if the operation does not fit the old value.
+    """
 
 
 def argument_type_error(code: str, field: str, expected: str) -> TupleError:

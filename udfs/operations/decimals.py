@@ -40,11 +40,8 @@ def is_decimal(data: bytes, pos: int) -> bool:
 def read(data: bytes, pos: int) -> Decimal:
     """Return the decimal at `pos` (`decimal_unpack`).
 
-    Raises
-    ------
-    TupleError
-        The body is not a decimal that the server can store.
-
+    Raises:
+        TupleError: The body is not a decimal that the server can store.
     """
     start, end = string_bounds(data, pos)
     body = data[start:end]

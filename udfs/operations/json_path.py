@@ -50,15 +50,10 @@ def invalid_path(path: bytes, position: int) -> TupleError:
 class Lexer:
     """Reads a path; `offset` is the byte where the next token starts, and `symbols` the characters read so far.
 
-    Parameters
-    ----------
-    path : bytes
-        The path, UTF-8.
-    offset : int
-        Where to start.
-    base : int
-        The n of an array's first element in `[n]`: 1 in operations.
-
+    Args:
+        path: The path, UTF-8.
+        offset: Where to start.
+        base: The n of an array's first element in `[n]`: 1 in operations.
     """
 
     __slots__ = ("base", "offset", "path", "symbols")
@@ -74,13 +69,9 @@ class Lexer:
     def next(self) -> Token:
         """Return the next token.
 
-        Raises
-        ------
-        TupleError
-            The path is invalid here (`ER_UPDATE_FIELD`, "invalid JSON").
-        UnsupportedError
-            A bare name has a combining mark; only ICU's tables say whether it is a letter.
-
+        Raises:
+            TupleError: The path is invalid here (`ER_UPDATE_FIELD`, "invalid JSON").
+            UnsupportedError: A bare name has a combining mark; only ICU's tables say whether it is a letter.
         """
         if self.at_end:
             return _END

@@ -42,18 +42,12 @@ def raise_broken(reason: str = "the MessagePack ends inside a value") -> NoRetur
 def skip(data: bytes, pos: int) -> int:
     """Return the position after the value at `pos` (`mp_next`).
 
-    Parameters
-    ----------
-    data : bytes
-        MessagePack.
-    pos : int
-        Where a value starts.
+    Args:
+        data: MessagePack.
+        pos: Where a value starts.
 
-    Raises
-    ------
-    TupleError
-        The value is cut short.
-
+    Raises:
+        TupleError: The value is cut short.
     """
     left, end = 1, len(data)
     while left:
@@ -155,19 +149,12 @@ def skip_many(data: bytes, pos: int, count: int) -> int:
 def find_string_key(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[int, int] | None:
     """Return where a string key of a map and its value begin; None if the map has no such key.
 
-    Parameters
-    ----------
-    data : bytes
-    pos, end, count : int
-        Start of the first pair; the search ends at `end` or after `count` pairs.
-    key : bytes
-        The content of the string.
+    Args:
+        pos, end, count: Start of the first pair; the search ends at `end` or after `count` pairs.
+        key: The content of the string.
 
-    Raises
-    ------
-    TupleError
-        The bytes are not MessagePack.
-
+    Raises:
+        TupleError: The bytes are not MessagePack.
     """
     if count >= MANY_ELEMENTS and end - pos >= MANY_BYTES:
         import numpy as np

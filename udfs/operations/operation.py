@@ -29,34 +29,20 @@ _ITEM_COUNTS = {"=": 3, "!": 3, "#": 3} | {code: one.item_count for code, one in
 class Operation:
     """A decoded operation, and how far its path has been followed into a tuple.
 
-    Parameters
-    ----------
-    code : str
-        `=`, `!`, `#`, or the code of a scalar operation (`udfs.operations.scalars`).
-    lexer : Lexer or None
-        The path, positioned after the first token; None if the field is given by number.
-    index : int
-        Field number, 0-based, or negative from the end.
-    data : bytes
-        The bytes of all operations; `value` is the slice `data[start:end]`.
+    Args:
+        code: `=`, `!`, `#`, or the code of a scalar operation (`udfs.operations.scalars`).
+        lexer: The path, positioned after the first token; None if the field is given by number.
+        index: Field number, 0-based, or negative from the end.
+        data: The bytes of all operations; `value` is the slice `data[start:end]`.
 
-    Attributes
-    ----------
-    token : Token
-        The current token of the path.
-    is_consumed : bool
-        Whether the current token has been followed, so that `advance` returns the next one.
-    is_from_end : bool
-        Whether the field is counted from the end of the tuple.
-    is_root : bool
-        Whether the operation changes a whole field.
-    start, end : int
-        Where the argument of `=` and `!` is in `data`.
-    count : int
-        The argument of `#`: how many fields to remove.
-    argument : object
-        The argument of a scalar operation, as `ScalarOperation.read` returns it.
-
+    Attributes:
+        token: The current token of the path.
+        is_consumed: Whether the current token has been followed, so that `advance` returns the next one.
+        is_from_end: Whether the field is counted from the end of the tuple.
+        is_root: Whether the operation changes a whole field.
+        start, end: Where the argument of `=` and `!` is in `data`.
+        count: The argument of `#`: how many fields to remove.
+        argument: The argument of a scalar operation, as `ScalarOperation.read` returns it.
     """
 
     __slots__ = (
@@ -115,11 +101,8 @@ def operations_by_request(data: bytes) -> list[bytes]:
     Only an UPSERT of a vinyl run has several requests in one row. Its operations are an array of groups, and each group
     is the array of operations of one request (since 2.7, `src/box/vy_upsert.c`).
 
-    Parameters
-    ----------
-    data : bytes
-        MessagePack array of operations, or of groups.
-
+    Args:
+        data: MessagePack array of operations, or of groups.
     """
     if not data or KIND[data[0]] != ARRAY:
         return [data]
@@ -145,20 +128,13 @@ def _is_group(data: bytes, pos: int) -> bool:
 def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Operation]:
     """Return the operations of a request.
 
-    Parameters
-    ----------
-    data : bytes
-        MessagePack array of operations.
-    index_base : int
-        Number of the first field, and of a string's first byte: 0 or 1.
-    fmt : TupleFormat
-        The format that the server used.
+    Args:
+        data: MessagePack array of operations.
+        index_base: Number of the first field, and of a string's first byte: 0 or 1.
+        fmt: The format that the server used.
 
-    Raises
-    ------
-    TupleError
-        The server refuses the request for every tuple.
-
+    Raises:
+        TupleError: The server refuses the request for every tuple.
     """
     if not data or KIND[data[0]] != ARRAY:
         raise_broken("operations must be a MessagePack array")

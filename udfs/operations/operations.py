@@ -52,29 +52,18 @@ ER_CANT_UPDATE_PRIMARY_KEY = 94
 def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleFormat) -> bytes:
     """Return the tuple after an UPDATE.
 
-    Parameters
-    ----------
-    old : bytes
-        The tuple, a MessagePack array.
-    operations : bytes
-        MessagePack array of operations.
-    index_base : int
-        Number of the first field: body key 0x15, or 0 if it is absent.
-    fmt : TupleFormat
-        The format valid at the row, with the rules of the server that executed it.
+    Args:
+        old: The tuple, a MessagePack array.
+        operations: MessagePack array of operations.
+        index_base: Number of the first field: body key 0x15, or 0 if it is absent.
+        fmt: The format valid at the row, with the rules of the server that executed it.
 
-    Returns
-    -------
-    bytes
+    Returns:
         The new tuple.
 
-    Raises
-    ------
-    TupleError
-        The server would refuse it; `code` is the server's.
-    UnsupportedError
-        The server's result is not known; the reason names the case.
-
+    Raises:
+        TupleError: The server would refuse it; `code` is the server's.
+        UnsupportedError: The server's result is not known; the reason names the case.
     """
     return join_tuple(updated_fields(split_tuple(old), operations, index_base, fmt))
 
@@ -102,20 +91,13 @@ def apply_upsert(
     error, even if the tuple is inserted. If the result has another primary key, the tuple does not change. A row of
     a vinyl run can have several requests (`operations_by_request`).
 
-    Parameters
-    ----------
-    old : bytes or None
-        The tuple under the key; None if there is none.
-    new : bytes
-        The tuple to insert if `old` is None.
-    operations, index_base, fmt
-        As in `apply_update`.
+    Args:
+        old: The tuple under the key; None if there is none.
+        new: The tuple to insert if `old` is None.
+        operations, index_base, fmt: As in `apply_update`.
 
-    Returns
-    -------
-    bytes
+    Returns:
         The tuple; errors are those of `apply_update`.
-
     """
     if old is not None:
         fields = split_tuple(old)
@@ -211,11 +193,8 @@ def _has_type(value: bytes, field: Field, rules: Rules) -> bool:
 def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyPart]) -> bool:
     """Return whether two tuples, given as their encoded fields, have the same key.
 
-    Raises
-    ------
-    UnsupportedError
-        The strings of a part with a collation differ, so the keys may still be the same.
-
+    Raises:
+        UnsupportedError: The strings of a part with a collation differ, so the keys may still be the same.
     """
     return all(_is_same_part(_part_value(old, part), _part_value(new, part), part) for part in parts)
 
@@ -265,24 +244,15 @@ def quick_update(
     anything else and for anything that can fail. It takes the tuple as encoded fields, so that a chain of changes of a
     key splits and joins the tuple only once.
 
-    Parameters
-    ----------
-    fields : list of bytes
-        The tuple's encoded fields; not changed here.
-    operations : bytes
-        MessagePack array of operations.
-    index_base : int
-        Number of the first field.
-    names : mapping of bytes to int
-        Numbers of the named fields.
-    key_fields : frozenset of int
-        Fields of the primary key, which the shortcut does not handle.
+    Args:
+        fields: The tuple's encoded fields; not changed here.
+        operations: MessagePack array of operations.
+        index_base: Number of the first field.
+        names: Numbers of the named fields.
+        key_fields: Fields of the primary key, which the shortcut does not handle.
 
-    Returns
-    -------
-    dict of int to bytes, or None
+    Returns:
         The new encoding of each field that changes, so that the cost does not depend on the number of fields.
-
     """
     try:
         return _quick_update(fields, operations, index_base, names, key_fields)

@@ -26,22 +26,14 @@ _DOUBLE_TYPES = ("double", "float64")
 
 @dataclass(frozen=True, slots=True)
 class FormatNode:
-    """A node of the format: a field, or a value inside one.
-
-    Parameters
-    ----------
-    is_double : bool
-        Its type is double: a result is never written as MP_FLOAT.
-    is_float32 : bool
-        Its type is float32 (3.x).
-    children : mapping
-        The nodes inside it.
-
-    """
+    """A node of the format: a field, or a value inside one."""
 
     is_double: bool = False
+    """Its type is double: a result is never written as MP_FLOAT."""
     is_float32: bool = False
+    """Its type is float32 (3.x)."""
     children: Mapping[Step, FormatNode] = field(default_factory=dict)
+    """The nodes inside it."""
 
     def child(self, step: Step) -> FormatNode | None:
         """Return the node of an element; None if the format has none."""
@@ -50,28 +42,18 @@ class FormatNode:
 
 @dataclass(frozen=True, slots=True)
 class TupleFormat:
-    """A space's format at one moment, under one version of the server.
-
-    Parameters
-    ----------
-    number_by_name : mapping of bytes to int
-        UTF-8 name of each field → its 0-based number.
-    root : FormatNode or None
-        Fields that the format or an index declares as double; None if there are none.
-    primary_key : tuple of KeyPart
-        The primary key: an UPSERT never changes it.
-    rules : Rules
-        The rules of the server that wrote the log.
-    checked_fields : tuple of Field
-        Fields whose types vinyl checks in the result of a logged UPSERT; empty for other engines.
-
-    """
+    """A space's format at one moment, under one version of the server."""
 
     number_by_name: Mapping[bytes, int] = field(default_factory=dict)
+    """UTF-8 name of each field → its 0-based number."""
     root: FormatNode | None = None
+    """Fields that the format or an index declares as double; None if there are none."""
     primary_key: tuple[KeyPart, ...] = ()
+    """The primary key: an UPSERT never changes it."""
     rules: Rules = LATEST
+    """The rules of the server that wrote the log."""
     checked_fields: tuple[Field, ...] = ()
+    """Fields whose types vinyl checks in the result of a logged UPSERT; empty for other engines."""
 
 
 def format_of_names(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
@@ -93,13 +75,9 @@ def steps_of_part(number: int, path: str) -> tuple[Step, ...]:
 def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
     """Return the format of a space.
 
-    Parameters
-    ----------
-    space : Space
-        As `_space` and `_index` define it.
-    rules : Rules
-        The rules of the server.
-
+    Args:
+        space: As `_space` and `_index` define it.
+        rules: The rules of the server.
     """
     types: dict[tuple[Step, ...], str] = {(number,): item.type for number, item in enumerate(space.fields)}
     for part in space.primary_key:

@@ -69,26 +69,16 @@ def element_at(data: bytes, pos: int, token: Token) -> int | None:
 class SingleUpdate:
     """A single operation inside a field; its path leads to `point` (`XUPDATE_BAR` in the server).
 
-    Parameters
-    ----------
-    op : Operation
-        The operation.
-    path : bytes
-        The part of the operation's path inside the field.
+    Args:
+        op: The operation.
+        path: The part of the operation's path inside the field.
 
-    Attributes
-    ----------
-    parent : int
-        Offset in the field's data at which the container of the point starts.
-    point, point_end : int
-        Offsets of the replaced or removed bytes: start and end, which are equal for an insertion.
-    code : str
-        `!` adds, `#` removes, `=` replaces; any other code computes.
-    key : bytes or None
-        The key that `!` adds to a map.
-    value : number or bytes
-        The result of a scalar operation.
-
+    Attributes:
+        parent: Offset in the field's data at which the container of the point starts.
+        point, point_end: Offsets of the replaced or removed bytes: start and end, which are equal for an insertion.
+        code: `!` adds, `#` removes, `=` replaces; any other code computes.
+        key: The key that `!` adds to a map.
+        value: The result of a scalar operation.
     """
 
     __slots__ = ("code", "key", "op", "parent", "path", "point", "point_end", "value")
@@ -137,11 +127,8 @@ def node_at(node: FormatNode | None, path: bytes) -> FormatNode | None:
 def apply_single(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply an operation whose path continues inside an unchanged field.
 
-    Raises
-    ------
-    TupleError
-        The tuple lacks the path, or the operation does not fit the value there; the field does not change.
-
+    Raises:
+        TupleError: The tuple lacks the path, or the operation does not fit the value there; the field does not change.
     """
     lexer = op.lexer
     if lexer is None:
@@ -265,13 +252,9 @@ def follow_common_path(op: Operation, field: UpdatedField, common: CommonPath, r
 def split_path(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
     """Split the path of a field's update where the path of a new operation diverges; return the container there.
 
-    Raises
-    ------
-    TupleError
-        The two paths do not diverge, or the container does not accept the next token of the new path.
-    UnsupportedError
-        The server's own result is undefined or not known.
-
+    Raises:
+        TupleError: The two paths do not diverge, or the container does not accept the next token of the new path.
+        UnsupportedError: The server's own result is undefined or not known.
     """
     update = field.update
     if not isinstance(update, SingleUpdate | CommonPath) or op.lexer is None:
@@ -294,21 +277,12 @@ def _find_divergence(
 ) -> tuple[int, int, Token, Token]:
     """Return where the path of an operation diverges from the path of an earlier one.
 
-    Parameters
-    ----------
-    op : Operation
-    lexer, old : Lexer
-        The rest of the operation's path, and the path of the earlier operation.
-    field : UpdatedField
-    rules : Rules
+    Args:
+        lexer, old: The rest of the operation's path, and the path of the earlier operation.
 
-    Returns
-    -------
-    shared, parent : int
-        Length of the common part of the paths, and start of the container at its end.
-    mine, theirs : Token
-        The next token of the operation's path, and of the earlier operation's path.
-
+    Returns:
+        shared, parent: Length of the common part of the paths, and start of the container at its end.
+        mine, theirs: The next token of the operation's path, and of the earlier operation's path.
     """
     parent = field.start
     last: tuple[int, int, Token] | None = None
@@ -408,13 +382,9 @@ def _add_child(container: Array | Map, token: Token, child: UpdatedField, rules:
 def apply_operation(op: Operation, tree: TupleFields, rules: Rules) -> None:
     """Apply one operation to the fields of a tuple, after the operations before it.
 
-    Raises
-    ------
-    TupleError
-        The operation does not fit the tuple.
-    UnsupportedError
-        The server's result is undefined or not known.
-
+    Raises:
+        TupleError: The operation does not fit the tuple.
+        UnsupportedError: The server's result is undefined or not known.
     """
     field = tree.apply(op, rules)
     while field is not None:

@@ -17,57 +17,42 @@ from schemas.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of one server version.
-
-    Parameters
-    ----------
-    float_sums : str
-        How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
-        (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways,
-        and a sum for which the two differ raises `UnsupportedError`.
-    fills_gaps : bool
-        `=` and `!` by number or name past the end fill the gap with nulls (gh-3378).
-    allows_repeated_fields : bool
-        Several operations of a request may change one field; each changes the result of the previous one (gh-8226).
-    accepts_long_encodings : bool
-        Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use
-        (refused by 2.6.0, accepted by 2.11.9 and 3.9).
-    ignores_missing_deletes : bool
-        `#` past the end of an array does nothing (gh-7398, seen in 2.11.9); before, it is an error.
-    checks_upserts : bool
-        Vinyl skips an UPSERT whose result does not fit the format (gh-1622); before, it stores the result.
-    splices_binary : bool
-        `:` accepts binaries like strings, and pastes either into the other; a field keeps its type (gh-9997).
-    has_wide_decimals : bool
-        Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all.
-    double_accepts_integers : bool
-        A field of type `double` accepts integers too (gh-7483); before, only doubles.
-    double_includes_number : bool
-        `double` includes all values of `number`, as `number` does of `double` (gh-9548), so a field that the format and
-        index parts give both types has the type of the last part; before, it has `double`, the narrower type.
-
-    """
+    """The rules of one server version."""
 
     float_sums: str = "exact"
+    """How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
+    (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways, and
+    a sum for which the two differ raises `UnsupportedError`.
+    """
     fills_gaps: bool = True
+    """`=` and `!` by number or name past the end fill the gap with nulls (gh-3378)."""
     allows_repeated_fields: bool = True
+    """Several operations of a request may change one field; each changes the result of the previous one (gh-8226)."""
     accepts_long_encodings: bool = True
+    """Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use (refused
+    by 2.6.0, accepted by 2.11.9 and 3.9).
+    """
     ignores_missing_deletes: bool = True
+    """`#` past the end of an array does nothing (gh-7398, seen in 2.11.9); before, it is an error."""
     checks_upserts: bool = True
+    """Vinyl skips an UPSERT whose result does not fit the format (gh-1622); before, it stores the result."""
     splices_binary: bool = True
+    """`:` accepts binaries like strings, and pastes either into the other; a field keeps its type (gh-9997)."""
     has_wide_decimals: bool = True
+    """Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all."""
     double_accepts_integers: bool = True
+    """A field of type `double` accepts integers too (gh-7483); before, only doubles."""
     double_includes_number: bool = True
+    """`double` includes all values of `number`, as `number` does of `double` (gh-9548), so a field that the format and
+    index parts give both types has the type of the last part; before, it has `double`, the narrower type.
+    """
 
 
 def release_of(version: str) -> tuple[int, int, int]:
     """Return the three numbers of the `Version` of a log's header, such as `2.6.0-0-g47aa4e01e`.
 
-    Raises
-    ------
-    ConfigurationError
-        The text is not a version.
-
+    Raises:
+        ConfigurationError: The text is not a version.
     """
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if match is None:

@@ -39,31 +39,20 @@ those that fit into a vclock."""
 
 @dataclass(frozen=True)
 class Member:
-    """One row of `_cluster`: an instance.
-
-    Parameters
-    ----------
-    global_id, uuid : int, str, or None
-        Both are None if the replicaset is known, but none of its instances yet.
-    local_id : int or None
-        The instance's replica id in its replicaset; None for an anonymous replica, which no row of `_cluster` names.
-    replicaset_id : int
-        The aggregator's short number for the replicaset.
-    replicaset_uuid : str
-    lsn : int
-        The aggregator's lsn of the last change of the row.
-    expelled : bool
-        Whether the replicaset has removed the instance, which keeps its global id.
-
-    """
+    """One row of `_cluster`: an instance."""
 
     global_id: int | None
     uuid: str | None
+    """Both are None if the replicaset is known, but none of its instances yet."""
     local_id: int | None
+    """The instance's replica id in its replicaset; None for an anonymous replica, which no row of `_cluster` names."""
     replicaset_id: int
+    """The aggregator's short number for the replicaset."""
     replicaset_uuid: str
     lsn: int = 0
+    """The aggregator's lsn of the last change of the row."""
     expelled: bool = False
+    """Whether the replicaset has removed the instance, which keeps its global id."""
 
     @property
     def key(self) -> str:
@@ -78,43 +67,27 @@ class Member:
 
 @dataclass(frozen=True)
 class IncomingMember:
-    """One row of a source's `_cluster`, or the instance that a log file's header names.
-
-    Parameters
-    ----------
-    uuid : str or None
-        None if only the replicaset is known.
-    local_id : int or None
-        The instance's replica id; None if a file's header names the instance, not a row of `_cluster`.
-    replicaset_uuid : str
-    expelled : bool
-        Whether the row was deleted.
-    is_daemon : bool
-        Whether the header is that of a spool's file, which names a subscription daemon.
-
-    """
+    """One row of a source's `_cluster`, or the instance that a log file's header names."""
 
     uuid: str | None
+    """None if only the replicaset is known."""
     local_id: int | None
+    """The instance's replica id; None if a file's header names the instance, not a row of `_cluster`."""
     replicaset_uuid: str
     expelled: bool = False
+    """Whether the row was deleted."""
     is_daemon: bool = False
+    """Whether the header is that of a spool's file, which names a subscription daemon."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The current content of the aggregator's `_cluster`.
-
-    Parameters
-    ----------
-    allocation : {'counter', 'preserve'}
-    members : mapping of str to Member
-        By `Member.key`.
-
-    """
+    """The current content of the aggregator's `_cluster`."""
 
     allocation: Allocation = "counter"
+    """`counter` or `preserve`."""
     members: Mapping[str, Member] = field(default_factory=dict)
+    """By `Member.key`."""
 
     @property
     def lsn(self) -> int:
@@ -157,38 +130,22 @@ class ClusterChange:
 
 @dataclass(frozen=True)
 class Decision:
-    """The effect of one incoming row.
-
-    Parameters
-    ----------
-    cluster : Cluster
-        `_cluster` after the row.
-    map_entry : (int, int) or None
-        The entry (replica id, global id) of the applier map of the row's source; None if the row assigns no id.
-    change : ClusterChange or None
-        The change to write; None if the table does not change.
-
-    """
+    """The effect of one incoming row."""
 
     cluster: Cluster
+    """`_cluster` after the row."""
     map_entry: tuple[int, int] | None = None
+    """The entry (replica id, global id) of the applier map of the row's source; None if the row assigns no id."""
     change: ClusterChange | None = None
+    """The change to write; None if the table does not change."""
 
 
 def decide_row(cluster: Cluster, new: IncomingMember) -> Decision:
     """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        `_cluster` before the row.
-    new : IncomingMember
-        The row.
-
-    Returns
-    -------
-    Decision
-
+    Args:
+        cluster: `_cluster` before the row.
+        new: The row.
     """
     old = cluster.members.get(new.uuid or new.replicaset_uuid)
     row = _row_to_insert(cluster, new) if old is None else _row_after_update(old, new)
@@ -263,13 +220,8 @@ def apply_incoming(
     aggregator is not a member yet, this call adds it: with the allocation `counter` before the first row, with
     `preserve` after the last row, so that it takes an id that no instance needs.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    rows : iterable of IncomingMember
-    own_uuid : str
-        The aggregator's uuid; used if the aggregator is not a member yet.
-
+    Args:
+        own_uuid: The aggregator's uuid; used if the aggregator is not a member yet.
     """
     incoming = list(rows)
     if cluster.own_member is None:

@@ -36,19 +36,13 @@ def remap_rows(
 ) -> NDArray[np.int64]:
     """Return the global id of the instance that wrote each row.
 
-    Parameters
-    ----------
-    replica_ids : int32[n]
-        0 or less if the row has none.
-    lsns : int64[n]
-    entries : iterable of IdEntry
-        Entries of one replica id are in the order of `since_lsn`.
+    Args:
+        replica_ids: 0 or less if the row has none (int32[n]).
+        lsns: int64[n].
+        entries: Entries of one replica id are in the order of `since_lsn`.
 
-    Returns
-    -------
-    int64[n]
-        `UNKNOWN_INSTANCE` if the replica id is in no map, or the row is older than its first entry.
-
+    Returns:
+        `UNKNOWN_INSTANCE` if the replica id is in no map, or the row is older than its first entry (int64[n]).
     """
     by_id: dict[int, list[IdEntry]] = {}
     for entry in entries:
@@ -91,11 +85,8 @@ def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     An instance that was registered again has only its newest replica id here, because the vclock component of its old
     id never changes again. Replica id 0 is left out, because it counts one instance's local changes.
 
-    Parameters
-    ----------
-    ids : iterable of (int, int)
-        Pairs (replica id, global id), oldest first.
-
+    Args:
+        ids: Pairs (replica id, global id), oldest first.
     """
     known: dict[int, int] = {}
     for replica_id, global_id in ids:
@@ -108,13 +99,9 @@ def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
 def remap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return a vclock with global ids.
 
-    Parameters
-    ----------
-    vclock : mapping of int to int
-        Replica id to lsn.
-    ids : iterable of (int, int)
-        The applier map as pairs (replica id, global id), oldest first.
-
+    Args:
+        vclock: Replica id to lsn.
+        ids: The applier map as pairs (replica id, global id), oldest first.
     """
     known = current_global_ids(ids)
     return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
@@ -132,13 +119,9 @@ def replica_id_in_source(ids: Mapping[int, int], replica_id: int) -> int | None:
     The `_cluster` of a source normally has the same ids as that of the other sources of its replicaset. Where they
     disagree, the aggregator uses one of the ids for the replicaset, and `ids` maps the source's own id to it.
 
-    Parameters
-    ----------
-    ids : mapping of int to int
-        The source's replica id → the replicaset's, where the two differ.
-    replica_id : int
-        The instance's id in the replicaset.
-
+    Args:
+        ids: The source's replica id → the replicaset's, where the two differ.
+        replica_id: The instance's id in the replicaset.
     """
     own = next((own_id for own_id, other in ids.items() if other == replica_id), None)
     if own is not None:

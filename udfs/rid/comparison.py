@@ -49,29 +49,20 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of comparing two nodes.
-
-    Parameters
-    ----------
-    verdict : Verdict
-    source, target : str or None
-        `a` or `b`: the direction of the sync; None unless the verdict is `sync`.
-    common : ULID or None
-        The newest generation that both have had; in a split brain, the last common state of the data.
-    common_indexes : tuple of int, or None
-        Position of `common` in a and in b: 0 head, 1 old1, 2 old2.
-    younger_node : str or None
-        In a split brain with a common generation, the node whose head began later; None if both began in the same
-        millisecond.
-
-    """
+    """The result of comparing two nodes."""
 
     verdict: Verdict
     source: NodeName | None = None
     target: NodeName | None = None
+    """`a` or `b`: the direction of the sync; None unless the verdict is `sync`."""
     common: ULID | None = None
+    """The newest generation that both have had; in a split brain, the last common state of the data."""
     common_indexes: tuple[int, int] | None = None
+    """Position of `common` in a and in b: 0 head, 1 old1, 2 old2."""
     younger_node: NodeName | None = None
+    """In a split brain with a common generation, the node whose head began later; None if both began in the same
+    millisecond.
+    """
 
     def as_json(self) -> Mapping[str, str | None]:
         """Return the JSON object that `rid compare --json` prints."""
@@ -111,14 +102,9 @@ def with_epochs(comparison: Comparison, a: Rid, b: Rid, last_epochs: tuple[int, 
     the other node has, too. If the node that is behind by its RID has more epochs of the common generation, a sync
     would discard the epochs that only this node has: this is a split brain.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        Of the two RIDs.
-    a, b : Rid
-    last_epochs : (int, int)
-        The last epoch of the common generation in a and in b.
-
+    Args:
+        comparison: Of the two RIDs.
+        last_epochs: The last epoch of the common generation in a and in b.
     """
     if comparison.common is None or last_epochs[0] == last_epochs[1]:
         return comparison
@@ -165,18 +151,11 @@ def _node_with_newer_head(a: Rid, b: Rid) -> NodeName | None:
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation in a node's history.
-
-    Parameters
-    ----------
-    ulid : ULID
-    note : str
-        A remark on it, such as its epochs or how the node got it.
-
-    """
+    """One generation in a node's history."""
 
     ulid: ULID
     note: str = ""
+    """A remark on it, such as its epochs or how the node got it."""
 
 
 def rid_generations(rid: Rid) -> list[Generation]:
@@ -187,11 +166,8 @@ def rid_generations(rid: Rid) -> list[Generation]:
 def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
     """Draw the generations of one or two nodes, one line per generation.
 
-    Parameters
-    ----------
-    nodes : mapping of str to sequence of Generation
-        Generations by a short node name (empty if there is only one node), the newest first.
-
+    Args:
+        nodes: Generations by a short node name (empty if there is only one node), the newest first.
     """
     known = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
     # The ULIDs of a history ascend, so sorting them gives the order in every node.

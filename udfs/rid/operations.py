@@ -19,37 +19,25 @@ LOCK_STATES = (FileLock.ALLOW_READ, FileLock.LOCKED)
 
 @dataclass(frozen=True)
 class Node:
-    """The RID and the mark of one node.
-
-    Parameters
-    ----------
-    rid : Rid
-    next_head : ULID or None
-        The mark: the ULID of the generation that begins with the next write. It is set when a node loses its
-        connection to the others, or a copy is made. It becomes None when a write begins that generation, or when all
-        nodes are connected again.
-
-    """
+    """The RID and the mark of one node."""
 
     rid: Rid = field(default_factory=Rid)
     next_head: ULID | None = None
+    """The mark: the ULID of the generation that begins with the next write. It is set when a node loses its connection
+    to the others, or a copy is made. It becomes None when a write begins that generation, or when all nodes are
+    connected again.
+    """
 
 
 def promote(node: Node, new_ulid: ULID, *, unconnected: bool) -> Node:
     """Make a node the primary; create base and head if it has no data yet.
 
-    Parameters
-    ----------
-    new_ulid : ULID
-        Becomes base and head of a node without them; else the mark, if `unconnected`.
-    unconnected : bool
-        Whether some node is not connected; if so, the mark is set.
+    Args:
+        new_ulid: Becomes base and head of a node without them; else the mark, if `unconnected`.
+        unconnected: Whether some node is not connected; if so, the mark is set.
 
-    Raises
-    ------
-    RidStateError
-        The node is the target of an unfinished sync.
-
+    Raises:
+        RidStateError: The node is the target of an unfinished sync.
     """
     rid = node.rid
     if rid.incoming != EMPTY_ULID:
@@ -73,13 +61,9 @@ def demote(node: Node) -> Node:
 def lose_connection(node: Node, new_ulid: ULID, *, was_primary: bool) -> Node:
     """Return the node after its connection to another node ended.
 
-    Parameters
-    ----------
-    new_ulid : ULID
-        The new mark, if the node is a primary.
-    was_primary : bool
-        Whether the other node was the primary; if so, a secondary becomes outdated.
-
+    Args:
+        new_ulid: The new mark, if the node is a primary.
+        was_primary: Whether the other node was the primary; if so, a secondary becomes outdated.
     """
     if node.rid.primary:
         return _with_mark(node, new_ulid)
@@ -110,11 +94,8 @@ def renew_mark(node: Node, new_ulid: ULID) -> Node:
 def record_write(node: Node) -> Node:
     """Return the node after data were written: if the mark is set, the generation that it names begins.
 
-    Raises
-    ------
-    RidStateError
-        The node is not primary.
-
+    Raises:
+        RidStateError: The node is not primary.
     """
     if not node.rid.primary:
         raise RidStateError(
@@ -135,11 +116,8 @@ def start_sync(target: Node, source: Node) -> Node:
 
     The target's mark is cleared, because data that come with the sync do not begin a generation.
 
-    Raises
-    ------
-    RidStateError
-        The source has no complete data, or the target is a primary.
-
+    Raises:
+        RidStateError: The source has no complete data, or the target is a primary.
     """
     given = source.rid
     if given.head == EMPTY_ULID or given.incoming != EMPTY_ULID or not given.consistency:
@@ -160,11 +138,8 @@ def start_sync(target: Node, source: Node) -> Node:
 def complete_sync(target: Node) -> Node:
     """Return the target at the end of a sync: `incoming` becomes its head; if the two are equal, nothing is rotated.
 
-    Raises
-    ------
-    RidStateError
-        No sync was started.
-
+    Raises:
+        RidStateError: No sync was started.
     """
     rid = target.rid
     if rid.incoming == EMPTY_ULID:
@@ -191,13 +166,9 @@ def drop_generations_after(node: Node, common: ULID) -> Node:
 def abandon_sync(node: Node, new_ulid: ULID, *, changed: bool) -> Node:
     """Return a node after its unfinished sync was abandoned.
 
-    Parameters
-    ----------
-    new_ulid : ULID
-        The new generation, if `changed`.
-    changed : bool
-        Whether the sync has already changed the data of the node; if so, they become a new generation.
-
+    Args:
+        new_ulid: The new generation, if `changed`.
+        changed: Whether the sync has already changed the data of the node; if so, they become a new generation.
     """
     rid = replace(node.rid, incoming=EMPTY_ULID, consistency=True)
     if changed:
@@ -208,11 +179,8 @@ def abandon_sync(node: Node, new_ulid: ULID, *, changed: bool) -> Node:
 def lock(node: Node, *, is_readable: bool = True) -> Node:
     """Return the node with `file_lock` taken; `crashed_primary` is set if a writer ended without unlocking a primary.
 
-    Parameters
-    ----------
-    is_readable : bool
-        Whether others may read meanwhile; false if the writer replaces files that they read.
-
+    Args:
+        is_readable: Whether others may read meanwhile; false if the writer replaces files that they read.
     """
     crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock in LOCK_STATES)
     state = FileLock.ALLOW_READ if is_readable else FileLock.LOCKED

@@ -42,39 +42,25 @@ class FileLock(IntEnum):
 
 @dataclass(frozen=True)
 class Rid:
-    """The RID of one node.
-
-    Parameters
-    ----------
-    incoming : ULID
-        During a sync into this node, the source's head; else empty.
-    head : ULID
-        The current generation of the data.
-    old1, old2 : ULID
-        The two generations before `head`, the newer one first.
-    base : ULID
-        Identifies the network of copies; never rotated.
-    consistency : bool
-        Whether the data are complete: false before the first data and during a sync.
-    outdated : bool
-        Whether this secondary is known to be behind a primary.
-    primary : bool
-        Whether this node may be written.
-    crashed_primary : bool
-        Whether a writer of this node crashed while the node was a primary, and no sync has completed since.
-    file_lock : FileLock
-
-    """
+    """The RID of one node."""
 
     incoming: ULID = EMPTY_ULID
+    """During a sync into this node, the source's head; else empty."""
     head: ULID = EMPTY_ULID
+    """The current generation of the data."""
     old1: ULID = EMPTY_ULID
     old2: ULID = EMPTY_ULID
+    """The two generations before `head`, the newer one first."""
     base: ULID = EMPTY_ULID
+    """Identifies the network of copies; never rotated."""
     consistency: bool = False
+    """Whether the data are complete: false before the first data and during a sync."""
     outdated: bool = False
+    """Whether this secondary is known to be behind a primary."""
     primary: bool = False
+    """Whether this node may be written."""
     crashed_primary: bool = False
+    """Whether a writer of this node crashed while the node was a primary, and no sync has completed since."""
     file_lock: FileLock = FileLock.UNKNOWN
 
     @property
@@ -102,11 +88,8 @@ FLAG_FIELDS = tuple(field.name for field in fields(Rid))[5:]
 def parse_rid(text: str) -> Rid:
     """Parse the text of a RID.
 
-    Raises
-    ------
-    RidError
-        The text is not a full RID; fields `rid` and `part` name what is wrong.
-
+    Raises:
+        RidError: The text is not a full RID; fields `rid` and `part` name what is wrong.
     """
     parts = text.split(":")
     if len(parts) != len(ULID_FIELDS) + len(FLAG_FIELDS):

@@ -80,37 +80,24 @@ def _aligned(size: int) -> int:
 
 @dataclass
 class Columns:
-    """The columns of one batch; the last one is for the fields past the format. Made by `empty_columns`.
-
-    Parameters
-    ----------
-    storages : tuple of ColumnStorage
-        How each column is stored.
-    rows : int
-        Number of rows of the batch.
-    largest_tuple_bytes : int
-        Size of the largest_tuple_bytes tuple in bytes.
-    column_words : int64 array, (columns, COLUMN_WORDS)
-        The words that describe each column (`udfs.tuples.kernels.columns`).
-    statuses : uint8 array, (columns, rows)
-        The status of each field (`udfs.tuples.kernels.columns`).
-    fixed_block : uint8 array
-        Values, offsets, validity.
-    contents : dict
-        Content buffers, by column and by whether they contain a variant's metadata.
-    working_memory : list of int64 array
-        Working memory of the variant encoder.
-
-    """
+    """The columns of one batch; the last one is for the fields past the format. Made by `empty_columns`."""
 
     storages: tuple[ColumnStorage, ...]
+    """How each column is stored."""
     rows: int
+    """Number of rows of the batch."""
     largest_tuple_bytes: int
+    """Size of the largest_tuple_bytes tuple in bytes."""
     column_words: NDArray[np.int64]
+    """The words that describe each column (`udfs.tuples.kernels.columns`; int64[columns, COLUMN_WORDS])."""
     statuses: NDArray[np.uint8]
+    """The status of each field (`udfs.tuples.kernels.columns`; uint8[columns, rows])."""
     fixed_block: NDArray[np.uint8]
+    """Values, offsets, validity."""
     contents: dict[tuple[int, bool], NDArray[np.uint8]] = field(default_factory=dict)
+    """Content buffers, by column and by whether they contain a variant's metadata."""
     working_memory: list[NDArray[np.int64]] = field(default_factory=list)
+    """Working memory of the variant encoder."""
 
     @property
     def _validity_bytes(self) -> int:
@@ -285,15 +272,10 @@ def empty_columns(
 ) -> Columns:
     """Return empty columns for the tuples of a batch.
 
-    Parameters
-    ----------
-    storages : tuple of ColumnStorage
-        How each column is stored; the last one, for the fields past the format, is a variant.
-    scale : int
-        Scale of decimals.
-    data, offsets : arrays
-        The tuples (`udfs.buffers.BinaryBuffers`).
-
+    Args:
+        storages: How each column is stored; the last one, for the fields past the format, is a variant.
+        scale: Scale of decimals.
+        data, offsets: The tuples (`udfs.buffers.BinaryBuffers`).
     """
     rows, total = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
     bits, offset_bytes = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)

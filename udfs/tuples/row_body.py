@@ -32,17 +32,11 @@ def find_body_values(
 ) -> None:
     """Find the values of some keys in each body.
 
-    Parameters
-    ----------
-    data, offsets, nulls : arrays
-        The bodies (`udfs.buffers.BinaryBuffers`).
-    keys : int64 array, (k,)
-        Keys of the body map (`schemas.iproto.BodyKey`).
-    begins, ends : int64 array, (k, rows)
-        Receive where each value begins and ends in `data`; -1 if a body lacks the key.
-    codes : int8 array, (rows,)
-        Receive `FOUND`, or `DAMAGED` for a body that is not a map with numbers as keys.
-
+    Args:
+        data, offsets, nulls: The bodies (`udfs.buffers.BinaryBuffers`).
+        keys: Keys of the body map (`schemas.iproto.BodyKey`; int64[k]).
+        begins, ends: Receive where each value begins and ends in `data` (int64[k, rows]); -1 if a body lacks the key.
+        codes: Receive `FOUND`, or `DAMAGED` for a body that is not a map with numbers as keys (int8[rows]).
     """
     base = address(data)
     begins[:] = -1
@@ -80,13 +74,9 @@ def body_values(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], 
 
     The values are MessagePack, null where a body lacks the key.
 
-    Parameters
-    ----------
-    bodies : pyarrow.BinaryArray
-        Body maps of rows; a null has no keys.
-    keys : sequence of int
-        Keys of the body map (`schemas.iproto.BodyKey`).
-
+    Args:
+        bodies: Body maps of rows; a null has no keys.
+        keys: Keys of the body map (`schemas.iproto.BodyKey`).
     """
     flat, rows = flatten(bodies, OVERREAD_BYTES), len(bodies)
     begins, ends = np.empty((len(keys), rows), np.int64), np.empty((len(keys), rows), np.int64)
@@ -110,11 +100,8 @@ def new_tuples(bodies: pa.Array) -> pa.Array:
 def delete_ranges(bodies: pa.Array) -> pa.StructArray:
     """Return the range of each DELETE_RANGE row, read from the row's body.
 
-    Returns
-    -------
-    pyarrow.StructArray
+    Returns:
         `RANGE_ARROW`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be read, or null.
-
     """
     (begin, end, index), damaged = body_values(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])
     lacks = pc.or_(pc.is_null(begin), pc.is_null(end))

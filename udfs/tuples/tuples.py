@@ -64,25 +64,16 @@ def accepted_class_bits(field_type: str, is_nullable: bool) -> int:
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """The arguments of `udfs.tuples.kernels.walk.walk` for the tuples of one table.
-
-    Parameters
-    ----------
-    layout : TableLayout
-    storages : tuple of ColumnStorage
-        How each column is stored.
-    field_starts, field_words : int32 and int64 arrays
-        Arguments of the walk.
-    arrow_fields : tuple of pyarrow.Field
-        The result of `layout.arrow_fields()`.
-
-    """
+    """The arguments of `udfs.tuples.kernels.walk.walk` for the tuples of one table."""
 
     layout: TableLayout
     storages: tuple[ColumnStorage, ...]
+    """How each column is stored."""
     field_starts: NDArray[np.int32]
     field_words: NDArray[np.int64]
+    """Arguments of the walk."""
     arrow_fields: tuple[pa.Field, ...]
+    """The result of `layout.arrow_fields()`."""
 
 
 def decoding_plan(layout: TableLayout) -> DecodingPlan:
@@ -122,20 +113,13 @@ def decode_tuples(
 ) -> pa.StructArray:
     """Return the typed columns of tuples.
 
-    Parameters
-    ----------
-    tuples : pyarrow.BinaryArray
-        MessagePack tuples; a null gives nulls, also in `_error`. May be a slice.
-    layout : TableLayout
-        The columns and the formats.
-    format_indexes : pyarrow.Int32Array or int
-        Index in `layout.formats` of each tuple's format.
+    Args:
+        tuples: MessagePack tuples; a null gives nulls, also in `_error`. May be a slice.
+        layout: The columns and the formats.
+        format_indexes: Index in `layout.formats` of each tuple's format.
 
-    Returns
-    -------
-    pyarrow.StructArray
+    Returns:
         Of `layout.decoded_schema()`; the struct itself is never null.
-
     """
     return decode(tuples, decoding_plan(layout), format_indexes)
 
@@ -209,13 +193,9 @@ def _walk_batch(
 def _round_decimals(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bool_]) -> None:
     """Set each `double` value whose decimal the kernels could not round (`UNDECIDED`), by Python's exact rounding.
 
-    Parameters
-    ----------
-    columns : Columns
-        The decoded columns; their values and statuses are changed.
-    walked : bool[rows]
-        Whether each tuple could be split into fields.
-
+    Args:
+        columns: The decoded columns; their values and statuses are changed.
+        walked: Whether each tuple could be split into fields (bool[rows]).
     """
     statuses = columns.statuses
     undecided = (statuses == UNDECIDED) & walked

@@ -28,35 +28,23 @@ from udfs.operations.tuple_format import TupleFormat
 
 
 class RowChange(NamedTuple):
-    """One row of the log that changes one key.
-
-    Parameters
-    ----------
-    kind : str
-        INSERT, REPLACE, UPDATE, UPSERT or DELETE.
-    tuple : bytes or None
-        MessagePack of INSERT, REPLACE and UPSERT.
-    operations : bytes or None
-        MessagePack of UPDATE and UPSERT; an UPDATE's may be in `tuple`, as in the log.
-    index_base : int or None
-        Body key 0x15; None if it is absent, which means 0.
-    global_id, lsn : int
-        The instance that made the change, and the number of the change there.
-    timestamp : int or None
-        Microseconds since 1970; None for a row without a usable time.
-    format_index : int
-        Index in `Fold`'s `formats` of the format that was valid at the row.
-
-    """
+    """One row of the log that changes one key."""
 
     kind: str
+    """INSERT, REPLACE, UPDATE, UPSERT or DELETE."""
     tuple: bytes | None
+    """MessagePack of INSERT, REPLACE and UPSERT."""
     operations: bytes | None
+    """MessagePack of UPDATE and UPSERT; an UPDATE's may be in `tuple`, as in the log."""
     index_base: int | None
+    """Body key 0x15; None if it is absent, which means 0."""
     global_id: int
     lsn: int
+    """The instance that made the change, and the number of the change there."""
     timestamp: int | None
+    """Microseconds since 1970; None for a row without a usable time."""
     format_index: int = 0
+    """Index in `Fold`'s `formats` of the format that was valid at the row."""
 
 
 RowValues = tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
@@ -64,30 +52,21 @@ RowValues = tuple[str, bytes | None, bytes | None, int | None, int, int, int | N
 
 
 class Version(NamedTuple):
-    """A version of a key: its tuple in one replicaset, or its deletion.
-
-    Parameters
-    ----------
-    tuple : bytes or None
-        None if it was deleted.
-    global_id, lsn : int
-        Instance and lsn of the last change that had an effect.
-    timestamp : int or None
-        Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
-        missing tuple and ends with its deletion.
-    created : int or None
-        Time of the life's insertion; None if deleted or unknown.
-    format_index : int
-        Index of the tuple's format in `Fold`'s `formats`.
-
-    """
+    """A version of a key: its tuple in one replicaset, or its deletion."""
 
     tuple: bytes | None
+    """None if it was deleted."""
     global_id: int
     lsn: int
+    """Instance and lsn of the last change that had an effect."""
     timestamp: int | None
+    """Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
+    missing tuple and ends with its deletion.
+    """
     created: int | None
+    """Time of the life's insertion; None if deleted or unknown."""
     format_index: int = 0
+    """Index of the tuple's format in `Fold`'s `formats`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +92,15 @@ GROWTH_PER_OPERATION_BYTE = 16
 class Fold:
     """The state of one key between two rows.
 
-    Parameters
-    ----------
-    formats : sequence of TupleFormat
-        Indexed by a row's `format_index`.
-    tuple_limit : int
-        Greatest size in bytes of a tuple after operations.
+    Args:
+        formats: Indexed by a row's `format_index`.
+        tuple_limit: Greatest size in bytes of a tuple after operations.
 
-    Attributes
-    ----------
-    is_present : bool
-        Whether there is a tuple.
-    is_unfit : bool
-        Whether the version is unfit: its tuple is unknown, because an earlier row could not be applied.
-    is_changed : bool
-        Whether a row has had an effect since this attribute was last cleared; `start` clears it.
-    faults : list of Fault
-        Rows of the key that could not be applied.
-
+    Attributes:
+        is_present: Whether there is a tuple.
+        is_unfit: Whether the version is unfit: its tuple is unknown, because an earlier row could not be applied.
+        is_changed: Whether a row has had an effect since this attribute was last cleared; `start` clears it.
+        faults: Rows of the key that could not be applied.
     """
 
     __slots__ = (
@@ -171,13 +141,9 @@ class Fold:
     ) -> None:
         """Apply one row; if it cannot be applied, add it to `faults`.
 
-        Parameters
-        ----------
-        row : RowChange
-        logged : bytes, optional
-            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It
-            becomes the version's tuple. If the operations give another tuple here, `faults` describes the difference.
-
+        Args:
+            logged: The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It becomes
+                the version's tuple. If the operations give another tuple here, `faults` describes the difference.
         """
         self._apply(row)
         if logged is not None:

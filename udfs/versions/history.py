@@ -61,22 +61,13 @@ Position = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class EndOfAllVersions:
-    """A row of the log that ends all versions of a space in one replicaset: a TRUNCATE, or a drop.
-
-    Parameters
-    ----------
-    position : Position
-    epoch : int
-    lsn : int or None
-    timestamp : int or None
-        In microseconds since 1970.
-
-    """
+    """A row of the log that ends all versions of a space in one replicaset: a TRUNCATE, or a drop."""
 
     position: Position
     epoch: int
     lsn: int | None
     timestamp: int | None
+    """In microseconds since 1970."""
 
 
 def key_versions(
@@ -86,21 +77,14 @@ def key_versions(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions of each key in order.
 
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        `INPUT_COLUMNS`; rows sorted by `KEY_COLUMNS` (never null), then by `POSITION_COLUMNS`. A key's rows may span
-        several batches.
-    formats : sequence of TupleFormat
-        Indexed by the column `layout`.
-    ends : mapping of int to sequence of EndOfAllVersions, optional
-        By replicaset id, in the order of the log.
+    Args:
+        batches: `INPUT_COLUMNS`; rows sorted by `KEY_COLUMNS` (never null), then by `POSITION_COLUMNS`. A key's rows
+            may span several batches.
+        formats: Indexed by the column `layout`.
+        ends: By replicaset id, in the order of the log.
 
-    Yields
-    ------
-    RecordBatch
+    Yields:
         `VERSIONS_ARROW`, one row for each row of the log, or end of all versions, that had an effect or failed.
-
     """
     collector = _VersionCollector(Fold(formats), ends or {})
     for batch in batches:

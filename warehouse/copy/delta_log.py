@@ -37,20 +37,12 @@ _VERSION_CHECKSUM = re.compile(r"(\d{20})\.crc")
 
 @dataclass(frozen=True, order=True)
 class DeltaLogFile:
-    """One file of a table's log.
-
-    Parameters
-    ----------
-    version : int
-        The last version that the file describes.
-    rank : int
-        The kind of file, which orders the files of a version: 0 commit, 1 checkpoint, 2 compacted log, 3 checksum.
-    name : str
-
-    """
+    """One file of a table's log."""
 
     version: int
+    """The last version that the file describes."""
     rank: int
+    """The kind of file, which orders the files of a version: 0 commit, 1 checkpoint, 2 compacted log, 3 checksum."""
     name: str
 
     @property
@@ -84,23 +76,16 @@ HasSameContent = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class LogPlan:
-    """What to do with the target's log of one table: truncate, copy, then remove.
-
-    Parameters
-    ----------
-    truncate : tuple of DeltaLogFile
-        Files to remove from the target first, the newest first: all from the first version on whose commit differs
-        from the source's.
-    copy : tuple of DeltaLogFile
-        Files to copy from the source, the oldest first.
-    remove : tuple of DeltaLogFile
-        Files to remove from the target at the end, because the source has removed them; the oldest first.
-
-    """
+    """What to do with the target's log of one table: truncate, copy, then remove."""
 
     truncate: tuple[DeltaLogFile, ...] = ()
+    """Files to remove from the target first, the newest first: all from the first version on whose commit differs from
+    the source's.
+    """
     copy: tuple[DeltaLogFile, ...] = ()
+    """Files to copy from the source, the oldest first."""
     remove: tuple[DeltaLogFile, ...] = ()
+    """Files to remove from the target at the end, because the source has removed them; the oldest first."""
 
 
 def plan_log(
@@ -113,17 +98,12 @@ def plan_log(
 ) -> LogPlan:
     """Plan the changes of the target's log of one table.
 
-    Parameters
-    ----------
-    source, target : mapping of str to int
-        Files of `_delta_log`: name to size in bytes.
-    version : int
-        The target's version after the changes.
-    has_same_content : callable
-        Compares a file that both sides have.
-    check_all : bool
-        Whether to compare the content of every commit; otherwise from the newest one back to the first equal one.
-
+    Args:
+        source, target: Files of `_delta_log`: name to size in bytes.
+        version: The target's version after the changes.
+        has_same_content: Compares a file that both sides have.
+        check_all: Whether to compare the content of every commit; otherwise from the newest one back to the first equal
+            one.
     """
     wanted = [file for file in log_files(source) if file.version <= version]
     target_files = log_files(target)
@@ -145,14 +125,9 @@ def _with_other_content(
 ) -> set[str]:
     """Return the names of those files of both sides whose bytes differ.
 
-    Parameters
-    ----------
-    common : sequence of DeltaLogFile
-        Files that both sides have with the same size, in order of their versions.
-    has_same_content : callable
-    check_all : bool
-        Whether to compare all commits: an equal commit implies that all earlier ones are equal.
-
+    Args:
+        common: Files that both sides have with the same size, in order of their versions.
+        check_all: Whether to compare all commits: an equal commit implies that all earlier ones are equal.
     """
     if check_all:
         return {f.name for f in common if not has_same_content(f.name)}

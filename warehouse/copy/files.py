@@ -54,11 +54,8 @@ def have_same_content(first: WarehouseLocation, second: WarehouseLocation, *path
 def copy(source: WarehouseLocation, target: WarehouseLocation, *path: str) -> int:
     """Copy a file to the same path in the target, replacing a file there, and return its size in bytes.
 
-    Raises
-    ------
-    SyncError
-        If the source has no such file any more, or the copy has another checksum.
-
+    Raises:
+        SyncError: If the source has no such file any more, or the copy has another checksum.
     """
     unfinished, final = target.at(UNFINISHED_FOLDER, uuid4().hex), target.at(*path)
     target.fs.create_dir(target.at(UNFINISHED_FOLDER), recursive=True)

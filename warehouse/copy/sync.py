@@ -53,27 +53,18 @@ from warehouse.rid import SYNC_END, SYNC_START, RidTable, new_ulid
 
 @dataclass(frozen=True)
 class LostEpochs:
-    """The epochs of a warehouse after a given one, which a copy over the warehouse would lose.
-
-    Parameters
-    ----------
-    after_epoch : int
-        The last epoch that is not lost; `NO_EPOCH` if all are.
-    epoch_count, row_count : int
-        The number of lost epochs, and of the rows of logs that they read.
-    first_commit, last_commit : datetime or None
-        When the first and the last lost epoch were committed.
-    tables : tuple of str
-        The tables that the lost epochs changed, sorted.
-
-    """
+    """The epochs of a warehouse after a given one, which a copy over the warehouse would lose."""
 
     after_epoch: int
+    """The last epoch that is not lost; `NO_EPOCH` if all are."""
     epoch_count: int
     row_count: int
+    """The number of lost epochs, and of the rows of logs that they read."""
     first_commit: datetime | None
     last_commit: datetime | None
+    """When the first and the last lost epoch were committed."""
     tables: tuple[str, ...]
+    """The tables that the lost epochs changed, sorted."""
 
     def __str__(self) -> str:
         if not self.epoch_count:
@@ -121,51 +112,34 @@ LAST_ROUND_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class SyncResult:
-    """The state of the target after a sync, and what was copied.
-
-    Parameters
-    ----------
-    tables : TableVersions
-        The versions that the target has now.
-    node : Node
-        The target's RID.
-    copied_bytes, checked_rows : int
-        How many bytes were copied, and how many rows were checked.
-
-    """
+    """The state of the target after a sync, and what was copied."""
 
     tables: TableVersions
+    """The versions that the target has now."""
     node: Node
+    """The target's RID."""
     copied_bytes: int
     checked_rows: int
+    """How many bytes were copied, and how many rows were checked."""
 
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """Options of a sync.
-
-    Parameters
-    ----------
-    discard_rid : Rid or None
-        The target's RID, to confirm that its branch of a split brain may be discarded.
-    check_all : bool
-        Whether files that both sides have are compared by content, too.
-    known_versions : mapping of str to int, or None
-        None: all tables of the target are copied and checked. Otherwise an earlier copy has left the target complete:
-        tables that the mapping has with their current version are skipped, and only copied files are checked.
-    threads : int
-        How many data files are copied at a time.
-    on_planned, on_copied : callable
-        Called once with the number of bytes to copy, and with the size of each copied file, in bytes.
-
-    """
+    """Options of a sync."""
 
     discard_rid: Rid | None = None
+    """The target's RID, to confirm that its branch of a split brain may be discarded."""
     check_all: bool = True
+    """Whether files that both sides have are compared by content, too."""
     known_versions: Mapping[str, int] | None = None
+    """None: all tables of the target are copied and checked. Otherwise an earlier copy has left the target complete:
+    tables that the mapping has with their current version are skipped, and only copied files are checked.
+    """
     threads: int = 4
+    """How many data files are copied at a time."""
     on_planned: Callable[[int], None] = lambda _bytes: None
     on_copied: Callable[[int], None] = lambda _bytes: None
+    """Called once with the number of bytes to copy, and with the size of each copied file, in bytes."""
 
 
 def sync(
@@ -173,16 +147,11 @@ def sync(
 ) -> SyncResult:
     """Copy a warehouse to another location, or bring the copy there up to date.
 
-    Raises
-    ------
-    RidStateError
-        If the RIDs do not allow it: the target is newer, unrelated, a primary, or has data of its own that may not be
-        discarded; or the source is not complete.
-    LockError
-        If a writer has the target's lock.
-    SyncError
-        If a table cannot be copied, or the copy differs from the source.
-
+    Raises:
+        RidStateError: If the RIDs do not allow it: the target is newer, unrelated, a primary, or has data of its own
+            that may not be discarded; or the source is not complete.
+        LockError: If a writer has the target's lock.
+        SyncError: If a table cannot be copied, or the copy differs from the source.
     """
     options = options or SyncOptions()
     if source.root == target.root:
@@ -198,13 +167,8 @@ def sync_locked(
 ) -> SyncResult:
     """Do the work of `sync` for a caller that has the target's writer lock.
 
-    Parameters
-    ----------
-    source, target : WarehouseLocation
-    check_lock : callable
-        Raises if the target's lock is lost.
-    options : SyncOptions
-
+    Args:
+        check_lock: Raises if the target's lock is lost.
     """
     ours, theirs = read_compared_rid(source), read_compared_rid(target)
     found = compare_warehouses(ours, theirs)
@@ -237,21 +201,15 @@ def copy_new_epochs(
     Called by the source's writer between two commits of epochs; it also has the target's writer lock. The target can be
     read all the time. Its RID changes only if the source has begun a new generation.
 
-    Parameters
-    ----------
-    source, target : WarehouseLocation
-    check_lock : callable
-        Raises if the target's lock is lost.
-    known_versions : mapping of str to int, optional
-        Table versions that the caller has copied since it took the lock: these are not copied or checked again.
+    Args:
+        check_lock: Raises if the target's lock is lost.
+        known_versions: Table versions that the caller has copied since it took the lock: these are not copied or
+            checked again.
 
-    Raises
-    ------
-    RidStateError
-        The target is not connected: it is a primary, in a sync, or its generation is not one of the source's last two.
-    SyncError
-        A table cannot be copied.
-
+    Raises:
+        RidStateError: The target is not connected: it is a primary, in a sync, or its generation is not one of the
+            source's last two.
+        SyncError: A table cannot be copied.
     """
     source_rid, target_rid = RidTable(source), RidTable(target)
     tables = newest_versions(source)
@@ -286,12 +244,8 @@ def copy_ahead(source: WarehouseLocation, target: WarehouseLocation, check_lock:
 
     Readers of the target do not see these files; the next sync uses them. The source may be written meanwhile.
 
-    Parameters
-    ----------
-    source, target : WarehouseLocation
-    check_lock : callable
-        Raises if the target's lock is lost.
-
+    Args:
+        check_lock: Raises if the target's lock is lost.
     """
     files.remove_unfinished_files(target)
     copied = LAST_ROUND_BYTES
@@ -376,16 +330,10 @@ def _record_start(
 ) -> None:
     """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations.
 
-    Parameters
-    ----------
-    source_rid, target_rid : RidTable
-    source_node : Node
-        The source's RID and mark.
-    comparison : Comparison
-        The source compared with the target.
-    last_common_epoch : int or None
-        After a split brain: the last epoch that both have.
-
+    Args:
+        source_node: The source's RID and mark.
+        comparison: The source compared with the target.
+        last_common_epoch: After a split brain: the last epoch that both have.
     """
     last = target_rid.last()
     discards = comparison.verdict is Verdict.SPLIT_BRAIN

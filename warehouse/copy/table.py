@@ -32,29 +32,18 @@ from warehouse.location import WarehouseLocation
 
 @dataclass(frozen=True)
 class TableCopyPlan:
-    """The plan of one table's copy.
-
-    Parameters
-    ----------
-    table : str
-    version : int
-        The version that the target will have.
-    log : LogPlan
-    data_files : mapping of str to int
-        Data files that the target lacks: path in the table's folder to size in bytes.
-    sidecars : mapping of str to int
-        Sidecar files of checkpoints that the target lacks: name to size in bytes.
-    source_log_sizes : mapping of str to int
-        The source's log files: name to size in bytes.
-
-    """
+    """The plan of one table's copy."""
 
     table: str
     version: int
+    """The version that the target will have."""
     log: LogPlan
     data_files: Mapping[str, int] = field(default_factory=dict)
+    """Data files that the target lacks: path in the table's folder to size in bytes."""
     sidecars: Mapping[str, int] = field(default_factory=dict)
+    """Sidecar files of checkpoints that the target lacks: name to size in bytes."""
     source_log_sizes: Mapping[str, int] = field(default_factory=dict)
+    """The source's log files: name to size in bytes."""
 
     @property
     def total_bytes(self) -> int:
@@ -74,22 +63,14 @@ def plan_table(
 ) -> TableCopyPlan:
     """Plan the copy of a table: compare the files of source and target.
 
-    Parameters
-    ----------
-    source, target : WarehouseLocation
-    table : str
-    version : int
-        The version of the source that is copied.
-    check_all : bool
-        Whether to compare the contents of files that both have, not only their sizes.
-    trusts_target : bool
-        Whether to assume that the target has every file that its log names, and that its checkpoints are correct.
+    Args:
+        version: The version of the source that is copied.
+        check_all: Whether to compare the contents of files that both have, not only their sizes.
+        trusts_target: Whether to assume that the target has every file that its log names, and that its checkpoints are
+            correct.
 
-    Raises
-    ------
-    SyncError
-        If the source cannot be read at that version any more.
-
+    Raises:
+        SyncError: If the source cannot be read at that version any more.
     """
     ours, theirs = files.file_sizes(source, table, LOG_FOLDER), files.file_sizes(target, table, LOG_FOLDER)
     if not is_readable(ours, version):
@@ -139,11 +120,8 @@ def _not_in_target(
 def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[str, tuple[int, int | None]]:
     """Return a table's data files at a version: path to (size in bytes, number of rows or None if not logged).
 
-    Raises
-    ------
-    SyncError
-        If the table cannot be opened at that version, or has deletion vectors.
-
+    Raises:
+        SyncError: If the table cannot be opened at that version, or has deletion vectors.
     """
     try:
         opened = location.open(table, version)
@@ -209,15 +187,9 @@ def copy_files(
 ) -> None:
     """Copy the files that the target lacks, and remove log files that the source no longer has.
 
-    Parameters
-    ----------
-    source, target : WarehouseLocation
-    plan : TableCopyPlan
-    on_copied : callable
-        Called with the size of each copied file, in bytes.
-    map_paths : callable
-        Calls a function with each path of a list, in any order.
-
+    Args:
+        on_copied: Called with the size of each copied file, in bytes.
+        map_paths: Calls a function with each path of a list, in any order.
     """
     map_paths(
         lambda path: on_copied(files.copy(source, target, plan.table, *path.split("/"))),
@@ -252,18 +224,11 @@ def check_copy(
 ) -> int:
     """Check that a table is the same in both locations at the plan's version, and return the number of rows checked.
 
-    Parameters
-    ----------
-    source, target : WarehouseLocation
-    plan : TableCopyPlan
-    only_copied : bool
-        Whether to check only the data files that were copied; otherwise all data files of the version.
+    Args:
+        only_copied: Whether to check only the data files that were copied; otherwise all data files of the version.
 
-    Raises
-    ------
-    SyncError
-        If the version, the files, their sizes or the numbers of rows differ.
-
+    Raises:
+        SyncError: If the version, the files, their sizes or the numbers of rows differ.
     """
     table, version = plan.table, plan.version
     opened = target.open(table)

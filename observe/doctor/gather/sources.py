@@ -39,14 +39,9 @@ def gather_source(
 ) -> SourceFacts:
     """Return the facts of a source's files.
 
-    Parameters
-    ----------
-    source : SourceConfig
-    max_block_bytes : int
-        The configuration's `max_block_bytes`.
-    spool_paths : frozenset of str
-        Paths of the spools of the section `subscribe`, which the daemon creates.
-
+    Args:
+        max_block_bytes: The configuration's `max_block_bytes`.
+        spool_paths: Paths of the spools of the section `subscribe`, which the daemon creates.
     """
     awaits_daemon = source.path in spool_paths and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
@@ -97,14 +92,9 @@ def start_positions(
 ) -> tuple[list[StartPosition], dict[str, str]]:
     """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason.
 
-    Parameters
-    ----------
-    config : Config
-    state : State
-        The state of the tables at the newest epoch.
-    read_offset : Offset
-        The offset up to which the stream has read; empty before the first batch.
-
+    Args:
+        state: The state of the tables at the newest epoch.
+        read_offset: The offset up to which the stream has read; empty before the first batch.
     """
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
     log_stream = LogStream(options)

@@ -92,29 +92,19 @@ def replace_unwanted_rows(
 ) -> Int:
     """Copy transactions, and replace the rows of unwanted instances by NOPs.
 
-    Parameters
-    ----------
-    rows : uint8[]
-        The bytes of the transactions; transaction i is `rows[ends[i - 1]:ends[i]]`.
-    ends, replica_ids : int64[n]
-        For each transaction, its end in `rows` and its replica id.
-    stop : int
-        Index of the transaction before which the kernel ends.
-    treatments : int64[32]
-        For each replica id, what happens to its rows: `SENT`, `AS_NOP` or `UNKNOWN` (`kernels.wire`).
-    state : int64[STATE_SIZE]
-        COUNT: index of the next transaction; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have.
-    out : uint8[]
-        Output: the copied and replaced rows.
-    out_ends : int64[n]
-        Output: the end of each transaction in `out`.
+    Args:
+        rows: The bytes of the transactions; transaction i is `rows[ends[i - 1]:ends[i]]`.
+        ends, replica_ids: For each transaction, its end in `rows` and its replica id (int64[n]).
+        stop: Index of the transaction before which the kernel ends.
+        treatments: For each replica id, what happens to its rows: `SENT`, `AS_NOP` or `UNKNOWN` (`kernels.wire`;
+            int64[32]).
+        state: COUNT: index of the next transaction (int64[STATE_SIZE]); WRITTEN: bytes in `out`; NEEDED_BYTES: the size
+            that `out` must have.
+        out: Output: the copied and replaced rows.
+        out_ends: Output: the end of each transaction in `out` (int64[n]).
 
-    Returns
-    -------
-    int
-        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or a kind of
-        damage.
-
+    Returns:
+        `END_OF_INPUT`, `OUTPUT_FULL`, `UNKNOWN_INSTANCE` before transaction `state[COUNT]`, or a kind of damage.
     """
     data, to = address_of(rows), address_of(out)
     values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)

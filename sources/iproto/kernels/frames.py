@@ -63,33 +63,24 @@ def frame_rows(
 ) -> Int:
     """Convert the rows of one block of a log to packets.
 
-    Parameters
-    ----------
-    buffer : uint8[]
-        Rows, from `state[POSITION]` to `end`; no other byte is read.
-    sync : int
-        IPROTO_SYNC of the subscriber's request, below 2^32.
-    vclock : int64[32]
-        The subscriber's vclock: rows up to it are left out. Each row above it advances it, even a row that is not
-        sent.
-    treatments : int64[32]
-        For each replica id, what happens to its rows: `LEFT_OUT`, `SENT`, `AS_NOP` or `UNKNOWN` (`kernels.wire`).
-    stop_row : int64[2]
-        Replica id and lsn of the row after which the kernel stops; zeros: the kernel stops after no row.
-    is_snapshot : bool
-        Whether the rows are of a snapshot: all are sent, without lsn and timestamp.
-    state : int64[STATE_SIZE]
-        POSITION in `buffer`; WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must have; REPEATED: number of
-        rows that are left out; REPLICA, ROW_LSN: of the row before which the kernel stopped.
-    out : uint8[]
-        Output for the packets.
+    Args:
+        buffer: Rows, from `state[POSITION]` to `end`; no other byte is read.
+        sync: IPROTO_SYNC of the subscriber's request, below 2^32.
+        vclock: The subscriber's vclock: rows up to it are left out (int64[32]). Each row above it advances it, even a
+            row that is not sent.
+        treatments: For each replica id, what happens to its rows: `LEFT_OUT`, `SENT`, `AS_NOP` or `UNKNOWN`
+            (`kernels.wire`; int64[32]).
+        stop_row: Replica id and lsn of the row after which the kernel stops (int64[2]); zeros: the kernel stops after
+            no row.
+        is_snapshot: Whether the rows are of a snapshot: all are sent, without lsn and timestamp.
+        state: POSITION in `buffer` (int64[STATE_SIZE]); WRITTEN: bytes in `out`; NEEDED_BYTES: the size that `out` must
+            have; REPEATED: number of rows that are left out; REPLICA, ROW_LSN: of the row before which the kernel
+            stopped.
+        out: Output for the packets.
 
-    Returns
-    -------
-    int
+    Returns:
         `END_OF_INPUT` at the end of the rows, `OUTPUT_FULL`, `STOP_ROW` after the row that `stop_row` names,
         `UNKNOWN_INSTANCE` before a row with the treatment `UNKNOWN`, or a kind of damage.
-
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)

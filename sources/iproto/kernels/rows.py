@@ -70,20 +70,14 @@ from sources.xlog.format.kernels.skip import DOUBLE
 def convert_snapshot_rows(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
     """Convert the complete rows of FETCH_SNAPSHOT in a buffer, and number them with consecutive lsns.
 
-    Parameters
-    ----------
-    buffer, end, out
-        See `convert_stream_rows`.
-    time : float
-        The timestamp of all rows, seconds since 1970 UTC.
-    state : int64[STATE_SIZE]
-        POSITION, WRITTEN, COMMITTED (equal to WRITTEN), NEEDED_BYTES, and NEXT_LSN: the lsn of the next row.
+    Args:
+        buffer, end, out: See `convert_stream_rows`.
+        time: The timestamp of all rows, seconds since 1970 UTC.
+        state: POSITION, WRITTEN, COMMITTED (equal to WRITTEN), NEEDED_BYTES, and NEXT_LSN: the lsn of the next row
+            (int64[STATE_SIZE]).
 
-    Returns
-    -------
-    int
+    Returns:
         `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or a kind of damage (`kernels.wire`).
-
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)
@@ -174,28 +168,19 @@ def convert_stream_rows(
 ) -> Int:
     """Convert the complete rows of SUBSCRIBE in a buffer.
 
-    Parameters
-    ----------
-    buffer : uint8[]
-        Received bytes, from `state[POSITION]` to `end`; no other byte is read.
-    vclock : int64[32]
-        Rows up to it are dropped. The kernel advances it after each complete transaction.
-    counts : int64[32]
-        Number of copied rows by replica id; the kernel adds the rows of this call.
-    state : int64[STATE_SIZE]
-        The state between calls, initially zeros; see `kernels.wire`.
-    out : uint8[]
-        Output for the rows; complete transactions end at `state[COMMITTED]`.
-    transactions : int64[3, n]
-        Output, one column per complete transaction: its end in `out`, its replica id, and the lsn of its last row.
-    times : float64[n]
-        Output: for each transaction the timestamp of its last row, seconds since 1970 UTC, by the server's clock.
+    Args:
+        buffer: Received bytes, from `state[POSITION]` to `end`; no other byte is read.
+        vclock: Rows up to it are dropped (int64[32]). The kernel advances it after each complete transaction.
+        counts: Number of copied rows by replica id (int64[32]); the kernel adds the rows of this call.
+        state: The state between calls, initially zeros (int64[STATE_SIZE]); see `kernels.wire`.
+        out: Output for the rows; complete transactions end at `state[COMMITTED]`.
+        transactions: Output, one column per complete transaction: its end in `out`, its replica id, and the lsn of its
+            last row (int64[3, n]).
+        times: Output: for each transaction the timestamp of its last row, seconds since 1970 UTC, by the server's clock
+            (float64[n]).
 
-    Returns
-    -------
-    int
+    Returns:
         `END_OF_INPUT`, `OUTPUT_FULL`, `OTHER_PACKET`, or a kind of damage (`kernels.wire`).
-
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(HEADER_KEY_COUNT + 1, np.int64)

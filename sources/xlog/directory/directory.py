@@ -63,26 +63,18 @@ FileLocation = tuple[pafs.FileSystem, str]
 
 @dataclass
 class FileEnds:
-    """Finds and caches where the complete blocks of one source's files end.
-
-    Parameters
-    ----------
-    locate : callable
-        Returns the location of a file, by its base name.
-    mode : Mode
-        What to do about damage.
-    max_block_bytes : int
-        The longest block, in bytes.
-    ignores_growth : bool
-        Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged;
-        otherwise it may still be being copied.
-
-    """
+    """Finds and caches where the complete blocks of one source's files end."""
 
     locate: Callable[[str], FileLocation]
+    """Returns the location of a file, by its base name."""
     mode: Mode = Mode.FAILFAST
+    """What to do about damage."""
     max_block_bytes: int = BLOCK_LIMIT
+    """The longest block, in bytes."""
     ignores_growth: bool = False
+    """Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged; otherwise
+    it may still be being copied.
+    """
     _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     """By file: its size when the end was found, and the end."""
     _end_vclock_by_file: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
@@ -110,20 +102,14 @@ class FileEnds:
         If `ignores_growth`, a snapshot without the marker ends with its last byte: then the incomplete block at its end
         is found when the rows are read.
 
-        Parameters
-        ----------
-        file : LogFile
-            As listed.
-        closed : bool
-            Whether the file cannot grow: a snapshot, or a log with a successor.
-        begin : int
-            Where the walk over blocks begins, unless a later position is cached: the end of a complete block, or 0.
+        Args:
+            file: As listed.
+            closed: Whether the file cannot grow: a snapshot, or a log with a successor.
+            begin: Where the walk over blocks begins, unless a later position is cached: the end of a complete block, or
+                0.
 
-        Raises
-        ------
-        XlogError
-            If the file is damaged and `mode` is FAILFAST.
-
+        Raises:
+            XlogError: If the file is damaged and `mode` is FAILFAST.
         """
         remembered = self._end_by_file.get(file.name)
         if remembered is not None and remembered[0] == file.size:
@@ -233,15 +219,10 @@ class FileEnds:
     def block_start_from(self, file: LogFile, begin: int, target: int, end: int) -> int:
         """Return the position of the first block start at or after `target`; `end` if there is none before it.
 
-        Parameters
-        ----------
-        file : LogFile
-            As listed.
-        begin, end : int
-            Bytes; a block starts at `begin`, and the last block ends at `end`.
-        target : int
-            A position between `begin` and `end`, in bytes.
-
+        Args:
+            file: As listed.
+            begin, end: Bytes; a block starts at `begin`, and the last block ends at `end`.
+            target: A position between `begin` and `end`, in bytes.
         """
         for last in (target + SEARCH_AHEAD_BYTES, end):
             starts = self.block_starts(file.name, begin, min(last, end), target - begin)
@@ -300,38 +281,23 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
 
 @dataclass
 class Directory:
-    """Lists one source's files, and caches the headers of those with rows, which do not change any more.
-
-    Parameters
-    ----------
-    source : Source
-    mode : Mode
-        What to do about damage.
-    with_generations : bool
-        Whether the listing has `generations`: snapshots from which a spool continues after a gap.
-    max_block_bytes : int
-        The longest block, in bytes.
-    ignores_growth : bool
-        Whether files are read once and their growth is ignored (`FileEnds`).
-    is_file : bool
-        Whether the source is one file, as of the last listing.
-
-    Attributes
-    ----------
-    ends : FileEnds
-        Where the files end.
-
-    """
+    """Lists one source's files, and caches the headers of those with rows, which do not change any more."""
 
     source: Source
     mode: Mode = Mode.FAILFAST
+    """What to do about damage."""
     with_generations: bool = False
+    """Whether the listing has `generations`: snapshots from which a spool continues after a gap."""
     max_block_bytes: int = BLOCK_LIMIT
+    """The longest block, in bytes."""
     ignores_growth: bool = False
+    """Whether files are read once and their growth is ignored (`FileEnds`)."""
     ends: FileEnds = field(init=False)
+    """Where the files end."""
     _meta_by_file: dict[str, Meta] = field(default_factory=dict)
     _root_location: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
+    """Whether the source is one file, as of the last listing."""
 
     def __post_init__(self) -> None:
         self.ends = FileEnds(self.locate, self.mode, self.max_block_bytes, self.ignores_growth)
@@ -343,13 +309,9 @@ class Directory:
         damaged header is an error in mode FAILFAST. In the other modes the file is left out of a directory's listing,
         since its place in the order is unknown; if the source is this one file, its blocks are read nevertheless.
 
-        Raises
-        ------
-        SourceError
-            If the path cannot be listed.
-        XlogMetaError
-            If a header is damaged and `mode` is FAILFAST.
-
+        Raises:
+            SourceError: If the path cannot be listed.
+            XlogMetaError: If a header is damaged and `mode` is FAILFAST.
         """
         try:
             infos = self._file_infos()

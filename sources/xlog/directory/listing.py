@@ -15,47 +15,32 @@ from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, without_lo
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a source: facts from its name, its header and the directory.
-
-    Parameters
-    ----------
-    name : str
-        Base name.
-    path : str
-        Path or URI of the file.
-    size : int
-        Bytes at the time of listing.
-    modified_time : float or None
-        Seconds since 1970 of the last write, or None if the file system does not say.
-    header_bytes : int
-        Length of the text header, and so the position of the first block.
-    vclock : Vclock
-        The instance's vclock before the first row.
-    prev_vclock : Vclock or None
-        The header VClock of the log before this one, if the header has it.
-    instance_uuid : str or None
-        From the header.
-    replicaset_uuid : str or None
-        From the header of a spool's file; None for Tarantool's own files, whose headers do not have it.
-    filetype : str
-        The type that the header names, such as SNAP. Empty if the header is damaged; then the file name says whether
-        the file is a snapshot.
-    has_vclock : bool
-        Whether the header has a VClock; files of Tarantool 1.6.1 do not.
-
-    """
+    """One file of a source: facts from its name, its header and the directory."""
 
     name: str
+    """Base name."""
     path: str
+    """Path or URI of the file."""
     size: int
+    """Bytes at the time of listing."""
     modified_time: float | None
+    """Seconds since 1970 of the last write, or None if the file system does not say."""
     header_bytes: int
+    """Length of the text header, and so the position of the first block."""
     vclock: Vclock
+    """The instance's vclock before the first row."""
     prev_vclock: Vclock | None
+    """The header VClock of the log before this one, if the header has it."""
     instance_uuid: str | None
+    """From the header."""
     replicaset_uuid: str | None = None
+    """From the header of a spool's file; None for Tarantool's own files, whose headers do not have it."""
     filetype: str = ""
+    """The type that the header names, such as SNAP. Empty if the header is damaged; then the file name says whether the
+    file is a snapshot.
+    """
     has_vclock: bool = True
+    """Whether the header has a VClock; files of Tarantool 1.6.1 do not."""
 
     @property
     def is_snapshot(self) -> bool:
@@ -70,26 +55,17 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """The readable files of a source at one moment.
-
-    Parameters
-    ----------
-    source : str
-        Name of the source.
-    snapshots, logs : tuple of LogFile
-        Each from the oldest to the newest.
-    is_file : bool
-        Whether the source is one file, not a directory.
-    generations : tuple of LogFile
-        Those of the snapshots from which a spool continues after a gap in its logs.
-
-    """
+    """The readable files of a source at one moment."""
 
     source: str
+    """Name of the source."""
     snapshots: tuple[LogFile, ...]
     logs: tuple[LogFile, ...]
+    """Each from the oldest to the newest."""
     is_file: bool = False
+    """Whether the source is one file, not a directory."""
     generations: tuple[LogFile, ...] = ()
+    """Those of the snapshots from which a spool continues after a gap in its logs."""
 
     @property
     def ordered_files(self) -> tuple[LogFile, ...]:
@@ -99,11 +75,8 @@ class Listing:
     def log_named(self, name: str) -> LogFile:
         """Return the log of a base name.
 
-        Raises
-        ------
-        XlogMissingError
-            If the file is gone, although a batch was planned with it.
-
+        Raises:
+            XlogMissingError: If the file is gone, although a batch was planned with it.
         """
         for file in self.logs:
             if file.name == name:
@@ -143,33 +116,21 @@ def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> lis
 
 @dataclass(frozen=True)
 class FileEnd:
-    """Where the complete blocks of a file end.
-
-    Parameters
-    ----------
-    position : int
-        The end of the last complete block, in bytes.
-    has_marker : bool
-        Whether the EOF marker follows there.
-
-    """
+    """Where the complete blocks of a file end."""
 
     position: int
+    """The end of the last complete block, in bytes."""
     has_marker: bool
+    """Whether the EOF marker follows there."""
 
 
 def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local: bool) -> int | None:
     """Return the index of the newest log whose header VClock is at most `vclock`; None if there is none.
 
-    Parameters
-    ----------
-    logs : sequence of LogFile
-        From the oldest to the newest.
-    vclock : Vclock
-        The vclock to compare with.
-    with_local : bool
-        Whether component 0 is compared too. This makes sense only if both vclocks come from one instance.
-
+    Args:
+        logs: From the oldest to the newest.
+        vclock: The vclock to compare with.
+        with_local: Whether component 0 is compared too. This makes sense only if both vclocks come from one instance.
     """
     for index in range(len(logs) - 1, -1, -1):
         header = logs[index].vclock
@@ -181,11 +142,8 @@ def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local:
 def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
     """Return the files from the entry's file on, in the order in which they are read.
 
-    Raises
-    ------
-    XlogMissingError
-        If the entry's file is gone.
-
+    Raises:
+        XlogMissingError: If the entry's file is gone.
     """
     files = listing.ordered_files
     for index, file in enumerate(files):

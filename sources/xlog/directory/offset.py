@@ -62,32 +62,22 @@ class InstantState(StrEnum):
 
 @dataclass(frozen=True)
 class Instant:
-    """The last point of a sharded cluster that the stream has reached in one replicaset.
-
-    Parameters
-    ----------
-    label : str
-        The label of the marker, which is the same in all replicasets.
-    marker_time : int
-        Timestamp of the marker row in this replicaset's log, microseconds since 1970.
-    marker_lsns : Vclock
-        {replica id: lsn of the last marker that was read}. After a failover earlier markers are read again; they are
-        recognized by these lsns.
-    state : InstantState
-        Whether the replicaset still waits at the point, or has been read further.
-    rows_passed : int
-        Number of rows before the point in the block at the entry's position; 0 if the point is between two blocks.
-    block_end : int
-        End of that block, in bytes; 0 if the point is between two blocks.
-
-    """
+    """The last point of a sharded cluster that the stream has reached in one replicaset."""
 
     label: str
+    """The label of the marker, which is the same in all replicasets."""
     marker_time: int
+    """Timestamp of the marker row in this replicaset's log, microseconds since 1970."""
     marker_lsns: Vclock
+    """{replica id: lsn of the last marker that was read}. After a failover earlier markers are read again; they are
+    recognized by these lsns.
+    """
     state: InstantState
+    """Whether the replicaset still waits at the point, or has been read further."""
     rows_passed: int = 0
+    """Number of rows before the point in the block at the entry's position; 0 if the point is between two blocks."""
     block_end: int = 0
+    """End of that block, in bytes; 0 if the point is between two blocks."""
 
     @property
     def is_stream_at_point(self) -> bool:
@@ -97,37 +87,24 @@ class Instant:
 
 @dataclass(frozen=True)
 class OffsetEntry:
-    """One replicaset's entry of an offset: how far its log has been read.
-
-    Parameters
-    ----------
-    leader : str
-        Name of the source whose files are read.
-    file : str
-        Base name of the file.
-    position : int
-        Bytes: the end of a complete block, or 0 if no row of the file has been read.
-    vclock : Vclock
-        The file's header VClock, without component 0 and zeros.
-    snapshot_vclock : Vclock or None
-        The vclock, with component 0, of the snapshot that was read. Rows at or below it are left out.
-    is_restart : bool
-        Whether the stream restarts here, because the file before was removed. The batch that ends here reads nothing.
-    is_done : bool
-        Whether the file matched a glob and was read to its end marker, so that it may be removed.
-    instant : Instant or None
-        The last point that the stream has reached.
-
-    """
+    """One replicaset's entry of an offset: how far its log has been read."""
 
     leader: str
+    """Name of the source whose files are read."""
     file: str
+    """Base name of the file."""
     position: int
+    """Bytes: the end of a complete block, or 0 if no row of the file has been read."""
     vclock: Vclock
+    """The file's header VClock, without component 0 and zeros."""
     snapshot_vclock: Vclock | None = None
+    """The vclock, with component 0, of the snapshot that was read. Rows at or below it are left out."""
     is_restart: bool = False
+    """Whether the stream restarts here, because the file before was removed. The batch that ends here reads nothing."""
     is_done: bool = False
+    """Whether the file matched a glob and was read to its end marker, so that it may be removed."""
     instant: Instant | None = None
+    """The last point that the stream has reached."""
 
     @property
     def is_snapshot(self) -> bool:
@@ -241,11 +218,8 @@ def _parsed_entry(uuid: str, value: object) -> OffsetEntry:
 def from_document(document: object) -> dict[str, OffsetEntry]:
     """Parse an offset from its JSON document.
 
-    Raises
-    ------
-    OffsetError
-        If `to_document` cannot have made the document (apart from the order of its keys).
-
+    Raises:
+        OffsetError: If `to_document` cannot have made the document (apart from the order of its keys).
     """
     _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")
     fields: Mapping[str, Any] = document  # type: ignore[assignment]  # narrowed by the line above
@@ -274,11 +248,8 @@ def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def from_text(text: str) -> dict[str, OffsetEntry]:
     """Parse an offset from its text.
 
-    Raises
-    ------
-    OffsetError
-        If the text is not JSON, has a key twice, or is not an offset.
-
+    Raises:
+        OffsetError: If the text is not JSON, has a key twice, or is not an offset.
     """
     try:
         document = json.loads(

@@ -36,11 +36,8 @@ def is_glob(path: str) -> bool:
 def expand_glob(pattern: str) -> list[str]:
     """Return the paths that a glob matches now, sorted.
 
-    Raises
-    ------
-    OSError
-        If a directory in which matches are searched cannot be listed.
-
+    Raises:
+        OSError: If a directory in which matches are searched cannot be listed.
     """
     stem, query = _split_query(pattern)
     found: set[str] = set()

@@ -54,14 +54,10 @@ def checksum(data: bytes | memoryview) -> int:
 def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
     """Return a block of encoded rows.
 
-    Parameters
-    ----------
-    rows : bytes
-        Whole transactions: the rows of `rows.encode_row`, one after another.
-    compress : bool, optional
-        Whether to compress the rows. By default, rows of more than `COMPRESS_THRESHOLD` bytes are compressed, as
-        Tarantool does, unless compression makes them longer.
-
+    Args:
+        rows: Whole transactions: the rows of `rows.encode_row`, one after another.
+        compress: Whether to compress the rows. By default, rows of more than `COMPRESS_THRESHOLD` bytes are compressed,
+            as Tarantool does, unless compression makes them longer.
     """
     is_free = compress is None
     if compress is None:
@@ -86,20 +82,13 @@ def encode_block(rows: bytes, compress: bool | None = None) -> bytes:
 def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdDecompressor) -> int:
     """Decompress one zstd frame and return the number of bytes written.
 
-    Parameters
-    ----------
-    frame : memoryview
-        A complete frame (checked by `chain.decompressed_bound`).
-    out : memoryview
-        The buffer for the rows. Rows that do not fit are not written.
-    decompressor : zstandard.ZstdDecompressor
-        Reused for every block.
+    Args:
+        frame: A complete frame (checked by `chain.decompressed_bound`).
+        out: The buffer for the rows. Rows that do not fit are not written.
+        decompressor: Reused for every block.
 
-    Raises
-    ------
-    zstandard.ZstdError
-        If the frame is damaged.
-
+    Raises:
+        zstandard.ZstdError: If the frame is damaged.
     """
     return int(decompressor.stream_reader(frame).readinto(out))
 

@@ -84,17 +84,11 @@ def damage_error(
 ) -> XlogError:
     """Return the error for a negative status.
 
-    Parameters
-    ----------
-    status : Status
-        The kind of damage.
-    file, offset
-        The file's name, and the position of the damaged block in it, in bytes.
-    row : int, optional
-        The number of the damaged row in its block.
-    is_last : bool
-        Whether the rows after it in the block cannot be found, because its end is unknown.
-
+    Args:
+        status: The kind of damage.
+        file, offset: The file's name, and the position of the damaged block in it, in bytes.
+        row: The number of the damaged row in its block.
+        is_last: Whether the rows after it in the block cannot be found, because its end is unknown.
     """
     kind, reason, advice = _DAMAGE[status]
     reason += ", and its end is unknown: the rows after it in the block cannot be read" if is_last else ""
@@ -121,25 +115,16 @@ class Mode(StrEnum):
 
 @dataclass
 class SkippedDamage:
-    """Counts what a lenient mode leaves out; a caller of a reader passes an object, and reads it afterwards.
-
-    Parameters
-    ----------
-    damaged_parts : int
-        Number of damaged parts of the file.
-    bytes : int
-        Number of bytes that were left out: bytes of the file, but decompressed bytes for a single bad row.
-    reasons : Counter of str
-        Number of damaged parts by the name of the error class.
-    errors : list of XlogError
-        The first `MAX_ERRORS` errors.
-
-    """
+    """Counts what a lenient mode leaves out; a caller of a reader passes an object, and reads it afterwards."""
 
     damaged_parts: int = 0
+    """Number of damaged parts of the file."""
     bytes: int = 0
+    """Number of bytes that were left out: bytes of the file, but decompressed bytes for a single bad row."""
     reasons: Counter[str] = field(default_factory=Counter)
+    """Number of damaged parts by the name of the error class."""
     errors: list[XlogError] = field(default_factory=list)
+    """The first `MAX_ERRORS` errors."""
 
     def add(self, error: XlogError, size: int) -> None:
         """Count one damaged part of `size` bytes."""

@@ -47,47 +47,31 @@ Batch = TypeVar("Batch")
 
 @dataclass(frozen=True)
 class BlockGroup:
-    """Blocks with valid headers and checksums, in a buffer.
-
-    Parameters
-    ----------
-    buffer : uint8[]
-        Bytes of the file; valid until the next group is read.
-    file_position : int
-        Position of `buffer[0]` in the file.
-    blocks : int64[4, n]
-        A column for each block, as `chain.walk_blocks` fills it.
-    block_count : int
-        Number of blocks.
-
-    """
+    """Blocks with valid headers and checksums, in a buffer."""
 
     buffer: Bytes
+    """Bytes of the file; valid until the next group is read."""
     file_position: int
+    """Position of `buffer[0]` in the file."""
     blocks: Blocks
+    """A column for each block, as `chain.walk_blocks` fills it (int64[4, n])."""
     block_count: int
+    """Number of blocks."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of memory and sizes while reading.
-
-    Parameters
-    ----------
-    max_block_bytes : int
-        The longest block, in the file and decompressed, in bytes.
-    batch_rows, batch_bytes : int
-        Maximum number of rows of a batch, and maximum number of bytes in each of its binary columns. A batch of one row
-        may have more bytes.
-    window_bytes : int
-        Number of bytes of the file that are in memory at a time; more if one block is longer.
-
-    """
+    """Limits of memory and sizes while reading."""
 
     max_block_bytes: int = BLOCK_LIMIT
+    """The longest block, in the file and decompressed, in bytes."""
     batch_rows: int = 64 * 1024
     batch_bytes: int = 16 << 20
+    """Maximum number of rows of a batch, and maximum number of bytes in each of its binary columns. A batch of one row
+    may have more bytes.
+    """
     window_bytes: int = 8 << 20
+    """Number of bytes of the file that are in memory at a time; more if one block is longer."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -95,42 +79,26 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class DecodeSettings:
-    """Settings for decoding a log.
-
-    Parameters
-    ----------
-    selection : Selection, optional
-        The wanted rows; all by default.
-    mode : Mode
-        What to do about damage.
-    limits : Limits
-        Sizes of blocks, batches and the buffer.
-
-    """
+    """Settings for decoding a log."""
 
     selection: Selection | None = None
+    """The wanted rows; all by default."""
     mode: Mode = Mode.FAILFAST
+    """What to do about damage."""
     limits: Limits = DEFAULT_LIMITS
+    """Sizes of blocks, batches and the buffer."""
 
 
 class Decoder(Generic[Batch]):
     """Decodes the block groups of one file, in their order.
 
-    Parameters
-    ----------
-    file : str
-        Base name, for errors.
-    decoding : Decoding
-        Selection, mode and limits.
-    skipped : Skipped
-        Counts what a lenient mode leaves out.
-    make_batch : callable
-        Makes a batch from filled columns and the number of rows in them.
-    make_error_batch : callable, optional
-        Makes the batch that represents an error among the rows, in mode PERMISSIVE.
-    with_binary : bool
-        Whether the binary columns are filled, or only the numbers of the row headers.
-
+    Args:
+        file: Base name, for errors.
+        decoding: Selection, mode and limits.
+        skipped: Counts what a lenient mode leaves out.
+        make_batch: Makes a batch from filled columns and the number of rows in them.
+        make_error_batch: Makes the batch that represents an error among the rows, in mode PERMISSIVE.
+        with_binary: Whether the binary columns are filled, or only the numbers of the row headers.
     """
 
     def __init__(

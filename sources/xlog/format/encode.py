@@ -25,23 +25,14 @@ def encode_row(
 ) -> bytes:
     """Return one row: header and body.
 
-    Parameters
-    ----------
-    kind : RequestType or int
-        The request type.
-    body : bytes
-        The body's MessagePack map; empty for NOP.
-    timestamp : float
-        Seconds since 1970 UTC.
-    replica_id, group_id, lsn : int, optional
-        Left out of the header if None, as Tarantool leaves out zeros.
-    tsn : int, optional
-        The lsn of the transaction's first row; by default the row's own.
-    is_commit : bool
-        Whether the row is the transaction's last.
-    flags : int
-        Bits of `RowFlag` besides COMMIT.
-
+    Args:
+        kind: The request type.
+        body: The body's MessagePack map; empty for NOP.
+        timestamp: Seconds since 1970 UTC.
+        replica_id, group_id, lsn: Left out of the header if None, as Tarantool leaves out zeros.
+        tsn: The lsn of the transaction's first row; by default the row's own.
+        is_commit: Whether the row is the transaction's last.
+        flags: Bits of `RowFlag` besides COMMIT.
     """
     header: dict[int, int | float] = {HeaderKey.TYPE: int(kind)}
     for key, value in (
@@ -72,15 +63,10 @@ def encode_body(
 ) -> bytes:
     """Return the body of an INSERT, REPLACE, UPDATE, DELETE or UPSERT.
 
-    Parameters
-    ----------
-    space_id, index_base : int, optional
-        Left out of the body if None.
-    key, tuple_, operations : bytes, optional
-        MessagePack arrays, copied as they are.
-    is_update : bool
-        Whether to write the operations under the key TUPLE, as an UPDATE has them.
-
+    Args:
+        space_id, index_base: Left out of the body if None.
+        key, tuple_, operations: MessagePack arrays, copied as they are.
+        is_update: Whether to write the operations under the key TUPLE, as an UPDATE has them.
     """
     operations_key = BodyKey.TUPLE if is_update else BodyKey.OPS
     pairs = [

@@ -47,38 +47,26 @@ _VCLOCK_COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
 
 @dataclass(frozen=True)
 class Meta:
-    """The header of one log file.
-
-    Parameters
-    ----------
-    filetype : str
-        One of `FILE_TYPES`.
-    version : str
-        One of `FORMAT_VERSIONS`.
-    instance_uuid : str or None
-        Lower case, from `Instance` or `Server`; None if the file has neither.
-    vclock : mapping of int to int
-        {replica id: lsn}; empty if the file has none (`has_vclock`).
-    prev_vclock : mapping of int to int, or None
-        The VClock of the file before this one; None if the header does not have it.
-    other : mapping of str to str
-        The values of all other keys (`Version`, and unknown keys), as they are written.
-    length : int
-        Length of the header with its empty line, in bytes, and so the position of the first block. It is 0 if the
-        header is damaged, but a lenient mode searches for blocks nevertheless.
-    has_vclock : bool
-        Whether the header has a VClock. Files of Tarantool 1.6.1, and RUN and INDEX files, do not.
-
-    """
+    """The header of one log file."""
 
     filetype: str
+    """One of `FILE_TYPES`."""
     version: str
+    """One of `FORMAT_VERSIONS`."""
     instance_uuid: str | None
+    """Lower case, from `Instance` or `Server`; None if the file has neither."""
     vclock: Mapping[int, int]
+    """{replica id: lsn}; empty if the file has none (`has_vclock`)."""
     prev_vclock: Mapping[int, int] | None = None
+    """The VClock of the file before this one; None if the header does not have it."""
     other: Mapping[str, str] = field(default_factory=dict)
+    """The values of all other keys (`Version`, and unknown keys), as they are written."""
     length: int = 0
+    """Length of the header with its empty line, in bytes, and so the position of the first block. It is 0 if the header
+    is damaged, but a lenient mode searches for blocks nevertheless.
+    """
     has_vclock: bool = True
+    """Whether the header has a VClock. Files of Tarantool 1.6.1, and RUN and INDEX files, do not."""
 
 
 DAMAGED_META = Meta("", "", None, {}, has_vclock=False)
@@ -88,20 +76,13 @@ DAMAGED_META = Meta("", "", None, {}, has_vclock=False)
 def parse_meta(data: bytes, file: str) -> Meta:
     """Return the header that `data` begins with.
 
-    Parameters
-    ----------
-    data : bytes
-        The beginning of the file: all of it, or at least `META_LIMIT` bytes.
-    file : str
-        Named in errors.
+    Args:
+        data: The beginning of the file: all of it, or at least `META_LIMIT` bytes.
+        file: Named in errors.
 
-    Raises
-    ------
-    XlogMetaIncompleteError
-        If `data` is valid, but ends before the empty line: the file is still being created.
-    XlogMetaError
-        If the type or version is unknown, or a line, vclock or uuid is malformed.
-
+    Raises:
+        XlogMetaIncompleteError: If `data` is valid, but ends before the empty line: the file is still being created.
+        XlogMetaError: If the type or version is unknown, or a line, vclock or uuid is malformed.
     """
     end = data.find(END_OF_META, 0, META_LIMIT)
     if end < 0:
@@ -133,11 +114,9 @@ def parse_meta(data: bytes, file: str) -> Meta:
 def parse_vclock(text: str, file: str) -> dict[int, int]:
     """Return the vclock of a text like `{0: 9, 1: 956}`, from a header or an option.
 
-    Raises
-    ------
-    XlogMetaError
-        If the text is not a vclock, has a replica id twice or one above 31, or has an lsn of more than 63 bits.
-
+    Raises:
+        XlogMetaError: If the text is not a vclock, has a replica id twice or one above 31, or has an lsn of more than
+            63 bits.
     """
     if _VCLOCK.fullmatch(text) is None:
         raise XlogMetaError(f"not a vclock: {text!r}", file=file, offset=0)
@@ -158,10 +137,8 @@ def format_vclock(vclock: Mapping[int, int]) -> str:
 def format_meta(meta: Meta) -> bytes:
     """Return the bytes of a header; `meta.length` is not used.
 
-    Raises
-    ------
-    XlogMetaError
-        If a key or a value has a line break.
+    Raises:
+        XlogMetaError: If a key or a value has a line break.
     """
     values = [*meta.other, *meta.other.values(), meta.instance_uuid or ""]
     if any("\n" in value for value in values):
@@ -186,11 +163,8 @@ def format_peer_versions(versions: Mapping[int, str]) -> str:
 def peer_versions(meta: Meta, file: str) -> dict[int, str]:
     """Return {replica id: server version} from a spool's header; empty if the key `Version` holds for all rows.
 
-    Raises
-    ------
-    XlogMetaError
-        If the value of the key is malformed.
-
+    Raises:
+        XlogMetaError: If the value of the key is malformed.
     """
     text = meta.other.get(PEER_VERSIONS_KEY)
     if text is None:

@@ -78,13 +78,9 @@ class FileColumns:
 
     They are made once for the longest batch so far; shorter batches get a slice.
 
-    Parameters
-    ----------
-    file : str
-        Base name.
-    instance_uuid : str or None
-        From the file's header.
-
+    Args:
+        file: Base name.
+        instance_uuid: From the file's header.
     """
 
     def __init__(self, file: str, instance_uuid: str | None) -> None:
@@ -106,17 +102,11 @@ def batch_of(
 ) -> pa.RecordBatch:
     """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again.
 
-    Parameters
-    ----------
-    columns : RowColumns
-        Filled by `fill.walk_rows`.
-    count : int
-        Number of rows.
-    file_columns : Labels
-        The columns with the file's name and instance.
-    permissive : bool
-        Whether the batch has the schema `XROW_PERMISSIVE`, with nulls in the last column.
-
+    Args:
+        columns: Filled by `fill.walk_rows`.
+        count: Number of rows.
+        file_columns: The columns with the file's name and instance.
+        permissive: Whether the batch has the schema `XROW_PERMISSIVE`, with nulls in the last column.
     """
     row_bits = columns.row_bits[:count]
     everywhere, somewhere = _bits_in_all_and_any(row_bits)
@@ -191,30 +181,24 @@ class Headers:
     """The header columns of n rows, in the order of the log.
 
     A missing value is `ABSENT` (-1), and a missing timestamp is `ABSENT_TIMESTAMP`.
-
-    Parameters
-    ----------
-    position, lsn, tsn, timestamp : int64[n]
-        Position of the row's block in the file (bytes), lsn, lsn of the transaction's first row, microseconds since
-        1970 UTC.
-    row, type, replica_id, group_id, space_id : int32[n]
-        The row's number in its block, request type, replica id, group id, space id.
-    is_commit, wait_ack : bool[n]
-        Whether the row is the last of its transaction; whether the transaction waits for a quorum.
-
     """
 
     position: Ints
     lsn: Ints
     tsn: Ints
     timestamp: Ints
+    """Position of the row's block in the file (bytes), lsn, lsn of the transaction's first row, microseconds since 1970
+    UTC (int64[n]).
+    """
     row: npt.NDArray[np.int32]
     type: npt.NDArray[np.int32]
     replica_id: npt.NDArray[np.int32]
     group_id: npt.NDArray[np.int32]
     space_id: npt.NDArray[np.int32]
+    """The row's number in its block, request type, replica id, group id, space id (int32[n])."""
     is_commit: Flags
     wait_ack: Flags
+    """Whether the row is the last of its transaction (bool[n]); whether the transaction waits for a quorum."""
 
 
 def headers_of(columns: RowColumns, count: int) -> Headers:

@@ -22,22 +22,7 @@ _SYSTEM_ID_MAX = int(SYSTEM_SPACE_ID_MAX)
 
 
 class RowFilter(NamedTuple):
-    """A selection in the form that the kernel reads.
-
-    Parameters
-    ----------
-    has_conditions, by_space, with_spaceless, by_lsn, by_time, control_only : bool
-        Which conditions of the `Selection` are set. If `has_conditions` is False, every row is wanted.
-    space_ids : int32[]
-        The wanted space ids, sorted.
-    replica_ids : bool[32]
-        By replica id: whether its rows are wanted.
-    after_lsn, upto_lsn : int64[32]
-        By replica id: the wanted lsns, after_lsn < lsn <= upto_lsn.
-    from_time, before_time : int
-        The wanted timestamps in microseconds since 1970: from_time <= timestamp < before_time.
-
-    """
+    """A selection in the form that the kernel reads."""
 
     has_conditions: bool
     by_space: bool
@@ -45,12 +30,17 @@ class RowFilter(NamedTuple):
     by_lsn: bool
     by_time: bool
     control_only: bool
+    """Which conditions of the `Selection` are set. If `has_conditions` is False, every row is wanted."""
     space_ids: npt.NDArray[np.int32]
+    """The wanted space ids, sorted."""
     replica_ids: Flags
+    """By replica id: whether its rows are wanted (bool[32])."""
     after_lsn: Ints
     upto_lsn: Ints
+    """By replica id: the wanted lsns, after_lsn < lsn <= upto_lsn (int64[32])."""
     from_time: Int
     before_time: Int
+    """The wanted timestamps in microseconds since 1970: from_time <= timestamp < before_time."""
 
 
 @kernel
@@ -66,17 +56,11 @@ def is_selected(
 ) -> bool:
     """Return whether a row is wanted.
 
-    Parameters
-    ----------
-    row_filter : Filter
-        The conditions.
-    kind, replica_id, lsn, time : int
-        The row's type, replica id (0 without one), lsn and timestamp in microseconds.
-    space_id : int
-        The row's space id, -1 without one.
-    has_lsn, has_time : int
-        1 if the row has an lsn, or a timestamp; otherwise 0.
-
+    Args:
+        row_filter: The conditions.
+        kind, replica_id, lsn, time: The row's type, replica id (0 without one), lsn and timestamp in microseconds.
+        space_id: The row's space id, -1 without one.
+        has_lsn, has_time: 1 if the row has an lsn, or a timestamp; otherwise 0.
     """
     if row_filter.control_only and kind < _FIRST_RAFT and not 0 <= space_id <= _SYSTEM_ID_MAX:
         return False
@@ -101,34 +85,23 @@ class Selection:
     """Says which rows are wanted: those that fulfil every condition that is set.
 
     A row without an lsn fulfils no condition on lsns, and a row without a timestamp none on timestamps.
-
-    Parameters
-    ----------
-    space_ids : frozenset of int, optional
-        Rows of the spaces with these ids.
-    with_spaceless : bool
-        If `space_ids` is set: whether rows without a space (NOP, RAFT_CONFIRM, ...) are wanted too.
-    replica_ids : frozenset of int, optional
-        Rows with these replica ids. Rows without one (of local spaces) count as rows of replica id 0.
-    from_vclock : mapping of int to int, optional
-        Rows after it: lsn > from_vclock[replica id]. A missing component is 0.
-    to_vclock : mapping of int to int, optional
-        Rows up to it: lsn <= to_vclock[replica id].
-    from_timestamp, to_timestamp : int, optional
-        Microseconds since 1970 UTC: from <= timestamp < to.
-    control_only : bool
-        Whether only rows of system spaces (id up to 511) and of the protocol (type 30 and up) are wanted.
-
     """
 
     space_ids: frozenset[int] | None = None
+    """Rows of the spaces with these ids."""
     with_spaceless: bool = False
+    """If `space_ids` is set: whether rows without a space (NOP, RAFT_CONFIRM, ...) are wanted too."""
     replica_ids: frozenset[int] | None = None
+    """Rows with these replica ids. Rows without one (of local spaces) count as rows of replica id 0."""
     from_vclock: Mapping[int, int] | None = None
+    """Rows after it: lsn > from_vclock[replica id]. A missing component is 0."""
     to_vclock: Mapping[int, int] | None = None
+    """Rows up to it: lsn <= to_vclock[replica id]."""
     from_timestamp: int | None = None
     to_timestamp: int | None = None
+    """Microseconds since 1970 UTC: from <= timestamp < to."""
     control_only: bool = False
+    """Whether only rows of system spaces (id up to 511) and of the protocol (type 30 and up) are wanted."""
 
 
 def filter_of(selection: Selection | None) -> RowFilter:

@@ -49,16 +49,11 @@ def rows_ahead(vclock: Vclock, other: Vclock) -> int:
 def vclock_of(value: object) -> dict[int, int]:
     """Return the vclock that a decoded JSON object represents.
 
-    Parameters
-    ----------
-    value : object
-        `{"1": 5, "2": 7}`: keys are decimal replica ids 0..31, values lsns.
+    Args:
+        value: `{"1": 5, "2": 7}`: keys are decimal replica ids 0..31, values lsns.
 
-    Raises
-    ------
-    ValueError
-        If the value is no such object; the error's text is the reason.
-
+    Raises:
+        ValueError: If the value is no such object; the error's text is the reason.
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"a vclock is an object {{replica id: lsn}}, not {value!r}")

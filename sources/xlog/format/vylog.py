@@ -66,37 +66,23 @@ NUMERIC_KEYS = frozenset(map(int, RecordKey)) - {RecordKey.BEGIN, RecordKey.END}
 
 @dataclass(frozen=True)
 class Run:
-    """One `.run` file of a space's primary index.
-
-    Parameters
-    ----------
-    id : int
-        The number in the file's name.
-    dump_lsn : int
-        The dump that wrote this run wrote all rows of the index up to this lsn.
-    is_partial : bool
-        Whether only a part of the file may still belong to the space, because its range was split.
-
-    """
+    """One `.run` file of a space's primary index."""
 
     id: int
+    """The number in the file's name."""
     dump_lsn: int
+    """The dump that wrote this run wrote all rows of the index up to this lsn."""
     is_partial: bool = False
+    """Whether only a part of the file may still belong to the space, because its range was split."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The primary index of one vinyl space.
-
-    Parameters
-    ----------
-    space_id, runs
-        Id of the space, and its runs from the oldest to the newest.
-
-    """
+    """The primary index of one vinyl space."""
 
     space_id: int
     runs: tuple[Run, ...] = ()
+    """Id of the space, and its runs from the oldest to the newest."""
 
     @property
     def is_partial(self) -> bool:
@@ -154,23 +140,15 @@ class _State:
 def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     """Return the primary index of each vinyl space at the checkpoint that a `.vylog` belongs to.
 
-    Parameters
-    ----------
-    tuples : iterable of bytes
-        MessagePack of the file's rows, in their order.
-    file : str
-        Its name, for errors.
+    Args:
+        tuples: MessagePack of the file's rows, in their order.
+        file: Its name, for errors.
 
-    Returns
-    -------
-    dict of int to Tree
+    Returns:
         {space id: primary index}.
 
-    Raises
-    ------
-    XlogRowError
-        If a row is not a record, or the SNAPSHOT record is missing.
-
+    Raises:
+        XlogRowError: If a row is not a record, or the SNAPSHOT record is missing.
     """
     state = _State()
     for data in tuples:

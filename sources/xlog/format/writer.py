@@ -38,25 +38,16 @@ class XlogWriter:
 
     It is also a context manager, which closes the file, or leaves it without end marker after an exception.
 
-    Parameters
-    ----------
-    path : Path
-        The final name, such as `00000000000000000042.xlog`.
-    meta : Meta
-        The header.
-    fsync : Fsync
-        When bytes are forced to the disk. With `BLOCK`, this is done before `flush` returns.
-    compress : bool, optional
-        Whether to compress every block; by default as Tarantool does (above 2 KiB).
-    replace : bool
-        Whether an existing file of that name is replaced, atomically: the new file has a temporary name until its
-        header is written (a log), or until it is closed (a snapshot).
+    Args:
+        path: The final name, such as `00000000000000000042.xlog`.
+        meta: The header.
+        fsync: When bytes are forced to the disk. With `BLOCK`, this is done before `flush` returns.
+        compress: Whether to compress every block; by default as Tarantool does (above 2 KiB).
+        replace: Whether an existing file of that name is replaced, atomically: the new file has a temporary name until
+            its header is written (a log), or until it is closed (a snapshot).
 
-    Raises
-    ------
-    FileExistsError
-        If a file of that name exists, and `replace` is False.
-
+    Raises:
+        FileExistsError: If a file of that name exists, and `replace` is False.
     """
 
     def __init__(
@@ -97,15 +88,10 @@ class XlogWriter:
     ) -> XlogWriter:
         """Return a writer that continues a log without end marker.
 
-        Parameters
-        ----------
-        path : Path
-            The log.
-        position : int
-            Where its complete blocks end, in bytes; bytes after it are removed.
-        fsync, compress
-            As for the class.
-
+        Args:
+            path: The log.
+            position: Where its complete blocks end, in bytes; bytes after it are removed.
+            fsync, compress: As for the class.
         """
         writer = cls.__new__(cls)
         writer.path = writer._name = path
@@ -147,11 +133,8 @@ class XlogWriter:
     def write_block(self, rows: bytes) -> None:
         """Write whole transactions as one block, without delay; if the disk is full, the file stays as it was.
 
-        Raises
-        ------
-        OSError
-            If the block was not written.
-
+        Raises:
+            OSError: If the block was not written.
         """
         self.flush()
         self._write_block(rows)

@@ -20,11 +20,8 @@ def arrow_uri(path: str) -> str:
 def open_fs(path: str) -> tuple[pa.fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path in it.
 
-    Parameters
-    ----------
-    path : str
-        A local path, a URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...), or Hadoop's URI for S3.
-
+    Args:
+        path: A local path, a URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...), or Hadoop's URI for S3.
     """
     if "://" not in path:
         return pa.fs.LocalFileSystem(), str(Path(path).absolute())
@@ -40,20 +37,13 @@ def base_name(path: str) -> str:
 class FileBuffer:
     """A part of a file in memory: the first `filled` bytes of `bytes` are the file's, from position `base` on.
 
-    Parameters
-    ----------
-    fs : pyarrow.fs.FileSystem
-        The file system.
-    path : str
-        The path of the file in it.
-    capacity : int
-        Number of bytes that are read at a time. The buffer is larger only while a block needs more.
+    Args:
+        fs: The file system.
+        path: The path of the file in it.
+        capacity: Number of bytes that are read at a time. The buffer is larger only while a block needs more.
 
-    Raises
-    ------
-    XlogMissingError
-        If the file does not exist.
-
+    Raises:
+        XlogMissingError: If the file does not exist.
     """
 
     def __init__(self, fs: pa.fs.FileSystem, path: str, capacity: int) -> None:
@@ -82,14 +72,10 @@ class FileBuffer:
     def load(self, position: int, need_bytes: int = 0) -> int:
         """Load the file from `position` on, and return the offset in `bytes` of the byte at `position`.
 
-        Parameters
-        ----------
-        position : int
-            Position in the file.
-        need_bytes : int
-            Number of bytes that the buffer has from `position` on afterwards, unless the file ends before. 0 means as
-            many as fit.
-
+        Args:
+            position: Position in the file.
+            need_bytes: Number of bytes that the buffer has from `position` on afterwards, unless the file ends before.
+                0 means as many as fit.
         """
         offset = position - self.base
         have = self.filled - offset if 0 <= offset <= self.filled else 0

@@ -32,62 +32,43 @@ _UNWRITTEN_MAGIC = bytes(MAGIC_SIZE)
 
 @dataclass(frozen=True, slots=True)
 class PlainRow:
-    """One row, with the columns of `schemas.xrow`.
-
-    Parameters
-    ----------
-    position, row : int
-        Byte offset of the row's block, and the row's number in the block.
-    type : str
-        The name of the request type (`schemas.iproto.type_name`).
-    replica_id, group_id, lsn, tsn : int or None
-        Numbers of the header; `tsn` is the lsn of the transaction's first row.
-    is_commit : bool
-        Whether the row is the last of its transaction.
-    flags : int
-        The bits of `RowFlag` in the header.
-    timestamp : int or None
-        Microseconds since 1970.
-    space_id, index_base : int or None
-        Numbers of the body.
-    key, tuple, operations : bytes or None
-        MessagePack arrays of the body. The array under the key TUPLE is in `operations` for an UPDATE.
-    new_tuple : bytes or None
-        The tuple after the change, which a server logs if `wal_ext` is set.
-    body : bytes or None
-        The whole body as MessagePack, or None if the row has no body.
-
-    """
+    """One row, with the columns of `schemas.xrow`."""
 
     position: int
     row: int
+    """Byte offset of the row's block, and the row's number in the block."""
     type: str
+    """The name of the request type (`schemas.iproto.type_name`)."""
     replica_id: int | None
     group_id: int | None
     lsn: int | None
     tsn: int | None
+    """Numbers of the header; `tsn` is the lsn of the transaction's first row."""
     is_commit: bool
+    """Whether the row is the last of its transaction."""
     flags: int
+    """The bits of `RowFlag` in the header."""
     timestamp: int | None
+    """Microseconds since 1970."""
     space_id: int | None
     index_base: int | None
+    """Numbers of the body."""
     key: bytes | None
     tuple: bytes | None
     operations: bytes | None
+    """MessagePack arrays of the body. The array under the key TUPLE is in `operations` for an UPDATE."""
     new_tuple: bytes | None
+    """The tuple after the change, which a server logs if `wal_ext` is set."""
     body: bytes | None
+    """The whole body as MessagePack, or None if the row has no body."""
 
 
 def read_meta(stream: BinaryIO, file: str) -> Meta:
     """Return the header of a file that is open at its beginning.
 
-    Raises
-    ------
-    XlogMetaIncompleteError
-        If the file is still being created.
-    XlogMetaError
-        If it is not a log file.
-
+    Raises:
+        XlogMetaIncompleteError: If the file is still being created.
+        XlogMetaError: If it is not a log file.
     """
     return parse_meta(stream.read(META_LIMIT), file)
 
@@ -105,11 +86,8 @@ def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlo
 
     The last one is that before the end marker, or before a block that is not complete yet.
 
-    Raises
-    ------
-    XlogError
-        If a block is damaged.
-
+    Raises:
+        XlogError: If a block is damaged.
     """
     decompressor = zstandard.ZstdDecompressor()
     while True:
@@ -167,11 +145,8 @@ def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: s
 def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
     """Yield the rows of one block.
 
-    Raises
-    ------
-    XlogRowError
-        If a row is damaged.
-
+    Raises:
+        XlogRowError: If a row is damaged.
     """
     unpacker = msgpack.Unpacker(
         strict_map_key=False, max_buffer_size=max(len(data), 1), unicode_errors="surrogateescape"

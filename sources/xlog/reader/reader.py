@@ -64,39 +64,25 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in `begin <= position < end`, as batches of `XROW_ARROW`.
 
-    Parameters
-    ----------
-    fs, path
-        The file, as `open_fs` returns them.
-    begin : int
-        Any position in the file. A position inside the text header means the first block.
-    end : int, optional
-        None: up to the last complete block.
-    selection : Selection, optional
-        The wanted rows; all by default.
-    mode : Mode
-        What to do about damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
-    at_block_starts : bool
-        Whether blocks start at `begin` and `end` (`block_starts`). Then the first block is not searched for, and no
-        block after `end` is read.
-    closed : bool
-        Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
-        written.
-    next_block_before : int, optional
-        Unless `at_block_starts`, the first block after `end` is checked too, if it begins before this position (None:
-        wherever it begins). If this block is damaged, the reader of the next range cannot find it.
-    meta : Meta, optional
-        The file's header, if it is known.
-    skipped : Skipped, optional
-        Counts what the modes DROPMALFORMED and PERMISSIVE leave out.
-    limits : Limits
-        Sizes of blocks, batches and the buffer.
+    Args:
+        fs, path: The file, as `open_fs` returns them.
+        begin: Any position in the file. A position inside the text header means the first block.
+        end: None: up to the last complete block.
+        selection: The wanted rows; all by default.
+        mode: What to do about damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
+        at_block_starts: Whether blocks start at `begin` and `end` (`block_starts`). Then the first block is not
+            searched for, and no block after `end` is read.
+        closed: Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
+            written.
+        next_block_before: Unless `at_block_starts`, the first block after `end` is checked too, if it begins before
+            this position (None: wherever it begins). If this block is damaged, the reader of the next range cannot find
+            it.
+        meta: The file's header, if it is known.
+        skipped: Counts what the modes DROPMALFORMED and PERMISSIVE leave out.
+        limits: Sizes of blocks, batches and the buffer.
 
-    Raises
-    ------
-    XlogError
-        In mode FAILFAST, if the file is damaged; the error names the file, the offset and the reason.
-
+    Raises:
+        XlogError: In mode FAILFAST, if the file is damaged; the error names the file, the offset and the reason.
     """
     file, permissive = base_name(path), mode is Mode.PERMISSIVE
     decoding, counted = (
@@ -203,34 +189,23 @@ ends a block, so only a very large transaction has a longer block."""
 
 
 class CompleteBlocksEnd(NamedTuple):
-    """The end of the complete blocks of a file.
-
-    Parameters
-    ----------
-    position : int
-        End of the last complete block, in bytes. The end marker, an incomplete block or nothing follows.
-    has_eof_marker : bool
-        Whether the end marker follows, which means that the file is closed. (A restarted server writes again to a
-        closed file only if it has no block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
-
-    """
+    """The end of the complete blocks of a file."""
 
     position: int
+    """End of the last complete block, in bytes. The end marker, an incomplete block or nothing follows."""
     has_eof_marker: bool
+    """Whether the end marker follows, which means that the file is closed. (A restarted server writes again to a closed
+    file only if it has no block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
+    """
 
 
 def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
     """Return a file's text header.
 
-    Raises
-    ------
-    XlogMissingError
-        If the file does not exist.
-    XlogMetaIncompleteError
-        If the header is not completely written yet.
-    XlogMetaError
-        If the header is damaged.
-
+    Raises:
+        XlogMissingError: If the file does not exist.
+        XlogMetaIncompleteError: If the header is not completely written yet.
+        XlogMetaError: If the header is damaged.
     """
     try:
         with fs.open_input_file(path) as source:
@@ -244,21 +219,14 @@ def end_of_complete_blocks(
 ) -> CompleteBlocksEnd:
     """Return where the complete blocks of a file end, by a walk over its block headers from `begin` on.
 
-    Parameters
-    ----------
-    fs, path
-        The file, as `open_fs` returns them.
-    begin : int
-        The start of a block, such as the position that an earlier call returned; 0 means the first block.
-    max_block_bytes : int
-        The longest block, in bytes.
+    Args:
+        fs, path: The file, as `open_fs` returns them.
+        begin: The start of a block, such as the position that an earlier call returned; 0 means the first block.
+        max_block_bytes: The longest block, in bytes.
 
-    Raises
-    ------
-    XlogMagicError, XlogHeaderError
-        If no block starts where one must start, or if bytes follow the end marker. An incomplete block at the end is no
-        error, because it is still being written.
-
+    Raises:
+        XlogMagicError, XlogHeaderError: If no block starts where one must start, or if bytes follow the end marker. An
+            incomplete block at the end is no error, because it is still being written.
     """
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
         *_, (position, status, _) = _walk(buffer, _begin_or_first_block(fs, path, begin), max_block_bytes)
@@ -274,17 +242,11 @@ def ends_with_marker(
     begins. If there is no such header, or if there is one of a block that would end after the marker, all block headers
     of the file are walked. A damaged file counts as closed, since the damage is found when the rows are read.
 
-    Parameters
-    ----------
-    fs, path
-        The file.
-    begin : int
-        The start of the first block.
-    end : int
-        The size of the file when it was listed.
-    max_block_bytes : int
-        The longest block, in bytes.
-
+    Args:
+        fs, path: The file.
+        begin: The start of the first block.
+        end: The size of the file when it was listed.
+        max_block_bytes: The longest block, in bytes.
     """
     first = max(begin, end - TAIL_BYTES)
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
@@ -315,23 +277,15 @@ def block_starts(
 ) -> list[int]:
     """Return block starts that split `begin <= position < end` into ranges of about `min_distance` bytes.
 
-    Parameters
-    ----------
-    fs, path
-        The file.
-    begin : int
-        The start of a block, or 0 for the first block. It is the first item of the result, unless the block is
-        incomplete.
-    end : int, optional
-        None: up to the last complete block.
-    min_distance : int
-        Minimum distance between two starts, in bytes; at least 1.
+    Args:
+        fs, path: The file.
+        begin: The start of a block, or 0 for the first block. It is the first item of the result, unless the block is
+            incomplete.
+        end: None: up to the last complete block.
+        min_distance: Minimum distance between two starts, in bytes; at least 1.
 
-    Raises
-    ------
-    XlogMagicError, XlogHeaderError
-        Like `end_of_complete_blocks`.
-
+    Raises:
+        XlogMagicError, XlogHeaderError: Like `end_of_complete_blocks`.
     """
     starts: list[int] = []
     target = begin
@@ -358,21 +312,14 @@ def first_block_start(
 ) -> int:
     """Return the first block start from `target` on, or `end` if there is none before it.
 
-    Parameters
-    ----------
-    fs, path
-        The file.
-    target : int
-        Any position in the file.
-    begin : int, optional
-        The start of a block at or before `target`; 0 means the first block. Then blocks are found by a walk over block
-        headers, which is certain. Without `begin`, a block is found by its magic and checksum, so bytes of a tuple that
-        are a complete block would be found too.
-    end : int, optional
-        By default the end of the file.
-    max_block_bytes : int
-        The longest block, in bytes.
-
+    Args:
+        fs, path: The file.
+        target: Any position in the file.
+        begin: The start of a block at or before `target`; 0 means the first block. Then blocks are found by a walk over
+            block headers, which is certain. Without `begin`, a block is found by its magic and checksum, so bytes of a
+            tuple that are a complete block would be found too.
+        end: By default the end of the file.
+        max_block_bytes: The longest block, in bytes.
     """
     with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
         last = buffer.size if end is None else min(end, buffer.size)

@@ -40,42 +40,30 @@ computed over the length in the header."""
 
 @dataclass(frozen=True)
 class ScanRange:
-    """The part of a file to read.
-
-    Parameters
-    ----------
-    begin, end : int
-        The range has the blocks that start at begin <= position < end.
-    begins_at_block : bool
-        Whether a block starts at `begin`; otherwise the first block of the range is searched for.
-    next_block_before : int
-        The block after the range is checked too if it begins before this position, because a search from the begin of
-        the next range cannot find it if it is damaged.
-    is_closed : bool
-        Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
-        written.
-
-    """
+    """The part of a file to read."""
 
     begin: int
     end: int
+    """The range has the blocks that start at begin <= position < end."""
     begins_at_block: bool = True
+    """Whether a block starts at `begin`; otherwise the first block of the range is searched for."""
     next_block_before: int = 0
+    """The block after the range is checked too if it begins before this position, because a search from the begin of
+    the next range cannot find it if it is damaged.
+    """
     is_closed: bool = False
+    """Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
+    written.
+    """
 
 
 class Scanner:
     """Finds and checks the blocks of ranges of one file.
 
-    Parameters
-    ----------
-    buffer : FileBuffer
-        The open file.
-    decoding : Decoding
-        Mode and limits.
-    skipped : Skipped
-        Counts what a lenient mode leaves out.
-
+    Args:
+        buffer: The open file.
+        decoding: Mode and limits.
+        skipped: Counts what a lenient mode leaves out.
     """
 
     def __init__(self, buffer: FileBuffer, decoding: DecodeSettings, skipped: SkippedDamage) -> None:

@@ -153,24 +153,15 @@ def _with_vinyl_runs(log_stream: LogStream, segments: list[Segment]) -> Iterator
 def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple[Segment, ...]:
     """Return the segments that a batch reads, with their numbers.
 
-    Parameters
-    ----------
-    log_stream : LogStream
-        Knows the directories of the sources.
-    start, end : Offset
-        Start and end of the batch.
+    Args:
+        log_stream: Knows the directories of the sources.
+        start, end: Start and end of the batch.
 
-    Raises
-    ------
-    SourceError
-        If a source cannot be listed or is not configured any more.
-    XlogMissingError
-        If a file is gone.
-    XlogGapError
-        If rows are missing between two files and `gaps` is `fail`.
-    OffsetError
-        If the offsets are not in order.
-
+    Raises:
+        SourceError: If a source cannot be listed or is not configured any more.
+        XlogMissingError: If a file is gone.
+        XlogGapError: If rows are missing between two files and `gaps` is `fail`.
+        OffsetError: If the offsets are not in order.
     """
     segments: list[Segment] = []
     for files_read in _files_between(log_stream, start, end):

@@ -29,28 +29,18 @@ from sources.xlog.stream.plan import snapshot_vclock_for_file
 
 @dataclass(frozen=True)
 class MemberFiles:
-    """One source of a replicaset at one moment.
-
-    Parameters
-    ----------
-    name : str
-        Name of the source.
-    listing : Listing or None
-        None if the source cannot be read.
-    initial_snapshot : LogFile or None
-        The snapshot that a new stream begins with; None if it begins with a log.
-    error : AggregatorError or None
-        Why the source cannot be read.
-    complete_snapshots : tuple of LogFile
-        The complete snapshots, in the order of the log; empty unless a snapshot may fill a gap.
-
-    """
+    """One source of a replicaset at one moment."""
 
     name: str
+    """Name of the source."""
     listing: Listing | None
+    """None if the source cannot be read."""
     initial_snapshot: LogFile | None = None
+    """The snapshot that a new stream begins with; None if it begins with a log."""
     error: AggregatorError | None = None
+    """Why the source cannot be read."""
     complete_snapshots: tuple[LogFile, ...] = ()
+    """The complete snapshots, in the order of the log; empty unless a snapshot may fill a gap."""
 
 
 def entry_at(
@@ -78,13 +68,9 @@ def initial_entry_of_file(member: MemberFiles) -> OffsetEntry | None:
 def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> OffsetEntry:
     """Return where a replicaset that is new to the stream begins, in the files of one member.
 
-    Raises
-    ------
-    SourceError
-        If there is no file to begin with, or if `start` is `snapshot` and there is no complete snapshot.
-    XlogGapError
-        If all logs begin beyond the vclock that `startVclock` names.
-
+    Raises:
+        SourceError: If there is no file to begin with, or if `start` is `snapshot` and there is no complete snapshot.
+        XlogGapError: If all logs begin beyond the vclock that `startVclock` names.
     """
     if member.listing is None:
         raise member.error or SourceError("the source cannot be read", source=member.name)
@@ -145,15 +131,10 @@ def entry_after_removed_file(
 
     The result is None if the leader's logs do not have all rows after `settled`.
 
-    Parameters
-    ----------
-    entry : OffsetEntry
-        The entry whose file is gone.
-    members : sequence of MemberFiles
-        The sources of the replicaset.
-    settled : mapping of int to int
-        All rows up to this vclock are applied, or dropped for good, so they need not be read.
-
+    Args:
+        entry: The entry whose file is gone.
+        members: The sources of the replicaset.
+        settled: All rows up to this vclock are applied, or dropped for good, so they need not be read.
     """
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
@@ -189,16 +170,12 @@ def generation_entry(
 ) -> OffsetEntry | None:
     """Return the entry of a snapshot from which the stream continues, because no member has the next rows, or None.
 
-    Parameters
-    ----------
-    entry : OffsetEntry
-        The entry whose file is gone.
-    members : sequence of MemberFiles
-        The sources of the replicaset. A snapshot of the leader is preferred, then those of the others in this order.
-    settled : mapping of int to int
-        All rows up to this vclock are applied, or dropped for good. An older snapshot would undo changes, so it is not
-        used.
-
+    Args:
+        entry: The entry whose file is gone.
+        members: The sources of the replicaset. A snapshot of the leader is preferred, then those of the others in this
+            order.
+        settled: All rows up to this vclock are applied, or dropped for good. An older snapshot would undo changes, so
+            it is not used.
     """
     applied = vclock_maximum(entry.vclock, settled)
     for member in sorted(members, key=lambda member: member.name != entry.leader):
@@ -232,15 +209,10 @@ def entry_of_successor(
     If the stream is in the leader's snapshot, the member begins with its own snapshot. If the leader's log had a gap,
     the member begins before the gap if it can.
 
-    Parameters
-    ----------
-    entry : OffsetEntry
-        Where the stream is, in the leader's files.
-    member : MemberFiles
-        The member that becomes the leader.
-    vclock_before_gap : mapping of int to int, optional
-        The vclock before a gap in the leader's log.
-
+    Args:
+        entry: Where the stream is, in the leader's files.
+        member: The member that becomes the leader.
+        vclock_before_gap: The vclock before a gap in the leader's log.
     """
     if member.listing is None:
         return None

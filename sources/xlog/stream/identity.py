@@ -53,19 +53,14 @@ def _uuid_named_in_files(directory: Directory, listing: Listing) -> str | None:
 def replicaset_uuid_of(directory: Directory, listing: Listing, path_uuid: str | None = None) -> str:
     """Return the uuid of the replicaset that a source belongs to.
 
-    Parameters
-    ----------
-    directory, listing
-        Of the source.
-    path_uuid : str, optional
-        For a source of the option `path` or `paths`: the uuid that identifies the path in offsets
-        (`LogStream._uuid_of_path`). Then the files are not searched.
+    Args:
+        directory, listing: Of the source.
+        path_uuid: For a source of the option `path` or `paths`: the uuid that identifies the path in offsets
+            (`LogStream._uuid_of_path`). Then the files are not searched.
 
-    Raises
-    ------
-    SourceError
-        If neither the files nor the source's key `replicaset` name the replicaset, or if they name different ones.
-
+    Raises:
+        SourceError: If neither the files nor the source's key `replicaset` name the replicaset, or if they name
+            different ones.
     """
     source = directory.source
     if path_uuid is not None:
@@ -92,37 +87,25 @@ def replicaset_uuid_of(directory: Directory, listing: Listing, path_uuid: str | 
 
 @dataclass
 class ForeignFiles:
-    """Finds files of other replicasets in one source; it remembers what it has read.
-
-    Parameters
-    ----------
-    directory : Directory
-        Of the source.
-    origins : Origins
-        Of the same source; it reads `_cluster`.
-
-    """
+    """Finds files of other replicasets in one source; it remembers what it has read."""
 
     directory: Directory
+    """Of the source."""
     origins: Origins
+    """Of the same source; it reads `_cluster`."""
     _replicaset_by_file: dict[str, str | None] = field(default_factory=dict)
     """By file: the replicaset's uuid, or None if the file does not have it."""
 
     def refuse(self, listing: Listing, replicaset: str) -> None:
         """Raise an error if a file is of another replicaset.
 
-        Parameters
-        ----------
-        listing : Listing
-            Of the source.
-        replicaset : str
-            The uuid of the source's replicaset.
+        Args:
+            listing: Of the source.
+            replicaset: The uuid of the source's replicaset.
 
-        Raises
-        ------
-        SourceError
-            If there is such a file. The error names it and a file of the source's replicaset, with their instances.
-
+        Raises:
+            SourceError: If there is such a file. The error names it and a file of the source's replicaset, with their
+                instances.
         """
         found = self.find_contradiction(listing, replicaset)
         if found is not None:

@@ -43,20 +43,14 @@ MICROSECONDS_PER_SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class ReplicasetProgress:
-    """How far one replicaset has been read.
-
-    Parameters
-    ----------
-    instant : Instant or None
-        The last instant that the replicaset has reached.
-    next_row_time : int or None
-        Timestamp of the next row, microseconds since 1970. It is the time of the clock if there is no row, and None if
-        it is unknown, as in a snapshot.
-
-    """
+    """How far one replicaset has been read."""
 
     instant: Instant | None
+    """The last instant that the replicaset has reached."""
     next_row_time: int | None
+    """Timestamp of the next row, microseconds since 1970. It is the time of the clock if there is no row, and None if
+    it is unknown, as in a snapshot.
+    """
 
 
 def hopeless_waits(
@@ -67,17 +61,12 @@ def hopeless_waits(
 ) -> dict[str, str]:
     """Return {replicaset uuid: reason} of the replicasets that wait in vain.
 
-    Parameters
-    ----------
-    progress : mapping of str to ReplicasetProgress
-        By replicaset uuid, for all followed replicasets.
-    wait_seconds : float
-        How long after its marker a replicaset waits for the others.
-    now : int
-        The time of the clock, microseconds since 1970.
-    unidentified_source : str, optional
-        Name of a source that cannot be read and whose replicaset is unknown. No instant is complete without it.
-
+    Args:
+        progress: By replicaset uuid, for all followed replicasets.
+        wait_seconds: How long after its marker a replicaset waits for the others.
+        now: The time of the clock, microseconds since 1970.
+        unidentified_source: Name of a source that cannot be read and whose replicaset is unknown. No instant is
+            complete without it.
     """
     found: dict[str, str] = {}
     for uuid, one in progress.items():

@@ -34,19 +34,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class LogStream:
-    """The logs of all sources of a deployment as one stream; one object computes the offsets of all its batches.
-
-    Parameters
-    ----------
-    options : XlogOptions
-        The options of the reader.
-    ignores_growth : bool
-        Whether the files are read once and their growth is ignored.
-
-    """
+    """The logs of all sources of a deployment as one stream; one object computes the offsets of all its batches."""
 
     options: XlogOptions
+    """The options of the reader."""
     ignores_growth: bool = False
+    """Whether the files are read once and their growth is ignored."""
     unreadable_sources: dict[str, str] = field(default_factory=dict)
     """By name of a source that the last call of `latest` could not read: the reason."""
     newest_offset: dict[str, OffsetEntry] = field(default_factory=dict)
@@ -64,11 +57,8 @@ class LogStream:
     def directory(self, name: str) -> Directory:
         """Return the directory of a source.
 
-        Raises
-        ------
-        SourceError
-            If no configured source has this name.
-
+        Raises:
+            SourceError: If no configured source has this name.
         """
         if name not in self._directory_by_source:
             source = next((s for s in self.options.sources if s.name == name), None)
@@ -108,20 +98,14 @@ class LogStream:
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
         """Return the offset up to which a batch can read.
 
-        Parameters
-        ----------
-        start : Offset
-            The offset that the stream has reached. If a replicaset is missing in it, the batch has no rows of this
-            replicaset: it ends where the replicaset begins.
-        max_bytes : int, optional
-            About how many bytes to read. They are divided fairly among the replicasets, and at least a block is read of
-            each.
+        Args:
+            start: The offset that the stream has reached. If a replicaset is missing in it, the batch has no rows of
+                this replicaset: it ends where the replicaset begins.
+            max_bytes: About how many bytes to read. They are divided fairly among the replicasets, and at least a block
+                is read of each.
 
-        Raises
-        ------
-        AggregatorError
-            If a replicaset cannot be followed and `on_source_error` is `fail`.
-
+        Raises:
+            AggregatorError: If a replicaset cannot be followed and `on_source_error` is `fail`.
         """
         self._previously_unreadable, self.unreadable_sources = self.unreadable_sources, {}
         self._glob_matches.clear()

@@ -40,46 +40,29 @@ _MAX_LABEL_BYTES = 255
 
 @dataclass(frozen=True)
 class Marker:
-    """A row that marks an instant.
-
-    Parameters
-    ----------
-    label : str
-        The label of the instant.
-    time : int
-        Timestamp of the row, microseconds since 1970.
-    replica_id, lsn : int
-        Replica id and lsn of the row, which identify it.
-    segment : Segment
-        The segment that has the row.
-    block_position : int
-        Start of the row's block, in bytes.
-    row_index : int
-        Index of the row in its block.
-
-    """
+    """A row that marks an instant."""
 
     label: str
+    """The label of the instant."""
     time: int
+    """Timestamp of the row, microseconds since 1970."""
     replica_id: int
     lsn: int
+    """Replica id and lsn of the row, which identify it."""
     segment: Segment
+    """The segment that has the row."""
     block_position: int
+    """Start of the row's block, in bytes."""
     row_index: int
+    """Index of the row in its block."""
 
 
 @dataclass
 class MarkerFinder:
-    """Finds the markers of one replicaset, segment by segment.
-
-    Parameters
-    ----------
-    spaces : sequence of MarkerSpace
-        The spaces whose rows are markers.
-
-    """
+    """Finds the markers of one replicaset, segment by segment."""
 
     spaces: Sequence[MarkerSpace]
+    """The spaces whose rows are markers."""
 
     def __post_init__(self) -> None:
         self._label_field_by_space = {
@@ -92,13 +75,9 @@ class MarkerFinder:
     def find(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
         """Yield the markers of a segment of a log, in their order.
 
-        Parameters
-        ----------
-        directory, listing
-            Of the source.
-        segment : Segment
-            A segment of one of its logs.
-
+        Args:
+            directory, listing: Of the source.
+            segment: A segment of one of its logs.
         """
         if self._label_field_by_space and self._searched_up_to != (
             segment.source,
@@ -202,11 +181,8 @@ def label_field_index(space: Space, label: str | int | None) -> int | None:
 def point_label(row: Mapping[str, Any]) -> str | None:
     """Return the label of a row of `_recovery_point`; None if the row is not a marker, or has no valid label.
 
-    Raises
-    ------
-    TupleError
-        If the row is malformed.
-
+    Raises:
+        TupleError: If the row is malformed.
     """
     if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _RECOVERY_POINT_KEY:
         return None

@@ -94,16 +94,11 @@ def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
     If the first row of an id is an INSERT, the id was free before, and earlier rows with this id are taken for rows of
     the inserted instance too. If it is any other row, the id had an instance that the rows do not name.
 
-    Parameters
-    ----------
-    rows : iterable of mapping
-        Rows of `_cluster`, in the order of the log.
+    Args:
+        rows: Rows of `_cluster`, in the order of the log.
 
-    Returns
-    -------
-    dict of int to str or None
+    Returns:
         {replica id: instance uuid} for each id in the rows; None if the instance is not known.
-
     """
     owners: dict[int, str | None] = {}
     for row in rows:
@@ -137,13 +132,9 @@ def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) ->
 def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
     """Return the files whose rows of system spaces, in this order, give the state of these spaces where a log begins.
 
-    Parameters
-    ----------
-    directory, listing
-        Of the source.
-    file : LogFile
-        The log.
-
+    Args:
+        directory, listing: Of the source.
+        file: The log.
     """
     earlier = [log for log in listing.logs if log.name < file.name]
     covered = [s for s in listing.snapshots if is_at_most(s.vclock, file.vclock)]
@@ -156,16 +147,10 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
 @dataclass
 class Origins:
-    """Finds the instances of replica ids in the files of one source; each byte of a log is read at most once.
-
-    Parameters
-    ----------
-    directory : Directory
-        Of the source.
-
-    """
+    """Finds the instances of replica ids in the files of one source; each byte of a log is read at most once."""
 
     directory: Directory
+    """Of the source."""
     _read_assignments: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
     """By file: the position up to which it was read, and the assignments before this position."""
 
@@ -174,15 +159,10 @@ class Origins:
     ) -> tuple[OriginSpan, ...]:
         """Return the wanted replica ids of a segment, as spans; a new span begins where an id gets another instance.
 
-        Parameters
-        ----------
-        listing : Listing
-            Of the source.
-        segment : Segment
-            A segment of a log.
-        whitelist : frozenset of str
-            Uuids of the instances whose rows are read.
-
+        Args:
+            listing: Of the source.
+            segment: A segment of a log.
+            whitelist: Uuids of the instances whose rows are read.
         """
         file = listing.log_named(segment.file)
         instances = self._instances_at_start(listing, file)
@@ -204,11 +184,8 @@ class Origins:
         names the instance that the row registers, because readers do not get the row
         (`Segment.left_out_registrations`).
 
-        Parameters
-        ----------
-        listing, segment, whitelist
-            As for `origin_spans`.
-
+        Args:
+            listing, segment, whitelist: As for `origin_spans`.
         """
         spans = self.origin_spans(listing, segment, whitelist)
         left_out: dict[int, dict[int, str]] = {}
@@ -275,18 +252,12 @@ def _origin_span(
 def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:
     """Return the members of a replicaset in `_cluster`, as they are before the first row of a segment.
 
-    Parameters
-    ----------
-    directory, listing
-        Of the source.
-    segment : Segment
-        A segment of a log.
+    Args:
+        directory, listing: Of the source.
+        segment: A segment of a log.
 
-    Returns
-    -------
-    dict of int to str
+    Returns:
         {replica id: instance uuid}; empty if there is neither a snapshot nor an older log.
-
     """
     file = listing.log_named(segment.file)
     members: dict[int, str] = {}

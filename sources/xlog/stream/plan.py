@@ -25,32 +25,21 @@ MIN_RANGE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ReplicasetFiles:
-    """The files that a batch reads of one replicaset.
-
-    Parameters
-    ----------
-    replicaset_uuid : str
-        The replicaset.
-    source : Source
-        The leader of the replicaset.
-    files : tuple of LogFile
-        From the file of `start` to the file of `end`.
-    ends : tuple of FileEnd
-        The end of each file but the last one.
-    gaps : tuple of (LogGap or None)
-        For each file the gap before it, or None.
-    start, end : OffsetEntry
-        Start and end of the batch.
-
-    """
+    """The files that a batch reads of one replicaset."""
 
     replicaset_uuid: str
+    """The replicaset."""
     source: Source
+    """The leader of the replicaset."""
     files: tuple[LogFile, ...]
+    """From the file of `start` to the file of `end`."""
     ends: tuple[FileEnd, ...]
+    """The end of each file but the last one."""
     gaps: tuple[LogGap | None, ...]
+    """For each file the gap before it, or None."""
     start: OffsetEntry
     end: OffsetEntry
+    """Start and end of the batch."""
 
 
 def snapshot_vclock_for_file(file: LogFile, snapshot_vclock: Vclock | None) -> Vclock | None:
@@ -77,11 +66,8 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
 
     The gap before a file without a segment is a part of the next segment's gap (`Segment.gap`).
 
-    Raises
-    ------
-    XlogTruncatedError
-        If a file is shorter than the position already read.
-
+    Raises:
+        XlogTruncatedError: If a file is shorter than the position already read.
     """
     snapshot_vclock = snapshot_vclock_after(files_read.start, files_read.files[0])
     at, until = files_read.start.instant, files_read.end.instant
@@ -145,14 +131,10 @@ def logs_within(
 ) -> tuple[int, int]:
     """Return the slice (begin, end) of the logs that may have rows above `after` and at most at `upto`.
 
-    Parameters
-    ----------
-    header_vclocks : sequence of Vclock
-        The header VClocks of consecutive logs. The rows of a log are above its own VClock, and at most at that of the
-        next log.
-    after, upto : Vclock or None
-        The bounds of the rows; None means no bound.
-
+    Args:
+        header_vclocks: The header VClocks of consecutive logs. The rows of a log are above its own VClock, and at most
+            at that of the next log.
+        after, upto: The bounds of the rows; None means no bound.
     """
     first, last = 0, len(header_vclocks)
     while after is not None and first + 1 < last and is_at_most(header_vclocks[first + 1], after):
@@ -195,19 +177,13 @@ def share_tasks(ranges: Iterable[ByteRange], max_bytes: int) -> list[tuple[ByteR
 def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, int]:
     """Divide a limit of bytes fairly: no replicaset gets more than it can read, and the others share the rest.
 
-    Parameters
-    ----------
-    wanted_bytes : mapping of str to int
-        {replicaset uuid: number of bytes that can be read of it}.
-    limit_bytes : int
-        Number of bytes that may be read of all replicasets together.
+    Args:
+        wanted_bytes: {replicaset uuid: number of bytes that can be read of it}.
+        limit_bytes: Number of bytes that may be read of all replicasets together.
 
-    Returns
-    -------
-    dict of str to int
+    Returns:
         {replicaset uuid: number of bytes to read}. It is at least 1 if any can be read, so that each replicaset
         advances by a block.
-
     """
     given = {}
     left_bytes = limit_bytes
@@ -221,19 +197,13 @@ def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, 
 def budget_end(file_bytes: Sequence[int], budget_bytes: int) -> tuple[int, int]:
     """Return the file and position at which a budget of bytes ends.
 
-    Parameters
-    ----------
-    file_bytes : sequence of int
-        Number of bytes left to read in each file, in order.
-    budget_bytes : int
-        Number of bytes to read; less than 1 counts as 1.
+    Args:
+        file_bytes: Number of bytes left to read in each file, in order.
+        budget_bytes: Number of bytes to read; less than 1 counts as 1.
 
-    Returns
-    -------
-    tuple of int
+    Returns:
         Index of the file in which the budget ends, and the number of bytes to read of this file. If the budget is
         enough for all files, it ends at the end of the last one.
-
     """
     left = max(budget_bytes, 1)
     for index, length in enumerate(file_bytes):

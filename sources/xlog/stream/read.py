@@ -151,20 +151,13 @@ def _verified_block_starts(
 def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in a range, without those that the options leave out.
 
-    Parameters
-    ----------
-    byte_range, options
-        The range, and the reader's options.
+    Args:
+        byte_range, options: The range, and the reader's options.
 
-    Raises
-    ------
-    XlogMissingError
-        If the file was removed since the batch was planned.
-    XlogError
-        If the file is damaged and `mode` is FAILFAST.
-    UnknownInstanceError
-        If there is a whitelist, and a row has a replica id that is not in `_cluster`.
-
+    Raises:
+        XlogMissingError: If the file was removed since the batch was planned.
+        XlogError: If the file is damaged and `mode` is FAILFAST.
+        UnknownInstanceError: If there is a whitelist, and a row has a replica id that is not in `_cluster`.
     """
     segment, skipped = byte_range.segment, reader.SkippedDamage()
     filesystem, path = reader.open_fs(segment.path)

@@ -24,25 +24,16 @@ from sources.xlog.stream.segment import LogGap
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """The files of one source that the stream can read next.
-
-    Parameters
-    ----------
-    directory : Directory
-        The files of the leader.
-    entry : OffsetEntry
-        Where the stream is.
-    files : tuple of LogFile
-        From the entry's file to the last one that may be read.
-    end_position : int
-        Where the complete blocks of the last file end, in bytes.
-
-    """
+    """The files of one source that the stream can read next."""
 
     directory: Directory
+    """The files of the leader."""
     entry: OffsetEntry
+    """Where the stream is."""
     files: tuple[LogFile, ...]
+    """From the entry's file to the last one that may be read."""
     end_position: int
+    """Where the complete blocks of the last file end, in bytes."""
 
     def first_unread_byte(self, file_index: int) -> int:
         """Return the position of the first byte to read of the file with this index."""
@@ -122,24 +113,16 @@ def read_ahead_of(
 ) -> ReadAhead:
     """Return the files that the stream can read from an entry on.
 
-    Parameters
-    ----------
-    directory, listing
-        The leader's directory, and its files.
-    entry : OffsetEntry
-        Where the stream is.
-    fixed_end : OffsetEntry, optional
-        Where reading ends in this source, if its end is fixed.
+    Args:
+        directory, listing: The leader's directory, and its files.
+        entry: Where the stream is.
+        fixed_end: Where reading ends in this source, if its end is fixed.
 
-    Raises
-    ------
-    XlogMissingError
-        If the entry's file is gone.
-    XlogTruncatedError
-        If the entry's file is shorter than the part already read, or was shorter at some time and has grown again.
-    XlogError
-        If the last file is damaged, or no block of a spool's file starts at the entry.
-
+    Raises:
+        XlogMissingError: If the entry's file is gone.
+        XlogTruncatedError: If the entry's file is shorter than the part already read, or was shorter at some time and
+            has grown again.
+        XlogError: If the last file is damaged, or no block of a spool's file starts at the entry.
     """
     files = files_from(listing, entry)
     if entry.position > files[0].size:

@@ -44,19 +44,12 @@ _RUN_INFO_TYPE, _MAX_LSN_KEY = RequestType.RUNINFO.name, 4
 
 @dataclass(frozen=True)
 class VinylSpaces:
-    """The vinyl spaces of one snapshot.
-
-    Parameters
-    ----------
-    trees : tuple of Tree
-        The primary indexes of the spaces whose rows can be read, with their runs in the order of reading.
-    refused_ids : frozenset of int
-        Ids of the refused spaces: they have a split range or a damaged file.
-
-    """
+    """The vinyl spaces of one snapshot."""
 
     trees: tuple[Tree, ...] = ()
+    """The primary indexes of the spaces whose rows can be read, with their runs in the order of reading."""
     refused_ids: frozenset[int] = frozenset()
+    """Ids of the refused spaces: they have a split range or a damaged file."""
 
     @property
     def space_ids(self) -> frozenset[int]:
@@ -71,20 +64,13 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     space is refused if the `.index` of a run is damaged, or if its `.run` is incomplete or no log file. Damaged blocks
     inside a `.run` are handled later, when they are read, according to `mode`.
 
-    Parameters
-    ----------
-    directory, snapshot
-        The source's directory, and the base name of a `.snap` in it.
-    is_strict : bool
-        Whether damage is an error instead, as for a source of the option `path` or `paths` in mode FAILFAST.
+    Args:
+        directory, snapshot: The source's directory, and the base name of a `.snap` in it.
+        is_strict: Whether damage is an error instead, as for a source of the option `path` or `paths` in mode FAILFAST.
 
-    Raises
-    ------
-    XlogMissingError
-        If a file that the `.vylog` names is missing.
-    XlogError
-        If a file is damaged, and `is_strict`.
-
+    Raises:
+        XlogMissingError: If a file that the `.vylog` names is missing.
+        XlogError: If a file is damaged, and `is_strict`.
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
     fs, path = directory.locate(name)
@@ -161,11 +147,8 @@ def is_end_of_snapshot(directory: Directory, segment: Segment) -> bool:
 def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) -> Iterator[Segment]:
     """Yield the segments of the runs that belong to a snapshot, in the order in which their rows are applied.
 
-    Raises
-    ------
-    XlogMissingError
-        If a file is gone.
-
+    Raises:
+        XlogMissingError: If a file is gone.
     """
     for tree in vinyl.trees:
         for run in tree.runs:

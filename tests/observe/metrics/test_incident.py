@@ -45,14 +45,9 @@ REPAIRED = ("healthy", "found", "filled", "mended")
 class Incident:
     """A server, the copy of its logs that the stream reads, and the status page of the stream.
 
-    Parameters
-    ----------
-    server : Tarantool
-    folder : Path
-        The folder of the copy.
-    port : int
-        The port of the status page.
-
+    Args:
+        folder: The folder of the copy.
+        port: The port of the status page.
     """
 
     def __init__(self, server: Tarantool, folder: Path, port: int) -> None:

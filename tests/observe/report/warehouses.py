@@ -31,13 +31,9 @@ def uuid(kind: str, number: int) -> str:
 def write_warehouse(folder: Path, sources: int, database: str = "aggregator") -> None:
     """Write all system tables of a warehouse.
 
-    Parameters
-    ----------
-    folder : Path
-        The key `warehouse` of the configuration.
-    sources : int
-        Number of sources.
-
+    Args:
+        folder: The key `warehouse` of the configuration.
+        sources: Number of sources.
     """
     rows = {name: list(_table_rows(name, sources)) for name in SYSTEM_TABLES if name != "_epochs"}
     root = folder / f"{database}.db"

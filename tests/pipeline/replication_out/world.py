@@ -48,14 +48,9 @@ def instance_uuid(name: str) -> str:
 class World:
     """Replicasets `a` and `b` of one master each, and what comes of them.
 
-    Parameters
-    ----------
-    root : Path
-    stack : ExitStack
-        Ends the servers.
-    **settings
-        Of the deployment.
-
+    Args:
+        stack: Ends the servers.
+        **settings: Of the deployment.
     """
 
     def __init__(self, root: Path, stack: ExitStack, **settings: Any) -> None:

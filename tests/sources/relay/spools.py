@@ -75,12 +75,8 @@ async def relaying(directory: Path, limits: ClientLimits | None = None, **other:
 class Client:
     """A client that sends any packets to a relay.
 
-    Parameters
-    ----------
-    relay : Relay
-    size : int, optional
-        Bytes of the kernel's buffer for what it receives.
-
+    Args:
+        size: Bytes of the kernel's buffer for what it receives.
     """
 
     def __init__(self, relay: Relay, source: str | None = None) -> None:

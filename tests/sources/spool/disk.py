@@ -38,17 +38,10 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 class Disk:
     """Counts the system calls that write in a folder, and lets one of them fail.
 
-    Parameters
-    ----------
-    folder : Path
-        Only what lies below it counts.
-    patch : pytest.MonkeyPatch
-    fault : Fault or None
-    step : int
-        The step that fails, from 0 on.
-    lasting : int
-        How many steps fail, for errors.
-
+    Args:
+        folder: Only what lies below it counts.
+        step: The step that fails, from 0 on.
+        lasting: How many steps fail, for errors.
     """
 
     def __init__(

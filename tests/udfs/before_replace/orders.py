@@ -24,21 +24,13 @@ def none_first(value: Any) -> SortKey:
 
 
 class Compared(NamedTuple):
-    """A version, and the bytes of its fields that a policy compares.
-
-    Parameters
-    ----------
-    version : Candidate
-    sequence : bytes or None
-        The configured sequence fields as comparable bytes (`udfs.keys.sequence`); None if none are configured.
-    value : bytes or None
-        The field that `max` or `min` compares, as comparable bytes.
-
-    """
+    """A version, and the bytes of its fields that a policy compares."""
 
     version: Candidate
     sequence: bytes | None = None
+    """The configured sequence fields as comparable bytes (`udfs.keys.sequence`); None if none are configured."""
     value: bytes | None = None
+    """The field that `max` or `min` compares, as comparable bytes."""
 
 
 def last_write(version: Candidate, sequence: bytes | None = None) -> SortKey:
@@ -75,11 +67,8 @@ def least(one: Compared) -> SortKey:
 def by_priority(priority: Sequence[str]) -> Callable[[Compared], SortKey]:
     """Return the order of `source_priority`.
 
-    Parameters
-    ----------
-    priority : sequence of str
-        Uuids of replicasets, the preferred one first; the others follow, the last writer's first.
-
+    Args:
+        priority: Uuids of replicasets, the preferred one first; the others follow, the last writer's first.
     """
     ranks = {uuid: len(priority) - i for i, uuid in reversed(list(enumerate(priority)))}
     return lambda one: (ranks.get(one.version.replicaset, 0), latest(one))
@@ -110,15 +99,10 @@ def choose(
 ) -> Compared | None:
     """Return the version that wins; None if none takes part.
 
-    Parameters
-    ----------
-    candidates : sequence of Compared
-        In any order, at most one per replicaset.
-    order : callable
-        Sort key of the policy.
-    deletes_all : bool
-        Whether a deleted version takes part.
-
+    Args:
+        candidates: In any order, at most one per replicaset.
+        order: Sort key of the policy.
+        deletes_all: Whether a deleted version takes part.
     """
     taking = [one for one in candidates if deletes_all or one.version.tuple is not None]
     return max(taking, key=order, default=None)

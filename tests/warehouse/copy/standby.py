@@ -24,12 +24,8 @@ class Killed(BaseException):
 class Pair:
     """Two locations; the first is a primary with three epochs.
 
-    Parameters
-    ----------
-    folder : Path
-    of : Made, optional
-        A warehouse that exists, instead of a new one.
-
+    Args:
+        of: A warehouse that exists, instead of a new one.
     """
 
     def __init__(self, folder: Path, of: Made | None = None) -> None:

@@ -30,24 +30,15 @@ class Asked(BaseException):
 
 @dataclass(frozen=True)
 class Trouble:
-    """How much goes wrong on one way, all writers together.
-
-    Parameters
-    ----------
-    errors : int
-        Requests that fail, done or not.
-    kills : int
-    jumps : int
-        Of clocks, of the writers' and of the store's.
-    starts : int
-        How often a writer that ended is started again.
-
-    """
+    """How much goes wrong on one way, all writers together."""
 
     errors: int = 0
+    """Requests that fail, done or not."""
     kills: int = 0
     jumps: int = 0
+    """Of clocks, of the writers' and of the store's."""
     starts: int = 0
+    """How often a writer that ended is started again."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +53,11 @@ class Writer:
 
 @dataclass
 class Explorer:
-    """Looks at all states that writers can reach.
-
-    Parameters
-    ----------
-    program : callable
-    check : callable
-        Called with each state of the store, once.
-
-    """
+    """Looks at all states that writers can reach."""
 
     program: Program
     check: Callable[[World], None]
+    """Called with each state of the store, once."""
     states: int = 0
     worlds: list[World] = field(default_factory=list)
     ends: set[str] = field(default_factory=set)

@@ -254,22 +254,14 @@ def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 def put_part(target: Int, comparison: Int, start: Int, end: Int) -> tuple[Int, Int]:
     """Write the value that starts at `start` as one part of a key, in canonical form.
 
-    Parameters
-    ----------
-    target : int
-        Address with room for `PART_GROWTH_BYTES` bytes more than the size of the value.
-    comparison : int
-        How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
-    start, end : int
-        Addresses of the value, which is valid MessagePack of a class that the part accepts.
+    Args:
+        target: Address with room for `PART_GROWTH_BYTES` bytes more than the size of the value.
+        comparison: How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
+        start, end: Addresses of the value, which is valid MessagePack of a class that the part accepts.
 
-    Returns
-    -------
-    target : int
-        Where the part ends; -1 if an extension's content is not valid.
-    pos : int
-        Where the value ends.
-
+    Returns:
+        target: Where the part ends; -1 if an extension's content is not valid.
+        pos: Where the value ends.
     """
     kind, argument, pos = head(start, end)
     if kind in (STRING, BINARY):

@@ -31,34 +31,24 @@ KEY, TUPLE, PREFIX = 0, 1, 2
 
 
 class Parts(NamedTuple):
-    """The parts of all key definitions, in flat arrays.
-
-    Parameters
-    ----------
-    part_starts : int32 array
-        Index of each definition's first part; at the end the number of parts.
-    fields : int32 array
-        0-based field number of each part.
-    class_bits : int64 array
-        Classes of values that each part accepts, as bits.
-    comparisons : int64 array
-        How the index compares each part (`udfs.keys.kernels.canonical`).
-    step_starts : int32 array
-        Index in `steps` of the first step of each part's path; at the end the number of steps.
-    steps : int64 array, (steps, 2)
-        Each row is (0-based index into an array, -1) or (position, size) of a map's key in `map_keys`.
-    map_keys : uint8 array
-        The map keys of all steps, one after another.
-
-    """
+    """The parts of all key definitions, in flat arrays."""
 
     part_starts: NDArray[np.int32]
+    """Index of each definition's first part; at the end the number of parts."""
     fields: NDArray[np.int32]
+    """0-based field number of each part."""
     class_bits: NDArray[np.int64]
+    """Classes of values that each part accepts, as bits."""
     comparisons: NDArray[np.int64]
+    """How the index compares each part (`udfs.keys.kernels.canonical`)."""
     step_starts: NDArray[np.int32]
+    """Index in `steps` of the first step of each part's path; at the end the number of steps."""
     steps: NDArray[np.int64]
+    """Each row is (0-based index into an array, -1) or (position, size) of a map's key in `map_keys` (int64[steps,
+    2]).
+    """
     map_keys: NDArray[np.uint8]
+    """The map keys of all steps, one after another."""
 
 
 @inner
@@ -111,30 +101,18 @@ def _write_key(
 ) -> Any:
     """Write the canonical key of one row.
 
-    Parameters
-    ----------
-    pos, end : int
-        Addresses of the row's bytes.
-    row_kind : int
-        KEY, TUPLE or PREFIX.
-    first, last : int
-        Indexes of the first part of the key's definition, and after the last one.
-    parts : Parts
-        All key definitions.
-    target, limit : int
-        Address of the key, and the first address after it that must not be written.
+    Args:
+        pos, end: Addresses of the row's bytes.
+        row_kind: KEY, TUPLE or PREFIX.
+        first, last: Indexes of the first part of the key's definition, and after the last one.
+        parts: All key definitions.
+        target, limit: Address of the key, and the first address after it that must not be written.
 
-    Returns
-    -------
-    target : int
-        Where the key ends.
-    code : int
-        OK, or why the row has no key; then the next two say more.
-    part : int
-        Index of the part that is wrong; for WRONG_COUNT, the number of parts that the row has.
-    kind : int
-        Class of the value that is wrong.
-
+    Returns:
+        target: Where the key ends.
+        code: OK, or why the row has no key; then the next two say more.
+        part: Index of the part that is wrong; for WRONG_COUNT, the number of parts that the row has.
+        kind: Class of the value that is wrong.
     """
     whole = row_kind == TUPLE
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
@@ -194,23 +172,15 @@ def write_keys(
 ) -> None:
     """Write the canonical key of each row.
 
-    Parameters
-    ----------
-    data, offsets, nulls : arrays
-        The rows (`udfs.buffers.BinaryBuffers`).
-    row_kinds : uint8 array, (rows,)
-        Kind of each row: `KEY`, `TUPLE` or `PREFIX`.
-    definition_indexes : int32 array, (rows,)
-        Index of each row's key definition.
-    parts : Parts
-        All key definitions.
-    out : uint8 array
-        Receives the keys; a row whose key does not fit has the code `NO_ROOM`.
-    ends : int64 array, (rows + 1,), zeroed
-        Receives where each key ends in `out`, after a leading 0; a row without a key takes no bytes.
-    errors : int32 array, (3, rows), zeroed
-        Receives code, part and class (`_write_key`) of each row without a key.
-
+    Args:
+        data, offsets, nulls: The rows (`udfs.buffers.BinaryBuffers`).
+        row_kinds: Kind of each row: `KEY`, `TUPLE` or `PREFIX` (uint8[rows]).
+        definition_indexes: Index of each row's key definition (int32[rows]).
+        parts: All key definitions.
+        out: Receives the keys; a row whose key does not fit has the code `NO_ROOM`.
+        ends: Receives where each key ends in `out`, after a leading 0 (int64[rows + 1], zeroed); a row without a key
+            takes no bytes.
+        errors: Receives code, part and class (`_write_key`) of each row without a key (int32[3, rows], zeroed).
     """
     base, begin = address(data), address(out)
     target, limit = begin, begin + len(out)

@@ -32,19 +32,13 @@ def build_range_tree(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, i
     Call it twice with the same `starts`: first with an empty `items`, which fills `starts`, then with an `items` of the
     returned length.
 
-    Parameters
-    ----------
-    lows, highs : int64 array, (ranges,)
-        First and last interval of each range; a range whose last interval is before its first covers none.
-    rows : int64 array, (ranges,)
-        The row of each range in the log, ascending.
-    size : int
-        A power of two, at least the number of intervals.
-    starts : int64 array, (2 size + 1,)
-        Start of each node's items. Zeros before the first call.
-    items : int64 array
-        Rows of ranges, node by node.
-
+    Args:
+        lows, highs: First and last interval of each range (int64[ranges]); a range whose last interval is before its
+            first covers none.
+        rows: The row of each range in the log, ascending (int64[ranges]).
+        size: A power of two, at least the number of intervals.
+        starts: Start of each node's items (int64[2 size + 1]). Zeros before the first call.
+        items: Rows of ranges, node by node.
     """
     is_first = items.size == 0
     for number in range(rows.size):
@@ -114,26 +108,17 @@ def find_hits(
     After each row of a key this is the first range that contains the key. For a key that has a version before the first
     row, it is also the first range of all that contains the key.
 
-    Parameters
-    ----------
-    keys : int32 array, (rows,)
-        Number of each row's key, -1 for a row to ignore.
-    intervals : int64 array, (keys,)
-        The interval of each key, -1 for a key that no range can contain.
-    exists_before : uint8 array, (keys,)
-        Whether a key has a version before the first row of `keys`.
-    size, starts, items
-        The tree, as filled by `build_range_tree`.
-    last_hits : int64 array, (keys,)
-        Working memory: the last range found for each key.
-    hit_rows, hit_keys : int64 and int32 array, (rows + keys,)
-        Receive the rows of ranges, and the numbers of the keys that they contain.
+    Args:
+        keys: Number of each row's key, -1 for a row to ignore (int32[rows]).
+        intervals: The interval of each key, -1 for a key that no range can contain (int64[keys]).
+        exists_before: Whether a key has a version before the first row of `keys` (uint8[keys]).
+        size, starts, items: The tree, as filled by `build_range_tree`.
+        last_hits: Working memory: the last range found for each key (int64[keys]).
+        hit_rows, hit_keys: Receive the rows of ranges, and the numbers of the keys that they contain (int64 and
+            int32[rows + keys]).
 
-    Returns
-    -------
-    int
+    Returns:
         Number of pairs found.
-
     """
     count: Int = 0
     for key in range(intervals.size):
@@ -182,22 +167,15 @@ def find_ranges(
 ) -> None:
     """Find the range that contains the key of each row.
 
-    Parameters
-    ----------
-    groups : int32[n]
-        Group of each row's table; -1 for a row in no range.
-    data, offsets, nulls
-        The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
-    first_ranges : int32[groups]
-        Number of each group's first range.
-    first_bounds : int32[groups + 1]
-        Index of each group's first bound.
-    bound_data, bound_offsets
-        The bounds of the groups, one group after another, ascending in each group. A bound is the least key of a range.
-        The first range of a group has no bound, so a group of n ranges has n - 1 bounds.
-    range_numbers : int32[n]
-        Receives the range of each row; -1 if it is in no range.
-
+    Args:
+        groups: Group of each row's table (int32[n]); -1 for a row in no range.
+        data, offsets, nulls: The keys, as in `udfs.buffers.BinaryBuffers`. A row without a key is in no range.
+        first_ranges: Number of each group's first range (int32[groups]).
+        first_bounds: Index of each group's first bound (int32[groups + 1]).
+        bound_data, bound_offsets: The bounds of the groups, one group after another, ascending in each group. A bound
+            is the least key of a range. The first range of a group has no bound, so a group of n ranges has n - 1
+            bounds.
+        range_numbers: Receives the range of each row (int32[n]); -1 if it is in no range.
     """
     base, bounds = address(data), address(bound_data)
     for row in range(groups.size):

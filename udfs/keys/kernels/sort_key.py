@@ -315,13 +315,9 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 def put_sort_key(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
     """Write a value as comparable bytes; return where they end.
 
-    Parameters
-    ----------
-    target : int
-        Address with enough room (`FIXED_MAX_BYTES`).
-    kind, argument, pos : int
-        The head of the value (`udfs.kernels.values`); ABSENT for no value.
-
+    Args:
+        target: Address with enough room (`FIXED_MAX_BYTES`).
+        kind, argument, pos: The head of the value (`udfs.kernels.values`); ABSENT for no value.
     """
     end: Int = -1
     if kind in (UNSIGNED, UNSIGNED_BIG, INTEGER):

@@ -78,19 +78,12 @@ def find_string_key(
 ) -> tuple[int, int]:
     """Return where a string key of a map and its value begin.
 
-    Parameters
-    ----------
-    data : uint8[]
-    pos, end, count : int
-        Start of the first pair; the search ends at `end` or after `count` pairs.
-    key : uint8[]
-        The content of the string.
+    Args:
+        pos, end, count: Start of the first pair; the search ends at `end` or after `count` pairs.
+        key: The content of the string.
 
-    Returns
-    -------
-    (int, int)
+    Returns:
         Where the key and its value begin; (-2, -2) if there is no such pair, (-1, -1) if the bytes are not MessagePack.
-
     """
     while count > 0 and pos < end:
         value = _skip_value(data, pos)

@@ -55,13 +55,9 @@ def _read_operand(arguments: OperationArguments) -> Number:
 def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules) -> Number:
     """Return left + right, or left - right if `code` is `-`.
 
-    Raises
-    ------
-    TupleError
-        Left is not a number.
-    SumOverflowError
-        The result does not fit its type.
-
+    Raises:
+        TupleError: Left is not a number.
+        SumOverflowError: The result does not fit its type.
     """
     if not isinstance(left, Number):
         raise argument_type_error(code, field, "a number")

@@ -287,13 +287,9 @@ def put_nested(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> t
 def put_any(pos: Int, end: Int, field_word: Int, column: Int, row: Int) -> tuple[Int, Int]:
     """Write one field of a tuple into its column, whatever its value's class and encoding.
 
-    Returns
-    -------
-    pos : int
-        Where it ends; -1 if it is not MessagePack.
-    status : int
-        Its status (`udfs.tuples.kernels.columns`).
-
+    Returns:
+        pos: Where it ends; -1 if it is not MessagePack.
+        status: Its status (`udfs.tuples.kernels.columns`).
     """
     kind, argument, after = head(pos, end)
     if not field_word >> kind & 1:

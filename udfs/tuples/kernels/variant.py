@@ -228,22 +228,15 @@ def _put_map_as_binary(frame: Int, end: Int) -> tuple[Int, Int]:
 def encode(pos: Int, end: Int, extra_count: Int, target: Int, dictionary: Int) -> tuple[Int, Int, Int]:
     """Write the value at `pos`, or an array of the `extra_count` values from there on.
 
-    Parameters
-    ----------
-    pos, end : int
-        Addresses; a value may be cut short by `end`, or not be MessagePack.
-    extra_count : int
-        Number of values to write as one array; 0 for a single value.
-    target : int
-        Address of the result; `VARIANT_GROWTH` says how much room it needs.
-    dictionary : int
-        Address of the words of the dictionary.
+    Args:
+        pos, end: Addresses; a value may be cut short by `end`, or not be MessagePack.
+        extra_count: Number of values to write as one array; 0 for a single value.
+        target: Address of the result; `VARIANT_GROWTH` says how much room it needs.
+        dictionary: Address of the words of the dictionary.
 
-    Returns
-    -------
-    pos, target, status : int
-        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN_END if it is not MessagePack.
-
+    Returns:
+        pos, target, status: Where the value and the result end, FITS or INEXACT; `pos` is BROKEN_END if it is not
+            MessagePack.
     """
     frames, entries = word(dictionary, FRAMES), word(dictionary, ENTRIES)
     depth, count, status = 0, 0, FITS

@@ -187,13 +187,9 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, In
 def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> tuple[Int, Int]:
     """Write the value that starts at `start` and has the head (kind, argument, pos).
 
-    Returns
-    -------
-    target : int
-        Where the written value ends.
-    status : int
-        FITS, or INEXACT if nanoseconds of a datetime, or digits of a decimal, were dropped.
-
+    Returns:
+        target: Where the written value ends.
+        status: FITS, or INEXACT if nanoseconds of a datetime, or digits of a decimal, were dropped.
     """
     if kind in (UNSIGNED, INTEGER):
         return put_integer(target, argument), FITS

@@ -153,36 +153,25 @@ def walk(
 ) -> int:
     """Write the fields of the tuples from `first_row` on into columns; stop at a row for which a column has no room.
 
-    Parameters
-    ----------
-    data : uint8 array
-        The tuples' bytes; `OVERREAD_BYTES` more can be read after the last.
-    offsets : int32 array
-        Where each tuple starts in `data`, and where the last ends.
-    nulls : uint8 array
-        1 if there is no tuple.
-    formats : int32 array
-        Index of each tuple's format.
-    field_starts : int32 array, (2 formats + 1,)
-        For each format two indexes in `field_words`: of its first field, and of the first column that it lacks. At the
-        end the length of `field_words`.
-    field_words : int64 array
-        For each format one word per field, then one word for each column that the format lacks. The word of a field
-        combines the offset of its column (from bit `COLUMN_SHIFT` on), the column's storage (from `STORAGE_SHIFT` on)
-        and a bit for each class of values that the field accepts. The word of a column has its offset only.
-    columns : int64 array, (columns + 1, COLUMN_WORDS)
-        Described in `udfs.tuples.kernels.columns`; the last one is for the fields past the format.
-    errors : int32 array, (3, rows), zeroed
-        The result for bad rows: code, position, class.
-    counters : int64 array, (COUNTERS,)
-        Incremented: rows that are bad or have fields that do not fit, rows with fields of the status `INEXACT`, rows
-        with fields of the status `UNDECIDED` (`udfs.tuples.kernels.columns`).
+    Args:
+        data: The tuples' bytes; `OVERREAD_BYTES` more can be read after the last.
+        offsets: Where each tuple starts in `data`, and where the last ends.
+        nulls: 1 if there is no tuple.
+        formats: Index of each tuple's format.
+        field_starts: For each format two indexes in `field_words`: of its first field, and of the first column that it
+            lacks (int32[2 formats + 1]). At the end the length of `field_words`.
+        field_words: For each format one word per field, then one word for each column that the format lacks. The word
+            of a field combines the offset of its column (from bit `COLUMN_SHIFT` on), the column's storage (from
+            `STORAGE_SHIFT` on) and a bit for each class of values that the field accepts. The word of a column has its
+            offset only.
+        columns: Described in `udfs.tuples.kernels.columns` (int64[columns + 1, COLUMN_WORDS]); the last one is for the
+            fields past the format.
+        errors: The result for bad rows: code, position, class (int32[3, rows], zeroed).
+        counters: Incremented: rows that are bad or have fields that do not fit, rows with fields of the status
+            `INEXACT`, rows with fields of the status `UNDECIDED` (`udfs.tuples.kernels.columns`; int64[COUNTERS]).
 
-    Returns
-    -------
-    int
+    Returns:
         The row where it stopped; the number of rows if it is done.
-
     """
     base, table, begin = address(data), address(field_words), address(columns)
     rows, extra_column = len(nulls), begin + COLUMN_BYTES * (len(columns) - 1)

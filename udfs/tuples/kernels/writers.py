@@ -165,16 +165,11 @@ def write_interval(target: Int, amounts: Any) -> Int:
 def write_decimal_texts(data: Any, slices: Any, out: Any, offsets: Any) -> None:
     """Write the texts of decimals.
 
-    Parameters
-    ----------
-    data : uint8 array
-    slices : int64 array
-        `position << 32 | size` of the content of each decimal in `data`.
-    out : uint8 array
-        `DECIMAL_TEXT_MAX` bytes per decimal.
-    offsets : int32 array, (decimals + 1,), zeroed
-        Filled with the ends of the texts. A decimal outside of `data`, invalid or without room gives an empty text.
-
+    Args:
+        slices: `position << 32 | size` of the content of each decimal in `data`.
+        out: `DECIMAL_TEXT_MAX` bytes per decimal.
+        offsets: Filled with the ends of the texts (int32[decimals + 1], zeroed). A decimal outside of `data`, invalid
+            or without room gives an empty text.
     """
     base, start = address(data), address(out)
     target, limit, total = start, start + len(out), np.int64(len(data))

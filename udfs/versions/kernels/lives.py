@@ -51,34 +51,24 @@ def reduce_rows(
 ) -> None:
     """Reduce the rows of each key to one version; rows are in the order of the log.
 
-    Parameters
-    ----------
-    keys : int32[n]
-        Number of each row's key, -1 for a row to ignore.
-    actions : int8[n]
-        `PUT` or `DELETE`.
-    times : int64[n]
-        Microseconds since 1970, `NO_TIME` if unknown.
-    truncations : int32[n]
-        Number of truncations of the row's space before the row.
-    is_snapshot, is_same_tuple : uint8[n]
-        Whether the row is from a snapshot; whether the row's tuple equals the tuple before the rows.
-    total_truncations : int32[keys]
-        Number of all truncations of the key's space.
-    is_space_renewed : uint8[keys]
-        1 if a snapshot replaces the whole content of the key's space; a key that is not in the snapshot is deleted.
-    states : int8[keys]
-        States of the versions: before the rows on input, after them on return.
-    version_times, insertion_times : int64[keys]
-        Times and insertion times of the versions: before the rows on input, after them on return.
-    tuple_rows : int32[keys]
-        Receives the row that has the version's tuple; -1 if the tuple is that of the version before the rows.
-    effect_rows : int32[keys]
-        Receives the last row that had an effect; -1 if no row had one.
-    progress : int32[keys]
-        Working memory, zeroed. Bit 0: the snapshot has the key. Bit 1: a row after the snapshot was applied. The higher
-        bits: the number of the space's truncations that were applied so far.
-
+    Args:
+        keys: Number of each row's key, -1 for a row to ignore (int32[n]).
+        actions: `PUT` or `DELETE` (int8[n]).
+        times: Microseconds since 1970, `NO_TIME` if unknown (int64[n]).
+        truncations: Number of truncations of the row's space before the row (int32[n]).
+        is_snapshot, is_same_tuple: Whether the row is from a snapshot (uint8[n]); whether the row's tuple equals the
+            tuple before the rows.
+        total_truncations: Number of all truncations of the key's space (int32[keys]).
+        is_space_renewed: 1 if a snapshot replaces the whole content of the key's space (uint8[keys]); a key that is not
+            in the snapshot is deleted.
+        states: States of the versions: before the rows on input, after them on return (int8[keys]).
+        version_times, insertion_times: Times and insertion times of the versions: before the rows on input, after them
+            on return (int64[keys]).
+        tuple_rows: Receives the row that has the version's tuple (int32[keys]); -1 if the tuple is that of the version
+            before the rows.
+        effect_rows: Receives the last row that had an effect (int32[keys]); -1 if no row had one.
+        progress: Working memory, zeroed (int32[keys]). Bit 0: the snapshot has the key. Bit 1: a row after the snapshot
+            was applied. The higher bits: the number of the space's truncations that were applied so far.
     """
     tuple_rows[:] = NO_ROW
     effect_rows[:] = NO_ROW

@@ -143,27 +143,18 @@ def walk_blocks(
 ) -> tuple[Int, Int, Int]:
     """Walk over complete blocks.
 
-    Parameters
-    ----------
-    buffer : uint8[]
-        Bytes of the file.
-    begin, end : int
-        `begin` is where a block must start; no byte from `end` on is read.
-    stop : int
-        Blocks that start here or later are not walked.
-    limit : int
-        The longest data of a block, in bytes.
-    with_checksums : bool
-        Whether a block must be complete and match its checksum. Otherwise only headers are read, and the last block may
-        end after `end`.
-    blocks : int64[4, n]
-        Filled with a column for each block (rows `BLOCK_START` to `BLOCK_ZSTD`). The walk ends when it is full.
+    Args:
+        buffer: Bytes of the file.
+        begin, end: `begin` is where a block must start; no byte from `end` on is read.
+        stop: Blocks that start here or later are not walked.
+        limit: The longest data of a block, in bytes.
+        with_checksums: Whether a block must be complete and match its checksum. Otherwise only headers are read, and
+            the last block may end after `end`.
+        blocks: Filled with a column for each block (rows `BLOCK_START` to `BLOCK_ZSTD`; int64[4, n]). The walk ends
+            when it is full.
 
-    Returns
-    -------
-    count, position, status : int
-        Number of blocks, where the walk stopped, and why it stopped (`damage.WalkStatus`).
-
+    Returns:
+        count, position, status: Number of blocks, where the walk stopped, and why it stopped (`damage.WalkStatus`).
     """
     count, p, data = 0, begin, address_of(buffer)
     while p < stop and count < blocks.shape[1]:

@@ -107,32 +107,20 @@ def walk_rows(
 ) -> Int:
     """Fill columns with the rows of blocks, from the position that `state` says.
 
-    Parameters
-    ----------
-    buffer : uint8[]
-        The decompressed rows.
-    blocks : int64[4, n]
-        As `chain.walk_blocks` fills them; `BLOCK_BEGIN` and `BLOCK_END` are offsets in `buffer`.
-    block_count : int
-        Number of blocks to walk.
-    file_position : int
-        Added to a block's `BLOCK_START`, which gives its position in the file.
-    row_filter : Filter
-        Selects the rows that are copied; the others only count for the row numbers.
-    with_binary : bool
-        Whether the binary columns are filled.
-    columns : RowColumns
-        Filled from row `state[COUNT]` on.
-    state : int64[5]
-        The position of the walk, read and updated. `AT` is -1 at the start of a block. After an error, `BLOCK`, `AT`
-        and `NUMBER` are those of the bad row.
+    Args:
+        buffer: The decompressed rows.
+        blocks: As `chain.walk_blocks` fills them (int64[4, n]); `BLOCK_BEGIN` and `BLOCK_END` are offsets in `buffer`.
+        block_count: Number of blocks to walk.
+        file_position: Added to a block's `BLOCK_START`, which gives its position in the file.
+        row_filter: Selects the rows that are copied; the others only count for the row numbers.
+        with_binary: Whether the binary columns are filled.
+        columns: Filled from row `state[COUNT]` on.
+        state: The position of the walk, read and updated (int64[5]). `AT` is -1 at the start of a block. After an
+            error, `BLOCK`, `AT` and `NUMBER` are those of the bad row.
 
-    Returns
-    -------
-    int
+    Returns:
         `FILLED`: all blocks are done. `FULL`: the columns have no room for the next row; `state[ROOM]` is 0, or how
         many bytes a binary column must have. Otherwise a negative `damage.WalkStatus`.
-
     """
     numbers, field_bounds = np.zeros(16, np.int64), np.zeros(8, np.int64)
     i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED

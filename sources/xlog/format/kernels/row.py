@@ -67,30 +67,26 @@ _MAX_SECONDS = 9.2e12  # seconds: the range of 63 bits of microseconds
 
 
 class RowColumns(NamedTuple):
-    """Buffers that `fill.walk_rows` fills, for n rows.
-
-    Parameters
-    ----------
-    int64s : int64[4, n]
-        The columns `INT64_COLUMNS`: position of the row's block in the file (bytes), lsn, tsn, timestamp (microseconds
-        since 1970 UTC).
-    int32s : int32[6, n]
-        The columns `INT32_COLUMNS`: the row's number in its block, type, replica id, group id, space id, index base.
-    row_bits : uint32[n]
-        For each row, one bit for each column in which it has a value, and bits for its flags. If the bit of a column is
-        not set, the value in `int64s` or `int32s` is undefined.
-    binary_ends : int32[4, n + 1]
-        `binary_ends[k]` has Arrow's offsets of the values in `binary_data[k]`; `binary_ends[k, 0]` is 0.
-    binary_data : uint8[4, size]
-        The bytes of each of the columns `BINARY_COLUMNS`, one value after another.
-
-    """
+    """Buffers that `fill.walk_rows` fills, for n rows."""
 
     int64s: Ints
+    """The columns `INT64_COLUMNS`: position of the row's block in the file (bytes), lsn, tsn, timestamp (microseconds
+    since 1970 UTC; int64[4, n]).
+    """
     int32s: npt.NDArray[np.int32]
+    """The columns `INT32_COLUMNS`: the row's number in its block, type, replica id, group id, space id, index base
+    (int32[6, n]).
+    """
     row_bits: npt.NDArray[np.uint32]
+    """For each row, one bit for each column in which it has a value, and bits for its flags (uint32[n]). If the bit of
+    a column is not set, the value in `int64s` or `int32s` is undefined.
+    """
     binary_ends: npt.NDArray[np.int32]
+    """`binary_ends[k]` has Arrow's offsets of the values in `binary_data[k]` (int32[4, n + 1]); `binary_ends[k, 0]` is
+    0.
+    """
     binary_data: npt.NDArray[np.uint8]
+    """The bytes of each of the columns `BINARY_COLUMNS`, one value after another (uint8[4, size])."""
 
 
 @kernel
@@ -215,22 +211,15 @@ def row_end(data: Int, begin: Int, end: Int) -> Any:
 def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, field_bounds: Ints) -> tuple[Int, Int]:
     """Walk one row.
 
-    Parameters
-    ----------
-    data : int
-        Address of the rows.
-    begin, end : int
-        Where the row begins, and where its block ends.
-    numbers : int64[16]
-        Filled with the numbers of the header and the body, at the indexes `TYPE` to `INDEX_BASE`.
-    field_bounds : int64[8]
-        Filled with the begin and the end of key, tuple, operations and body, in this order.
+    Args:
+        data: Address of the rows.
+        begin, end: Where the row begins, and where its block ends.
+        numbers: Filled with the numbers of the header and the body, at the indexes `TYPE` to `INDEX_BASE` (int64[16]).
+        field_bounds: Filled with the begin and the end of key, tuple, operations and body, in this order (int64[8]).
 
-    Returns
-    -------
-    position, row_bits : int
-        The position after the row, or a negative `damage.WalkStatus`; and the row's value of `RowColumns.row_bits`.
-
+    Returns:
+        position, row_bits: The position after the row, or a negative `damage.WalkStatus`; and the row's value of
+            `RowColumns.row_bits`.
     """
     numbers[TYPE] = 0
     numbers[LSN] = 0
