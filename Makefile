@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo live-demo schema test test-fast coverage soak live-matrix fuzz airflow-test check format bench dist lock sbom audit site clean distclean
+.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix fuzz airflow-test check format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
@@ -18,53 +18,51 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Set up the environment alone (demo, test, check, bench and dist do it too)
+setup: ## Set up what runs (the other commands do it too, and add what they need)
 	@setup/setup.sh
-	@[ -n "$$(find udfs -name '*.nbi' -print -quit)" ] || .venv/bin/python setup/compile_kernels.py
+
+setup-tests: ## Set up what tests and checks need as well
+	@setup/setup.sh with-tests
 
 demo: setup ## Aggregate the recordings of two replicasets, and show what to look at
 	@rm -rf .state/demo
 	@spark-submit jobs/demo.py --config conf/demo.yaml --page .state/demo/report.html
 
-live-demo: setup ## Show it on live servers: daemon, stream, SQL, page; ARGS="--kill-after 20" kills a master
+live-demo: ## Show it on live servers: daemon, stream, SQL, page; ARGS="--kill-after 20" kills a master
 	@setup/setup.sh with-tarantool
 	@python -m live_demo $(ARGS)
 
-test-fast: setup ## Run the tests of formats, rules and configuration in a minute: no Spark, no server
+test-fast: setup-tests ## Run the tests of formats, rules and configuration in a minute: no Spark, no server
 	@python -m pytest -q -n auto $(FAST) -m "not spark and not live and not soak and not browser" $(ARGS)
 
-test: setup ## Run every test; ARGS="-k name" for some of them
-	@setup/setup.sh with-tarantool
-	@setup/setup.sh with-chromium
+test: ## Run every test; ARGS="-k name" for some of them
+	@setup/setup.sh with-tests with-tarantool with-chromium
 	@python -m pytest -n auto $(ARGS)
 
-coverage: setup ## Run every test, and fail where fewer lines ran than the floor in pyproject.toml
-	@setup/setup.sh with-tarantool
-	@setup/setup.sh with-chromium
+coverage: ## Run every test, and fail where fewer lines ran than the floor in pyproject.toml
+	@setup/setup.sh with-tests with-tarantool with-chromium
 	@python -m coverage erase
 	@python -m coverage run -m pytest -n auto $(ARGS)
 	@python -m coverage combine --quiet
 	@python -m coverage report
 
-soak: setup ## Run the tests that take many minutes: kills after every step, takeovers, holes
-	@setup/setup.sh with-tarantool
-	@setup/setup.sh with-s3
-	@setup/setup.sh with-pipelines
+soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
+	@setup/setup.sh with-tests with-tarantool with-s3 with-pipelines
 	@setup/setup.sh with-promtool || true
 	@python -m pytest -m soak $(ARGS)
 
-live-matrix: setup ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
-	@setup/setup.sh with-tarantool
+live-matrix: ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
+	@setup/setup.sh with-tests with-tarantool
 	@python -m tests.live.matrix $(SERVERS) --out docs/live-tests.md
 
-fuzz: setup ## Fuzz all that reads bytes of others; ARGS="--cases 1000000 --seed 5" for more or others
+fuzz: setup-tests ## Fuzz all that reads bytes of others; ARGS="--cases 1000000 --seed 5" for more or others
 	@python -m tests.fuzz $(ARGS)
 
-airflow-test: setup ## Install Airflow in its own environment, test the DAGs there, and run one for real
+airflow-test: setup-tests ## Install Airflow in its own environment, test the DAGs there, and run one for real
 	@setup/setup.sh with-airflow
 	@python -m pytest -m "" tests/airflow_dags $(ARGS)
 
-check: setup ## Lint, formatting, types
+check: setup-tests ## Lint, formatting, types
 	@ruff check $(CODE)
 	@ruff format --check $(CODE)
 	@mypy $(CODE)
@@ -72,12 +70,12 @@ check: setup ## Lint, formatting, types
 schema: setup ## Write the JSON Schemas of the configuration, conf/*schema.json, from its models
 	@python -m config.json_schema
 
-format: setup ## Format the code, and mend what ruff can mend by itself
+format: setup-tests ## Format the code, and mend what ruff can mend by itself
 	@ruff check --fix $(CODE)
 	@ruff format $(CODE)
 
 bench: ## Measure, and print ratios; BENCH=decode ARGS="--rows 100000" for one of them
-	@setup/setup.sh with-tarantool
+	@setup/setup.sh with-tests with-tarantool
 	@for name in $(basename $(notdir $(BENCH))); do echo "== $$name"; python -m benchmarks.$$name $(ARGS) || exit 1; done
 
 dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit --py-files
@@ -87,7 +85,7 @@ dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit
 	@rm -rf build
 	@ls $(DIST)/*
 
-lock: setup ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade" for newer versions)
+lock: setup-tests ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade" for newer versions)
 	@head -n 1 requirements.lock > requirements.new
 	@pip-compile --quiet --all-extras --allow-unsafe --strip-extras --annotation-style line --no-header \
 	  --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
@@ -95,7 +93,8 @@ lock: setup ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade
 	@cat requirements.lock >> requirements.new && mv requirements.new requirements.lock
 	@python setup/locks.py project
 
-site: setup ## Build the documentation site into .state/site; a broken link fails
+site: ## Build the documentation site into .state/site; a broken link fails
+	@setup/setup.sh with-docs
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 sbom: setup ## Write dist/sbom.json: every package of requirements-run.lock, as CycloneDX

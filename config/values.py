@@ -25,9 +25,12 @@ _DECIMAL = re.compile(r"decimal\(38, ?(\d|[12]\d|3[0-8])\)")
 
 
 class ConfigSection(BaseModel):
-    """A mapping in the YAML, as a model: an unknown key is a mistake, and the model is frozen."""
+    """A mapping in the YAML, as a model: an unknown key is a mistake, and the model is frozen.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    The strings under the fields are the keys' descriptions in the JSON Schema.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 def mistake(problem: str, *value_path: str | int) -> PydanticCustomError:

@@ -4,13 +4,13 @@ Compiled code is cached on disk, so a machine compiles each function once. Numba
 function's own file has changed. But a kernel also contains functions and constants of other modules, so the cache key
 is the digest of all modules of the project that its module imports, directly or not: an upgrade in place never runs
 machine code of changed sources. Cached code that cannot be read (a renamed class, a truncated file) is compiled again.
+`schemas.kernel_cache` has the folders.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import logging
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from numba import njit
 
-log = logging.getLogger(__name__)
+from schemas.kernel_cache import KernelCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -88,30 +88,14 @@ def digest_of(module: str) -> bytes:
 
 
 def _compile(function: Any, **options: bool) -> Any:
-    compiled = njit(cache=True, nogil=True, **options)(function)
-    file = compiled._cache._cache_file
-    file._source_stamp = digest_of(function.__module__)
-    file._load_index = _read_or_default(file._load_index, dict)
-    file.load = _read_or_default(file.load, lambda: None)
+    compiled = njit(nogil=True, **options)(function)
+    compiled._cache = KernelCache(function, lambda: digest_of(function.__module__))
     return compiled
-
-
-def _read_or_default(read: Callable[..., Any], default: Callable[[], Any]) -> Callable[..., Any]:
-    """Return a function that returns the cached code that `read` reads, or `default()` if `read` fails."""
-
-    def read_or_default(*key: Any) -> Any:
-        try:
-            return read(*key)
-        except Exception as error:  # pickle may raise anything for a damaged file
-            log.debug("cached machine code cannot be read and is compiled again: %s", error)
-            return default()
-
-    return read_or_default
 
 
 def is_cached(function: Any) -> bool:
     """Return whether the machine code of a function is on disk, so that its first call does not compile it."""
-    return bool(function._cache._cache_file._load_index())
+    return bool(function._cache._cache_file.has_any())
 
 
 def kernel(function: Any) -> Any:

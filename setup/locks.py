@@ -1,7 +1,7 @@
 """Writes the lock files: packages with versions and the SHA-256 of their archives, for `pip install --require-hashes`.
 
-    python setup/locks.py project          add hashes to requirements.lock; write requirements-run.lock, without tests
-    python setup/locks.py airflow|s3|pipelines    write setup/airflow.lock, …, from the packages in `OTHERS`
+    python setup/locks.py project          add hashes to requirements.lock, and divide it by use: `USES`
+    python setup/locks.py airflow|s3|pipelines|tools    write setup/airflow.lock, …, from the packages in `OTHERS`
     python setup/locks.py packages NAME    print these packages, without what they require
 
 Hashes come from pip's own report (`pip install --report`) of the archives that it takes on this machine: they are valid
@@ -21,13 +21,26 @@ from importlib.metadata import requires
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROJECT, RUN = ROOT / "requirements.lock", ROOT / "requirements-run.lock"
+PROJECT = ROOT / "requirements.lock"
+USES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "run": (("validation",), "What runs, with validation."),
+    "docs": (
+        ("docs", "notebook"),
+        "What the documentation site and the notebook need besides requirements-run.lock.",
+    ),
+}
+"""The extras of each use, and a sentence about its file `requirements-USE.lock`. All other packages are for tests."""
+
+TESTS = ("test", "What tests and checks need besides requirements-run.lock and requirements-docs.lock.")
+
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "airflow": ("apache-airflow==3.3.2", "apache-airflow-providers-apache-spark==6.3.4"),
     "s3": ("moto[s3]==5.2.5", "flask-cors==6.0.5"),
     "pipelines": ("grpcio==1.85.1", "grpcio-status==1.85.1"),
+    "tools": ("uv==0.13.9", "setuptools==84.2.1"),
 }
-"""Groups of packages outside of requirements.lock: Airflow, the S3 server of the tests, and `spark-pipelines`."""
+"""Groups of packages outside of requirements.lock: Airflow, the S3 server of the tests, `spark-pipelines`, and what
+installs and builds the packages of the other files."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: --hash=\S+)*(?P<rest>.*)")
 _SPACES = re.compile(r"\s+#")
@@ -94,20 +107,30 @@ def _applies(marker: str) -> bool:
 
 
 def lock_project() -> None:
-    """Add hashes to `requirements.lock`, and write `requirements-run.lock`."""
+    """Add hashes to `requirements.lock`, and divide it into a file for each use, in which no package is twice."""
     lines = PROJECT.read_text().splitlines()
     locked = with_hashes(lines, archives("--no-deps", "-r", str(PROJECT)))
     PROJECT.write_text("\n".join(locked) + "\n")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = with_requirements(m[0] for m in map(_NAME.match, project["dependencies"]) if m is not None)
-    rows = [
-        line for line in locked if (m := _LINE.fullmatch(line)) is not None and normalized(m["name"]) in names
-    ]
-    lacking = names - {normalized(line.partition("==")[0]) for line in rows}
-    if lacking:
-        sys.exit(f"locks: not in {PROJECT.name}: {', '.join(sorted(lacking))}")
-    head = "# What runs: requirements.lock without the packages of tests and validation. Made by `make lock`."
-    RUN.write_text("\n".join([head, *(line.partition("  #")[0].rstrip() for line in rows)]) + "\n")
+    rows = {
+        normalized(match["name"]): line.partition("  #")[0].rstrip()
+        for line in locked
+        if (match := _LINE.fullmatch(line)) is not None
+    }
+    wanted, locked_names = project["dependencies"], set(rows)
+    for use, (extras, text) in USES.items():
+        wanted = wanted + [one for extra in extras for one in project["optional-dependencies"][extra]]
+        names = with_requirements(match[0] for match in map(_NAME.match, wanted) if match is not None)
+        if lacking := names - locked_names:
+            sys.exit(f"locks: not in {PROJECT.name}: {', '.join(sorted(lacking))}")
+        write_use(use, text, [rows.pop(name) for name in sorted(names & rows.keys())])
+    write_use(*TESTS, list(rows.values()))
+
+
+def write_use(use: str, text: str, rows: list[str]) -> None:
+    """Write the lock file of one use."""
+    head = f"# {text} A part of requirements.lock. Made by `make lock`."
+    (ROOT / f"requirements-{use}.lock").write_text("\n".join([head, *rows]) + "\n")
 
 
 def lock_other(name: str) -> None:

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Installs what the commands of the Makefile need: .venv from requirements.lock, Delta's jars, Spark's configuration
-# folder, and with an argument (`with-tarantool`, ...) what some of them need. Ends at once if nothing is missing.
+# Sets up what the commands of the Makefile need: setup/setup.sh [with-PART]...
+# Without an argument: what runs, which are .venv with the packages of requirements-run.lock, Delta's jars, Spark's
+# configuration folder, and the kernels of a batch. Parts that do not need each other run side by side. Each part that
+# is done is noted in .venv/.parts, so a set-up that was killed goes on where it was, and one that has nothing to do
+# ends at once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # parts run before the project is installed
 
 fail() {
   echo "set-up: $1" >&2
@@ -52,12 +56,126 @@ make_venv() {
   fail "'$python -m venv' does not work: install it (Debian 12: apt-get install python3.11-venv)"
 }
 
-install_packages() {
-  local pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
-  echo "set-up: packages of requirements.lock"
-  # pip refuses an archive without the SHA-256 of the lock.
-  "${pip[@]}" install --require-hashes -r requirements.lock
-  "${pip[@]}" --quiet install --no-deps --no-build-isolation -e .
+# Prints the SHA-256 of files, by which a part knows that it was done with the same ones.
+digest() {
+  cat "$@" | sha256sum
+}
+
+# Whether a part was done with these files: is_done PART FILE...
+is_done() {
+  [ "$(cat "$venv/.parts/$1" 2>/dev/null)" = "$(digest "${@:2}")" ]
+}
+
+# Runs the function of a part, unless it was done with these files: part FUNCTION FILE...
+part() {
+  is_done "$@" && return
+  "$1"
+  mkdir -p "$venv/.parts"
+  digest "${@:2}" >"$venv/.parts/$1"
+}
+
+# Runs commands at the same time; if one fails, or this script is stopped, the others are ended.
+side_by_side() {
+  local command running=() failed=
+  set -m # each in a process group of its own, which ends as a whole
+  for command in "$@"; do
+    # shellcheck disable=SC2086
+    (set -e; $command) </dev/null &
+    running+=($!)
+  done
+  set +m
+  # shellcheck disable=SC2064
+  trap "kill -- ${running[*]/#/-} 2>/dev/null || true" EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  for command in "${running[@]}"; do
+    wait -n || { failed=yes; break; }
+  done
+  [ -z "$failed" ] || exit 1
+  trap - EXIT INT TERM
+}
+
+pip() {
+  "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"
+}
+
+# Prints a setting of pip, from its files or the environment.
+pip_setting() {
+  "$venv/bin/python" -m pip --disable-pip-version-check config list 2>/dev/null |
+    sed -n "s/^[a-z:]*\.$1='\(.*\)'\$/\1/p" | tail -n 1
+}
+
+# The setuptools that builds packages; and in an environment of its own uv, which installs them in a third of pip's time.
+tools() {
+  local tools=.venv-tools
+  grep '^setuptools==' setup/tools.lock | pip install --require-hashes -r /dev/stdin
+  "$venv/bin/python" -m venv "$tools"
+  "$tools/bin/python" -m pip --disable-pip-version-check --quiet install --require-hashes -r setup/tools.lock ||
+    echo "set-up: uv cannot be installed here, so pip installs the packages, which takes longer" >&2
+}
+
+# Installs the packages of a lock file; an archive without the SHA-256 of the lock is refused.
+install_lock() {
+  local common=(install --no-deps --no-build-isolation --require-hashes -r "$1")
+  echo "set-up: packages of $1"
+  if [ ! -x .venv-tools/bin/uv ]; then
+    pip "${common[@]}" --use-pep517
+    return
+  fi
+  # Indexes and folders of archives that were set for pip are used; uv has names of its own for them.
+  local index extra links
+  index="$(pip_setting index-url)" extra="$(pip_setting extra-index-url)" links="$(pip_setting find-links)"
+  UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}" UV_INDEX="${UV_INDEX:-$extra}" \
+    UV_FIND_LINKS="${UV_FIND_LINKS:-$links}" UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}" \
+    .venv-tools/bin/uv pip "${common[@]}" --quiet --python "$venv/bin/python" \
+    --config-settings-package "pyspark:--build-option=--compression=stored"
+}
+
+packages() {
+  install_lock requirements-run.lock
+}
+
+packages_of_tests() {
+  install_lock requirements-test.lock
+}
+
+packages_of_docs() {
+  install_lock requirements-docs.lock
+}
+
+# The command `aggregator`, and the project's own modules for other folders.
+project() {
+  pip install --no-deps --no-build-isolation -e .
+}
+
+jars() {
+  "$venv/bin/python" setup/spark_jars.py delta
+}
+
+bytecode() {
+  "$venv/bin/python" setup/compile_pyspark.py
+}
+
+class_archive() {
+  "$venv/bin/python" setup/java_archive.py
+}
+
+# Machine code lies beside the sources, and goes with it (`make clean`): so does the note that it is there.
+kernels() {
+  local note=udfs/__pycache__/compiled
+  [ "$(cat "$note" 2>/dev/null)" != "$(digest setup/tools.lock requirements-run.lock)" ] || return 0
+  "$venv/bin/python" setup/compile_kernels.py
+  digest setup/tools.lock requirements-run.lock >"$note"
+}
+
+want_tests() {
+  part packages_of_tests requirements-test.lock
+  part packages_of_docs requirements-docs.lock
+  part class_archive "${of_jars[@]}" setup/java_archive.py
+}
+
+want_docs() {
+  part packages_of_docs requirements-docs.lock
 }
 
 want_tarantool() {
@@ -100,28 +218,32 @@ want_airflow() {
 # Spark's jars for s3a:// have 18 MiB, and few users need them. The S3 server of the tests has an environment of its own,
 # because its packages need other versions than ours.
 want_s3() {
-  local server="$venv/s3-server" packages done
-  packages="$(locked s3)"
-  done="$wanted $packages"
-  [ "$(cat "$venv/.set-up-s3" 2>/dev/null)" = "$done" ] && return
+  part jars_of_s3 "${of_jars[@]}" setup/jars-s3.sha256
+  part s3_server setup/s3.lock
+}
+
+jars_of_s3() {
   "$venv/bin/python" setup/spark_jars.py s3
-  "$venv/bin/python" setup/java_archive.py
+  class_archive # Java ignores an archive that was made with other jars
+}
+
+s3_server() {
+  local server="$venv/s3-server"
   echo "set-up: $server"
   "$venv/bin/python" -m venv --clear "$server"
-  # shellcheck disable=SC2086
-  "$server/bin/python" -m pip --disable-pip-version-check --quiet install $packages
-  echo "$done" >"$venv/.set-up-s3"
+  # shellcheck disable=SC2046
+  "$server/bin/python" -m pip --disable-pip-version-check --quiet install $(locked s3)
 }
 
 # `spark-pipelines` is a client of Spark Connect, which pyspark does not install by itself.
 want_pipelines() {
-  local packages
-  packages="$(locked pipelines)"
-  [ "$(cat "$venv/.set-up-pipelines" 2>/dev/null)" = "$wanted $packages" ] && return
+  part pipelines setup/pipelines.lock
+}
+
+pipelines() {
   echo "set-up: spark-pipelines"
-  # shellcheck disable=SC2086
-  "$venv/bin/python" -m pip --disable-pip-version-check --quiet install $packages
-  echo "$wanted $packages" >"$venv/.set-up-pipelines"
+  # shellcheck disable=SC2046
+  pip install $(locked pipelines)
 }
 
 # promtool tests the alerts. It is extracted from Debian's package, whose installation would start a server.
@@ -137,21 +259,24 @@ want_promtool() {
   rm -rf "$folder"
 }
 
-stamp="$venv/.set-up"
-wanted="$(cat requirements.lock pyproject.toml setup/*.sh setup/*.py | sha256sum)"
-if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+of_packages=(setup/tools.lock requirements-run.lock)
+of_project=("${of_packages[@]}" pyproject.toml)
+
+if ! is_done tools setup/tools.lock || ! is_done packages "${of_packages[@]}"; then
   check_java
   python="$(find_python)"
   make_venv "$python"
-  install_packages
-  "$venv/bin/python" setup/spark_jars.py delta
-  "$venv/bin/python" setup/compile_pyspark.py
-  "$venv/bin/python" setup/java_archive.py
-  echo "$wanted" >"$stamp"
+  part tools setup/tools.lock
+  part packages "${of_packages[@]}"
 fi
-[ "${1:-}" != with-tarantool ] || want_tarantool
-[ "${1:-}" != with-airflow ] || want_airflow
-[ "${1:-}" != with-s3 ] || want_s3
-[ "${1:-}" != with-pipelines ] || want_pipelines
-[ "${1:-}" != with-promtool ] || want_promtool
-[ "${1:-}" != with-chromium ] || want_chromium
+# Another version of Spark comes without what these parts have put into its folder.
+spark=("$venv"/lib/python3*/site-packages/pyspark/version.py)
+of_jars=("${spark[0]}" setup/spark_jars.py setup/jars-delta.sha256)
+of_bytecode=("${spark[0]}" setup/compile_pyspark.py)
+if [ "$(cat udfs/__pycache__/compiled 2>/dev/null)" != "$(digest "${of_packages[@]}")" ] ||
+  ! is_done jars "${of_jars[@]}" || ! is_done project "${of_project[@]}" || ! is_done bytecode "${of_bytecode[@]}"; then
+  side_by_side kernels "part jars ${of_jars[*]}" "part project ${of_project[*]}" "part bytecode ${of_bytecode[*]}"
+fi
+for wanted in "$@"; do
+  "want_${wanted#with-}"
+done

@@ -6,6 +6,7 @@ All modules count but those of tests, benchmarks and set-up. `tests/test_structu
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -75,11 +76,12 @@ class Module:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
     def docstrings(self) -> Iterator[str]:
-        """Yield the docstrings of the module, its classes and its functions."""
-        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        """Yield the docstrings of the module, its classes and functions, and the strings under fields and constants."""
         for node in ast.walk(self.tree):
-            if isinstance(node, kinds) and (found := ast.get_docstring(node)):
-                yield found
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+                continue
+            if isinstance(node.value.value, str):
+                yield inspect.cleandoc(node.value.value)
 
 
 def modules(rooms: tuple[str, ...] = ROOMS) -> dict[str, Module]:

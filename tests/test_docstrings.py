@@ -1,4 +1,4 @@
-"""Docstrings in NumPy's form describe only parameters, attributes and fields that exist."""
+"""Docstrings are in Google's form: they describe only parameters that exist, and fields by strings under them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ from tests.house import modules
 
 Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
-_PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=\n\n?[A-Z]\w+\n---|\Z)", re.MULTILINE | re.DOTALL)
-_NAMES = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : .+)?")
+_ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_NAMES = re.compile(r"    (\*{0,2}\w+(?:, \*{0,2}\w+)*): \S.*")
+_NUMPY_RULE = re.compile(r"^-{3,}$", re.MULTILINE)
 
 
 def arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    own = function.args
-    named = {one.arg for one in (*own.posonlyargs, *own.args, *own.kwonlyargs)}
-    return named | {one.arg for one in (own.vararg, own.kwarg) if one is not None}
+    args = function.args
+    named = {arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
+    return named | {arg.arg for arg in (args.vararg, args.kwarg) if arg is not None}
 
 
 def names_in(node: Documented) -> set[str]:
-    """Return the arguments of a function, or the fields of a class and the arguments of its constructor."""
+    """Return the arguments of a function, or of the constructor that a class defines."""
     if not isinstance(node, ast.ClassDef):
         return arguments(node)
-    found: set[str] = set()
-    for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            found.add(statement.target.id)
-        elif isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-            found |= arguments(statement)
-    return found
+    constructors = (one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+    return {name for constructor in constructors for name in arguments(constructor)}
 
 
 def faults(source: str) -> Iterator[str]:
-    """Yield what is wrong with the sections `Parameters` of a module's docstrings."""
+    """Yield what is wrong with the sections of a module's docstrings."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, Documented):
             continue
-        section = _PARAMETERS.search(ast.get_docstring(node) or "")
+        docstring = ast.get_docstring(node) or ""
+        if _NUMPY_RULE.search(docstring):
+            yield f"{node.name} has a section in NumPy's form"
+        section = _ARGUMENTS.search(docstring)
         if section is None:
             continue
         for line in section[1].splitlines():
@@ -49,8 +48,8 @@ def faults(source: str) -> Iterator[str]:
                 described = {name.lstrip("*") for name in head[1].split(", ")}
                 if not described <= names_in(node):
                     yield f"{node.name} has no {', '.join(sorted(described - names_in(node)))}"
-            elif line and not line.startswith(" "):
-                yield f"{node.name}: {line!r} is no name of a parameter"
+            elif not line.startswith("        "):
+                yield f"{node.name}: {line!r} is no name of a parameter with a text"
 
 
 def test_described_parameters_exist() -> None:
@@ -59,17 +58,23 @@ def test_described_parameters_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("described", "expected"),
+    ("section", "expected"),
     [
-        ("one : int\n        Text.", 0),
-        ("one, *rest : int", 0),
-        ("other : int", 1),
-        ("The number of things.\n        Text.", 1),
-        ("one : int\n\n    Some more text.", 1),
+        ("Args:\n        one: Text\n            of two lines.", 0),
+        ("Args:\n        one, *rest: Text.", 0),
+        ("Args:\n        one: Text.\n\n    Raises:\n        ValueError: Text.", 0),
+        ("Args:\n        other: Text.", 1),
+        ("Args:\n        one:", 1),
+        ("Args:\n        The number of things.", 1),
+        ("Args:\n    one: Text.", 1),
+        ("Parameters\n    ----------\n    one : int\n        Text.", 1),
     ],
 )
-def test_a_wrong_section_would_be_found(described: str, expected: int) -> None:
-    text = (
-        f'def f(one, *rest):\n    """Do it.\n\n    Parameters\n    ----------\n    {described}\n\n    """\n'
-    )
+def test_a_wrong_section_would_be_found(section: str, expected: int) -> None:
+    text = f'def f(one, *rest):\n    """Do it.\n\n    {section}\n    """\n'
     assert len(list(faults(text))) == expected
+
+
+def test_a_class_without_a_constructor_describes_its_fields_by_strings() -> None:
+    text = 'class C:\n    """It.\n\n    Args:\n        size: Text.\n    """\n\n    size: int\n'
+    assert list(faults(text)) == ["C has no size"]

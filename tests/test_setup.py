@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,7 +15,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILING = runpy.run_path(str(ROOT / "setup" / "compile_pyspark.py"))
-TOOLS = ("bash", "cat", "dirname", "env", "id", "sed", "sha256sum")
+TOOLS = ("bash", "cat", "dirname", "env", "id", "mkdir", "sed", "sha256sum")
+LOCKS = ("requirements-run.lock", "requirements-test.lock", "requirements-docs.lock")
+SPARK = ".venv/lib/python3.11/site-packages/pyspark/version.py"
+PARTS: Mapping[str, tuple[str, ...]] = {
+    ".venv/.parts/tools": ("setup/tools.lock",),
+    ".venv/.parts/packages": ("setup/tools.lock", "requirements-run.lock"),
+    ".venv/.parts/project": ("setup/tools.lock", "requirements-run.lock", "pyproject.toml"),
+    ".venv/.parts/jars": (SPARK, "setup/spark_jars.py", "setup/jars-delta.sha256"),
+    ".venv/.parts/bytecode": (SPARK, "setup/compile_pyspark.py"),
+    "udfs/__pycache__/compiled": ("setup/tools.lock", "requirements-run.lock"),
+}
+"""The notes of parts that are done, each with the files of which the note has the SHA-256."""
 
 
 @pytest.fixture
@@ -25,7 +38,7 @@ def machine(tmp_path: Path) -> Path:
         assert found, tool
         (tmp_path / "bin" / tool).symlink_to(found)
     shutil.copytree(ROOT / "setup", tmp_path / "setup")
-    for file in ("requirements.lock", "pyproject.toml"):
+    for file in (*LOCKS, "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     return tmp_path
 
@@ -77,15 +90,63 @@ def test_without_python(machine: Path, named: str) -> None:
     assert not (machine / ".venv").exists()
 
 
+def note_done(machine: Path, *parts: str) -> None:
+    """Write the notes of parts, as if they were done."""
+    (machine / SPARK).parent.mkdir(parents=True, exist_ok=True)
+    (machine / SPARK).write_text("__version__ = '4.2.0'\n")
+    for part in parts:
+        text = b"".join((machine / file).read_bytes() for file in PARTS[part])
+        (machine / part).parent.mkdir(parents=True, exist_ok=True)
+        (machine / part).write_text(f"{hashlib.sha256(text).hexdigest()}  -\n")
+
+
+def python_that_notes(machine: Path, fails_at: str = "") -> Path:
+    """Make the environment's Python a program that notes its arguments, and fails where they contain a text."""
+    program = machine / ".venv" / "bin" / "python"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(
+        f'#!{machine}/bin/bash\necho "$@" >> "{machine}/called"\n[[ -z "{fails_at}" || "$*" != *"{fails_at}"* ]]\n'
+    )
+    program.chmod(0o755)
+    return machine / "called"
+
+
 def test_where_all_is_there_nothing_is_done(machine: Path) -> None:
-    scripts = [*sorted(machine.glob("setup/*.sh")), *sorted(machine.glob("setup/*.py"))]
-    parts = [machine / "requirements.lock", machine / "pyproject.toml", *scripts]
-    text = b"".join(part.read_bytes() for part in parts)
-    digest = subprocess.run(["sha256sum"], input=text, capture_output=True, check=True).stdout
-    (machine / ".venv").mkdir()
-    (machine / ".venv" / ".set-up").write_bytes(digest)
+    note_done(machine, *PARTS)
     ended = set_up(machine)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_set_up_that_failed_goes_on_with_what_is_missing(machine: Path) -> None:
+    note_done(
+        machine, *(part for part in PARTS if part not in (".venv/.parts/jars", ".venv/.parts/bytecode"))
+    )
+    called = python_that_notes(machine, fails_at="spark_jars.py")
+    assert set_up(machine).returncode == 1
+    assert "setup/spark_jars.py delta" in called.read_text().splitlines()
+    called.unlink()
+    python_that_notes(machine)
+    assert set_up(machine).returncode == 0
+    again = called.read_text().splitlines()
+    assert "setup/spark_jars.py delta" in again
+    assert {*again} <= {"setup/spark_jars.py delta", "setup/compile_pyspark.py"}
+    called.unlink()
+    assert set_up(machine).returncode == 0
+    assert not called.exists()
+
+
+def test_what_tests_need_is_installed_only_for_them(machine: Path) -> None:
+    note_done(machine, *PARTS)
+    called = python_that_notes(machine)
+    assert set_up(machine, "with-docs").returncode == 0
+    text = called.read_text()
+    assert "requirements-docs.lock" in text
+    assert "requirements-test.lock" not in text
+    assert set_up(machine, "with-tests").returncode == 0
+    text = called.read_text()
+    assert text.count("requirements-docs.lock") == 1
+    assert "requirements-test.lock" in text
+    assert "setup/java_archive.py" in text
 
 
 def test_without_a_tarantool_it_goes_on_and_says_so(machine: Path) -> None:

@@ -373,18 +373,20 @@ def test_the_lock_pins_every_package() -> None:
     assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9][\w.]*", pin)] == []
 
 
-def test_every_lock_has_hashes_and_what_runs_is_a_part_of_all() -> None:
-    def rows(name: str) -> set[str]:
-        found = (ROOT / name).read_text().splitlines()
-        return {line.partition("  #")[0] for line in found if line and not line.startswith("#")}
+def test_every_lock_has_hashes_and_each_package_has_one_use() -> None:
+    def rows(name: str) -> list[str]:
+        lines = (ROOT / name).read_text().splitlines()
+        return [line.partition("  #")[0] for line in lines if line and not line.startswith("#")]
 
-    whole, run = rows("requirements.lock"), rows("requirements-run.lock")
-    for line in whole | run | rows("setup/s3.lock"):
+    whole = rows("requirements.lock")
+    run, test, docs = (rows(f"requirements-{use}.lock") for use in ("run", "test", "docs"))
+    for line in [*whole, *rows("setup/s3.lock"), *rows("setup/tools.lock")]:
         assert re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line), line
-    assert run < whole
+    assert sorted([*run, *test, *docs]) == sorted(whole)
     names = {line.partition("==")[0] for line in run}
-    assert {"pyspark", "numba", "pyarrow"} <= names
-    assert not names & {"pytest", "mypy", "playwright", "ruff", "pip"}
+    assert {"pyspark", "numba", "pyarrow", "great-expectations"} <= names
+    assert not names & {"pytest", "mypy", "playwright", "ruff", "pip", "mkdocs", "ipykernel"}
+    assert next(line for line in rows("setup/tools.lock") if line.startswith("setuptools==")) in whole
 
 
 def test_what_runs_is_what_the_lock_pins() -> None:

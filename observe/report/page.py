@@ -1,8 +1,8 @@
 """Renders the report page: facts and plots in one HTML file that needs neither a network nor a server.
 
 Jinja2 fills the template and escapes the values from logs, which are untrusted. The browser draws the plots with
-Vega-Embed, whose scripts vl-convert embeds into the page, so neither a CDN nor Node is needed. A
-Content-Security-Policy forbids all requests. The data comes from `observe.report.facts`, the plots from
+Vega-Embed, whose scripts (`vega.js`, made by `setup/page_scripts.py`) are in the page, so neither a CDN nor Node is
+needed. A Content-Security-Policy forbids all requests. The data comes from `observe.report.facts`, the plots from
 `observe.report.charts`.
 """
 
@@ -11,11 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -66,15 +64,7 @@ def render_page(facts: PageFacts) -> str:
         specs=[{"name": chart.name, "spec": chart.spec} for chart in drawn.values()],
         style=Markup((resources / "page.css").read_text("utf-8")),
         script=Markup((resources / "page.js").read_text("utf-8")),
-        vega=Markup(vega_scripts()),
-    )
-
-
-@cache
-def vega_scripts() -> str:
-    """Return the scripts that draw the plots, escaped for a `<script>` element."""
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
-        "</script", "<\\/script"
+        vega=Markup((resources / "vega.js").read_text("utf-8")),
     )
 
 

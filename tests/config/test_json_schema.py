@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
 from config.deployment import Config, DaemonConfig
-from config.json_schema import SCHEMA_FOLDER, described_keys, schema_text, schemas
+from config.json_schema import SCHEMA_FOLDER, schema_text, schemas
 
 LEAST = "{warehouse: wh, checkpoint: cp, sources: [{name: a1, path: a1}]}"
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"
@@ -123,6 +123,6 @@ def test_each_key_of_the_deployment_is_described() -> None:
     )
 
 
-def test_parameters_are_read_from_a_docstring() -> None:
-    text = "A thing.\n\nParameters\n----------\na, b : str\n    First\n    line.\nc\nd : int\n    See `x`."
-    assert described_keys(text) == ("A thing.", {"a": "First line.", "b": "First line.", "d": "See `x`."})
+def test_a_key_whose_description_is_that_of_its_model_keeps_it() -> None:
+    cluster = schemas()["schema.json"]["properties"]["cluster"]
+    assert cluster["description"] == schemas()["schema.json"]["$defs"]["GlobalIds"]["description"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -227,3 +229,9 @@ def test_a_warehouse_that_only_spark_opens_says_so() -> None:
     sized = facts()
     page = render_page(PageFacts(**{**vars(sized), "sizes": (TableSize("accounts", 3, 2, 2048, None),)}))
     assert "2.0 KiB" in page
+
+
+def test_the_scripts_are_those_of_the_locked_vl_convert() -> None:
+    root = Path(__file__).resolve().parents[3]
+    bundle = runpy.run_path(str(root / "setup" / "page_scripts.py"))["bundle"]
+    assert (root / "observe" / "report" / "vega.js").read_text(encoding="utf-8") == bundle()
