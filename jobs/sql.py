@@ -3,8 +3,8 @@
     spark-submit jobs/sql.py --config FILE [STATEMENT]
 
 The names are those of `aggregator views`: the database, `<database>_views.who_wrote`, `<database>_epoch_<newest>`. The
-function `tuple_json(_tuple)` shows an exact tuple as JSON. Nothing is written to the warehouse by this command itself; the
-statements of the user may write.
+function `tuple_json(_tuple)` shows an exact tuple as JSON. Nothing is written to the warehouse by this command itself;
+the statements of the user may write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROMPT, CONTINUED = "sql> ", "   > "
 
 
 def sql_session(config: Config) -> SparkSession:
-    """Return a Spark session whose catalog has the tables, views and functions of a deployment; its database is chosen."""
+    """Return a Spark session whose catalog has the tables, views and functions of a deployment."""
     spark = spark_session(config, "sql")
     log_step("registering the tables")
     for statement in view_statements(config, []):

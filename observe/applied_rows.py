@@ -1,8 +1,8 @@
 """Says whether a row that a client wrote is in the tables, and since which epoch: "read your writes"; no Spark.
 
 A client asks with what the server says after a commit: the instance's uuid (`box.info.uuid`) and the row's lsn
-(`box.info.lsn`, or `box.info.vclock` of its id). The row is in the tables if the settled lsn of that instance has reached
-it, in an epoch that is committed: then the row, and all rows before it, were applied or never will be.
+(`box.info.lsn`, or `box.info.vclock` of its id). The row is in the tables if the settled lsn of that instance has
+reached it, in an epoch that is committed: then the row, and all rows before it, were applied or never will be.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Parses the SQL expressions of the configuration: filters and computed columns of a space's table.
 
-A small part of SQL, with Spark's meaning: columns (plain, or in backquotes), numbers, strings in single quotes, TRUE, FALSE,
-NULL; `OR`, `AND`, `NOT`; `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=`; `IS [NOT] NULL`, `[NOT] IN (…)`, `[NOT] BETWEEN … AND …`,
-`[NOT] LIKE '…'`; `+`, `-`, `*`, `/`, `%`, `||`; `CASE WHEN … THEN … [ELSE …] END`; `CAST(… AS type)`; the functions of
-`FUNCTIONS`. An expression uses one row alone: no sub-query, no aggregate, nothing that depends on the time or on chance.
+A small part of SQL, with Spark's meaning: columns (plain, or in backquotes), numbers, strings in single quotes, TRUE,
+FALSE, NULL; `OR`, `AND`, `NOT`; `=`, `<>`, `!=`, `<`, `<=`, `>`, `>=`; `IS [NOT] NULL`, `[NOT] IN (…)`, `[NOT] BETWEEN
+… AND …`, `[NOT] LIKE '…'`; `+`, `-`, `*`, `/`, `%`, `||`; `CASE WHEN … THEN … [ELSE …] END`; `CAST(… AS type)`; the
+functions of `FUNCTIONS`. An expression uses one row alone: no sub-query, no aggregate, nothing that depends on the time
+or on chance.
 
 Pure data; `udfs.expressions` evaluates.
 """
@@ -85,7 +86,12 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_KEYWORDS = frozenset("AND OR NOT IS NULL IN BETWEEN LIKE TRUE FALSE CASE WHEN THEN ELSE END CAST AS".split())
+_KEYWORDS = frozenset(
+    (
+        *("AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE"),
+        *("CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "AS"),
+    )
+)
 _COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
 
 
@@ -222,8 +228,10 @@ class _Parser:
             name = self.token[1:-1].replace("``", "`")
             self._advance()
             return Node("column", value=name)
-        if self.kind == "word":
-            return self._name()
+        return self._name() if self.kind == "word" else self._other_primary()
+
+    def _other_primary(self) -> Node:
+        """Read an operand that begins with a keyword or a parenthesis."""
         word = self._accept("(", "TRUE", "FALSE", "NULL", "CASE", "CAST")
         if word == "(":
             node = self.disjunction()

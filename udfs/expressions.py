@@ -1,9 +1,9 @@
 """Evaluates the expressions of `schemas.expression` on Arrow columns: filters and computed columns of a space's table.
 
 A value that cannot be computed (a division by zero, a text that is no number, a result beyond its type) is NULL, as by
-Spark's `try_…` functions; a filter keeps the rows for which it is true. Integers stay integers under `+`, `-`, `*`, `%`; a
-division of integers, and all arithmetic with decimals, gives decimals, rounded half-even; a double makes doubles.
-Decimals are computed row by row in Python: exact, at about a microsecond each.
+Spark's `try_…` functions; a filter keeps the rows for which it is true. Integers stay integers under `+`, `-`, `*`,
+`%`; a division of integers, and all arithmetic with decimals, gives decimals, rounded half-even; a double makes
+doubles. Decimals are computed row by row in Python: exact, at about a microsecond each.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def register_tables(warehouse: Warehouse, names: Iterable[str] | None = None) ->
 class MetastoreTables:
     """Registers tables in the session's metastore when they are made; does nothing where it has none.
 
-    A metastore that cannot be reached does not hold up the batches: its error is logged, and the next batch tries again.
+    A metastore that cannot be reached does not hold up the batches: its error is logged, and the next batch tries
+    again.
     """
 
     def __init__(self, warehouse: Warehouse) -> None:

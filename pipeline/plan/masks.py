@@ -1,10 +1,9 @@
-"""Makes the table that readers see of a space: its columns without masked fields, or with keyed hashes; filtered rows;
-computed columns.
+"""Makes the table that readers see of a space: without masked fields, or with hashes, and with filters of its settings.
 
-A space with masked fields, a filter, computed or excluded columns has two tables. The one named after the space has no exact tuples, and no fields without a
-name, since a mask could not find them. The other one, `_exact_<table>`, has the whole rows, and the aggregator computes
-on it alone: the code for keys, operations and policies does not deal with masks. A reader who may not see
-a masked field must not be given access to tables whose names begin with `_`.
+A space with masked fields, a filter, computed or excluded columns has two tables. The one named after the space has no
+exact tuples, and no fields without a name, since a mask could not find them. The other one, `_exact_<table>`, has the
+whole rows, and the aggregator computes on it alone: the code for keys, operations and policies does not deal with
+masks. A reader who may not see a masked field must not be given access to tables whose names begin with `_`.
 
 Pure. `pipeline.write.prepare` rewrites tables for a changed mask.
 """
