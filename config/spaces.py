@@ -42,7 +42,7 @@ StringFields = Annotated[
 """`binary` for all string fields of a space, or {pattern of fields: `binary`}."""
 
 
-OnDdl = Literal["evolve", "hold", "refuse"]
+OnDdl = Literal["evolve", "hold"]
 """What a DROP or TRUNCATE of a space does to its table."""
 
 
@@ -60,8 +60,9 @@ class TableSettings(ConfigSection):
     decimal: DecimalType | None = None
     """As `types.decimal`."""
     on_ddl: OnDdl | None = None
-    """`evolve`: a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the replicaset's rows from it on
-    are pending until the setting is `evolve`. `refuse`: it changes nothing, and the rows stay. Default: `evolve`."""
+    """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
+    is, and later rows of the space are not applied, until somebody says yes by `aggregator heal` or `aggregator
+    snapshot`."""
 
     @model_validator(mode="after")
     def _check_expressions(self) -> TableSettings:
@@ -147,6 +148,10 @@ class Spaces(ConfigSection):
                 columns = found.get("columns", {}) | given.pop("columns", {})
                 found |= given | ({"columns": columns} if columns else {})
         return TableSettings(**found)
+
+    def holds_ddl(self, space_name: str) -> bool:
+        """Whether a DROP or TRUNCATE of a space holds its table instead of emptying it."""
+        return self.table_settings(space_name).on_ddl == "hold"
 
     @property
     def has_readers_tables(self) -> bool:

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.runtime.progress import log_step
 from jobs.runtime.session import spark_session
+from jobs.runtime.steps import log_step
 from observe.sql_views import view_statements
 from udfs.tuples.tuple_json import register_tuple_json
 
