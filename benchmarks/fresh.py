@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.live import Tarantool
 from tests.live.commands import Command
-from warehouse.read import rows_of
+from warehouse.delta.read import rows_of
 
 WRITE = """
     local rate = ...

@@ -16,8 +16,8 @@ from jobs.runtime.session import spark_session
 from pipeline.batch import BatchResult
 from pipeline.stream import StreamWriter
 from sources.xlog.datasource import register
-from warehouse import cluster
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import cluster
 from warehouse.warehouse import Warehouse
 
 

@@ -1,6 +1,6 @@
 """Time of one commit to a Delta table that has many commits: `python -m benchmarks.old_log [--commits N ...]`.
 
-A stream with a trigger of 5 seconds makes 17,280 commits a day. A commit by `warehouse.commits` is compared with
+A stream with a trigger of 5 seconds makes 17,280 commits a day. A commit by `warehouse.delta.commits` is compared with
 delta-rs' own way: look for the newest version, commit with the default hooks, look for the newest version again.
 A second table compares intervals between checkpoints, by 100 commits of a batch to tables with few and with many files.
 """
@@ -19,10 +19,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.write import CHECKPOINT_INTERVAL
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.write import CHECKPOINT_INTERVAL
 
 TABLE = "_epochs"
 FILE = ("part.parquet", 100)

@@ -31,7 +31,7 @@ from sources.iproto.address import Peer
 from tests.jobs.test_prove import CHANGE_A_BYTE
 from tests.live import Tarantool
 from tests.live.commands import Command
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 from warehouse.warehouse import Warehouse
 
 FILL = """

@@ -18,6 +18,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from config.lookups import DEFAULT_VECTORS_ABOVE, KeyCache, VectorMode
 from config.policies import Policies, Policy, uuid_or_none
 from config.relay import RelayConfig
 from config.retention import Retention
@@ -265,6 +266,17 @@ class Config(ConfigSection):
     """A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
     the YAML). A larger one runs in Spark's executors.
     """
+    deletion_vectors: VectorMode = "auto"
+    """`auto`: a table of a space gets deletion vectors once a batch would write more than `deletion_vectors_above` of
+    its old rows again. `always`: every table of a space has them. `never`: files with changed rows are written again.
+    `spaces.deletion_vectors` sets it for single spaces.
+    """
+    deletion_vectors_above: ByteCount = DEFAULT_VECTORS_ABOVE
+    """The size of the files, in bytes, that a batch writes again in a table at most under `auto` (`64 MiB` in the
+    YAML).
+    """
+    cache: KeyCache = KeyCache()
+    """The key copies, by which batches find rows."""
     max_block_bytes: ByteCount = BLOCK_LIMIT
     """A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one."""
     max_tuple_bytes: ByteCount = 64 * 1024 * 1024
@@ -326,6 +338,10 @@ class Config(ConfigSection):
 
     def _replicaset_by_source(self) -> dict[str, str]:
         return {source.name: source.replicaset for source in self.sources if source.replicaset is not None}
+
+    def vector_mode(self, space_name: str) -> VectorMode:
+        """Return when the table of a space gets deletion vectors."""
+        return self.spaces.vector_mode(space_name) or self.deletion_vectors
 
     def preferred_replicasets(self, policy: Policy) -> tuple[str, ...]:
         """Return the uuids of the replicasets in a policy's `priority`, the most preferred first."""

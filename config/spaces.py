@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from config.lookups import VectorMode
 from config.values import ConfigSection, DecimalType, Location, SqlName, mistake, unsupported_values
 from schemas.errors import ExpressionError
 from schemas.expression import parse
@@ -101,6 +102,10 @@ class Spaces(ConfigSection):
     """
     local: Annotated[Literal[False], unsupported_values(True)] = False
     """Whether rows of local spaces, which belong to one instance, are included."""
+    deletion_vectors: dict[str, VectorMode] = Field(default_factory=dict)
+    """From a pattern of spaces' names to `auto`, `always` or `never`, in place of the deployment's `deletion_vectors`.
+    The first pattern that matches counts.
+    """
     masks: dict[str, dict[str, MaskKind]] = Field(default_factory=dict)
     """From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins."""
     tables: dict[str, TableSettings] = Field(default_factory=dict)
@@ -175,6 +180,11 @@ class Spaces(ConfigSection):
     def mask_key(self) -> PasswordSource:
         """Return where the secret key of `hash` masks is stored: in an environment variable or in a file."""
         return PasswordSource(self.mask_key_env, self.mask_key_file)
+
+    def vector_mode(self, space_name: str) -> VectorMode | None:
+        """Return when the table of a space gets deletion vectors; None if no pattern names the space."""
+        modes = (mode for pattern, mode in self.deletion_vectors.items() if fnmatchcase(space_name, pattern))
+        return next(modes, None)
 
     def becomes_table(self, space_name: str) -> bool:
         """Whether a space becomes a table."""

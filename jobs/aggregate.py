@@ -36,10 +36,10 @@ from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
-from warehouse.location import location_of
-from warehouse.lock import WriterLock
-from warehouse.primary import PrimaryLock
-from warehouse.standbys import Standbys
+from warehouse.copies.primary import PrimaryLock
+from warehouse.copies.standbys import Standbys
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)

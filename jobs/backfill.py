@@ -38,9 +38,9 @@ from pipeline.requests.rebuild import plan_rebuild
 from pipeline.requests.service import Service
 from schemas.errors import ConfigurationError, LockError
 from schemas.states import RequestKind, RequestState
-from warehouse import requests
-from warehouse.primary import PrimaryLock, require_primary
-from warehouse.requests import Request
+from warehouse.copies.primary import PrimaryLock, require_primary
+from warehouse.system_tables import requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import Warehouse
 
 POLL_SECONDS = 1.0

@@ -16,8 +16,8 @@ from jobs.runtime.command_line import print_result
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
 from schemas.names import is_space_table, table_name
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import last_epoch, no_batch_error
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import last_epoch, no_batch_error
 
 POLL_SECONDS = 1.0
 """Seconds between two checks for a new epoch while the feed is followed."""

@@ -14,8 +14,8 @@ from observe.batch_explanation import (
     explanation_as_json,
 )
 from schemas.names import replicaset_label
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import last_epoch, no_batch_error
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import last_epoch, no_batch_error
 
 
 def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = False) -> int:

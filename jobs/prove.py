@@ -21,8 +21,8 @@ from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
 from sources.iproto.address import PasswordSource, Peer, parse_address
-from warehouse import validations
-from warehouse.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.system_tables import validations
 from warehouse.warehouse import Warehouse
 
 

@@ -28,10 +28,10 @@ from schemas.states import GapKind, RequestKind, RequestState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
-from warehouse.gaps import TABLE, Gap, open_gaps
-from warehouse.primary import require_primary
-from warehouse.read import rows_of
-from warehouse.requests import Request
+from warehouse.copies.primary import require_primary
+from warehouse.delta.read import rows_of
+from warehouse.system_tables.gaps import TABLE, Gap, open_gaps
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import Warehouse
 
 ReadSourceAgain = Callable[[str], str | None]

@@ -6,9 +6,8 @@
     python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
 
 WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark. Exit codes of compare: 0
-same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table in `warehouse.rid`, the
-copy in `warehouse.copy`.
-A copy shows its progress: on a terminal a bar of bytes, elsewhere plain lines.
+same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table in `warehouse.copies.rid`,
+the copy in `warehouse.copies`. A copy shows its progress: on a terminal a bar of bytes, elsewhere plain lines.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from schemas.errors import ConfigurationError
 from udfs.rid.comparison import Comparison, Verdict, draw
 from udfs.rid.operations import Node
 from udfs.rid.value import Rid, describe_flags, parse_rid
-from warehouse import switch
-from warehouse.copy.sync import SyncOptions, lost_epochs_after, sync
-from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, read_compared_rid
-from warehouse.location import DEFAULT_DATABASE, WarehouseLocation, has_known_scheme, location_of
-from warehouse.newest_epoch import NO_EPOCH
+from warehouse.copies import switch
+from warehouse.copies.generations import ComparedRid, common_epoch, compare_warehouses, read_compared_rid
+from warehouse.copies.sync import SyncOptions, lost_epochs_after, sync
+from warehouse.delta.location import DEFAULT_DATABASE, WarehouseLocation, has_known_scheme, location_of
+from warehouse.delta.newest_epoch import NO_EPOCH
 
 
 class SyncProgress:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from config.deployment import Config
 from jobs.commands.main import main
 from observe.sizing import DAY, Estimate, estimate, measure_source, measure_tables
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 
 def size(config: Config, *, as_json: bool = False) -> int:

@@ -15,8 +15,8 @@ from observe.overview import Overview, overview_as_json, overview_of, standbys_o
 from schemas.names import replicaset_label
 from sources.spool.state import stopped_spools
 from sources.xlog.directory.offset import InstantState
-from warehouse.location import location_of
-from warehouse.lock import local_folder
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import local_folder
 
 
 def show(config: Config, *, as_json: bool) -> int:

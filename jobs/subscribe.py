@@ -8,8 +8,8 @@ Reads the configuration's section `subscribe`, serves the status page, runs unti
 
 If a spool is empty or lost, the daemon gets the rows that follow those in the tables. `_vclock` has global ids, and the
 vclock that is sent to a master has the replica ids of its replicaset: they are found by the inverse of the applier map
-(`warehouse.applier_map`). Rows that wait in `_pending` are not settled (they were not applied), so they are read again.
-The tables are read without Spark.
+(`warehouse.system_tables.applier_map`). Rows that wait in `_pending` are not settled (they were not applied), so they
+are read again. The tables are read without Spark.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from sources.spool.state import read_state
 from sources.subscribe.daemon import DaemonMetrics, daemon_tasks, replicaset_status
 from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import ReplicasetSubscription
-from warehouse.location import location_of
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.location import location_of
+from warehouse.delta.newest_epoch import EPOCHS
 
 log = logging.getLogger(__name__)
 

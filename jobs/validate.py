@@ -35,8 +35,8 @@ from pipeline.requests.service import conflict_to_json
 from pipeline.state import State
 from schemas.states import RequestKind
 from sources.xlog.datasource import register
-from warehouse import validations
-from warehouse.location import has_known_scheme, location_of
+from warehouse.delta.location import has_known_scheme, location_of
+from warehouse.system_tables import validations
 from warehouse.warehouse import Warehouse
 
 

@@ -15,7 +15,7 @@ from config.deployment import Config
 from jobs.commands.main import main
 from observe.applied_rows import instance_uuid, wait_until_applied
 from observe.instance_ids import instance_id_reader
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 
 def wait(config: Config, instance: str | int, lsn: int, timeout: float, *, as_json: bool = False) -> int:

@@ -19,7 +19,7 @@ from schemas.names import replicaset_label
 from schemas.states import RowState
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 
 def history_as_json(history: KeyHistory) -> dict[str, Any]:

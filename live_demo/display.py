@@ -24,8 +24,8 @@ from observe.report.printed_queries import TitledQuery, print_result
 from observe.status_page import serve_in_thread
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
-from warehouse.location import location_of
-from warehouse.newest_epoch import NO_EPOCH, last_epoch
+from warehouse.delta.location import location_of
+from warehouse.delta.newest_epoch import NO_EPOCH, last_epoch
 from warehouse.warehouse import Warehouse
 
 PLACEHOLDER_PAGE = b"<!doctype html><title>aggregator</title><p>The first report is being made.</p>"

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from observe.instance_ids import InstanceIdReader
 from schemas.errors import ConfigurationError
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
 
 POLL_SECONDS = 0.25
 """Time between two looks at the tables."""

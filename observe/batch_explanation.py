@@ -12,17 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from observe.json_objects import json_object
 from schemas.errors import ConfigurationError
 from schemas.names import replicaset_label
 from sources.xlog.directory.offset import OffsetEntry, from_text
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read import query_rows
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.read import query_rows
+from warehouse.delta.table_files import TableFile, active_files
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows of a query's result: values by column."""
@@ -233,17 +232,15 @@ def _written_files(location: WarehouseLocation, table: str, before: int | None, 
         return WrittenFiles(table, before, version, None, None, None)
     added = new.keys() - old.keys()
     removed = len(old.keys() - new.keys())
-    return WrittenFiles(table, before, version, len(added), removed, sum(new[path] for path in added))
+    return WrittenFiles(table, before, version, len(added), removed, sum(new[file] for file in added))
 
 
-def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
-    """Return, by path of a file, the number of its rows, for the files of a table at a Delta version."""
+def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict[TableFile, int]:
+    """Return the number of rows of each file of a table at a Delta version."""
     opened = location.open(table, version)
     if opened is None:
         return {}
-    actions = pa.table(opened.get_add_actions(flatten=True))
-    rows = pc.fill_null(actions["num_records"], 0).to_pylist()
-    return dict(zip(actions["path"].to_pylist(), map(int, rows), strict=True))
+    return {file: file.rows or 0 for file in active_files(opened)}
 
 
 _EPOCH_AND_PREVIOUS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"

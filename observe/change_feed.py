@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ConfigurationError, WarehouseError
-from warehouse.location import WarehouseLocation
-from warehouse.maintenance import retention_horizon
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read import rows_of
-from warehouse.version_files import RANGE_ROWS, files_at, rows_by_key_range
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.read import rows_of
+from warehouse.delta.table_files import TableFile
+from warehouse.delta.version_files import RANGE_ROWS, files_at, rows_by_key_range
+from warehouse.system_tables.maintenance import retention_horizon
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
@@ -108,11 +109,11 @@ def changes(
     if not location.has(table):
         raise WarehouseError("there is no such table", table=table, warehouse=location.root)
     previous = versions[0][1]
-    old = frozenset[str]() if previous is None else files_at(location, table, previous)
+    old = frozenset[TableFile]() if previous is None else files_at(location, table, previous)
     for epoch, version in versions[1:]:
         if version == previous:
             continue
-        new = frozenset[str]() if version is None else files_at(location, table, version)
+        new = frozenset[TableFile]() if version is None else files_at(location, table, version)
         with rows_by_key_range(location, table, old, new, range_rows=range_rows) as ranges:
             for rows in (diff_rows(*old_and_new) for old_and_new in ranges):
                 if rows.num_rows:

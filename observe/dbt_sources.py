@@ -22,8 +22,8 @@ from observe.validation.suites import NEVER_NULL_COLUMNS
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
 from schemas.names import column_name, exact_table, is_space_table, unescape
 from schemas.states import SpaceState
-from warehouse.location import WarehouseLocation
-from warehouse.read import newest_of_each
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.read import newest_of_each
 
 NEVER_NULL_IN_SPACES = ("_key", "_tuple", "_replicaset_id")
 """Columns of a space's table that are never null."""

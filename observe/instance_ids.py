@@ -20,10 +20,10 @@ from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster
 from udfs.remap.replica_ids import replica_id_in_source
-from warehouse import applier_map, cluster, vclock
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.newest_epoch import EPOCHS, no_tables_error
-from warehouse.read import rows_of
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.newest_epoch import EPOCHS, no_tables_error
+from warehouse.delta.read import rows_of
+from warehouse.system_tables import applier_map, cluster, vclock
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from schemas.states import RequestState, refusal_reason
 from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY_ULID, Rid
-from warehouse.gaps import open_gaps
-from warehouse.generations import ComparedRid, compare_warehouses, read_compared_rid
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.newest_epoch import newest_epoch_row
-from warehouse.read import newest_of_each, query_rows, rows_of
-from warehouse.standbys import STANDBY_FAILURES
+from warehouse.copies.generations import ComparedRid, compare_warehouses, read_compared_rid
+from warehouse.copies.standbys import STANDBY_FAILURES
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.newest_epoch import newest_epoch_row
+from warehouse.delta.read import newest_of_each, query_rows, rows_of
+from warehouse.system_tables.gaps import open_gaps
 
 _OPEN_REQUESTS_QUERY = f"""
     SELECT request, kind, asked_at FROM

@@ -17,7 +17,7 @@ from pipeline.plan.settings import settings_json
 from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
-from pipeline.write.tables import TableChange
+from pipeline.write.changes import TableChange
 from schemas.names import replicaset_label
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 

@@ -20,7 +20,7 @@ from schemas.errors import AggregatorError
 from schemas.names import is_space_table
 from sources.xlog.directory.directory import Directory
 from sources.xlog.options import Source
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 SAMPLE_BYTES = 128 << 20
 """Bytes of a source's newest logs that are read."""

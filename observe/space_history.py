@@ -37,7 +37,7 @@ from pyspark.sql.types import IntegerType
 
 from config.deployment import Config
 from pipeline.changelog.keyed_rows import SERVER_VERSION
-from pipeline.inputs import server_version_of_file
+from pipeline.pending.log_segments import server_version_of_file
 from pipeline.plan.control import SpaceChange, apply_control_rows
 from pipeline.plan.history import History, Lineage, SchemaVersion
 from pipeline.plan.history_builder import build_history
@@ -65,9 +65,9 @@ from udfs.versions.history import (
     EndOfAllVersions,
     key_versions,
 )
-from warehouse import epochs
-from warehouse.maintenance import cleaned_replicasets
-from warehouse.newest_epoch import no_batch_error
+from warehouse.delta.newest_epoch import no_batch_error
+from warehouse.system_tables import epochs
+from warehouse.system_tables.maintenance import cleaned_replicasets
 from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from observe.dbt_sources import source_yaml, tables_at_epoch
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_name
 from schemas.tables import SYSTEM_TABLES
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.maintenance import retention_horizon
-from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
-from warehouse.read import rows_of
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
+from warehouse.delta.read import rows_of
+from warehouse.system_tables.maintenance import retention_horizon
 from warehouse.views import VERSION_AGE_CHECK, epoch_statements, table_statements, who_wrote_statements
 
 

@@ -26,31 +26,35 @@ from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import mark_collected_rows
+from pipeline.encode.columns import TableEncoding
 from pipeline.executors.local import LocalExecutor, read_locally
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_copies import CopyFolder
+from pipeline.lookup.key_search import key_search_in
 from pipeline.partition import partition_plan
+from pipeline.pending.order import with_spaced_numbers
+from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
 from pipeline.plan.router import build_router
 from pipeline.plan.tables import check_space
 from pipeline.planning import Planner
 from pipeline.state import State
-from pipeline.waiting import PendingRows
-from pipeline.waiting_order import with_spaced_numbers
 from pipeline.work import BatchWork, Executor
-from pipeline.write.lookup import BaseFiles, KeyRangeCache
 from pipeline.write.prepare import PreparedTables, prepare_tables
 from pipeline.write.system_rows import append_rows
+from pipeline.write.vector_rule import VectorRule
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
-from warehouse import applier_map, cluster
-from warehouse.commits import TableFile
-from warehouse.gaps import KEY
-from warehouse.lock import WriterLock
-from warehouse.read import newest_of_each
+from warehouse.delta.read import newest_of_each
+from warehouse.delta.table_files import TableFile
+from warehouse.delta.write import arrow_rows
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import applier_map, cluster
+from warehouse.system_tables.gaps import KEY
 from warehouse.warehouse import Warehouse
-from warehouse.write import arrow_rows
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +111,8 @@ class BatchWriter:
         self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
         self._router = build_router(config.spaces, check_space)
-        self._cache = KeyRangeCache()
+        self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
+        self._search = key_search_in(self._copy_folder)
         self._cluster: Cluster | None = None
         self._began = 0.0
         self.seconds_by_step: dict[str, float] = {}
@@ -180,7 +185,7 @@ class BatchWriter:
         rows = read_locally(log_stream, segments, limit)
         if rows is None and self._distributed is not None:
             return self._distributed(log_stream, segments)
-        return LocalExecutor(segments, rows or {}, self._cache)
+        return LocalExecutor(segments, rows or {}, self._search)
 
     def _plan(
         self,
@@ -236,9 +241,23 @@ class BatchWriter:
                 self._healed_gaps() if lsn_ranges else (),
                 self._aggregator_cluster_rows(plan),
                 () if healing is None else healing.reapplied_rows,
+                self._vector_rules(partition.encodings),
+                self._copy_folder,
             ),
             prepared,
         )
+
+    def _vector_rules(self, encodings: Sequence[TableEncoding]) -> dict[str, VectorRule]:
+        config, tables = self._config, self.tables
+        return {
+            name: VectorRule(
+                config.vector_mode(one.layout.space),
+                config.deletion_vectors_above,
+                tables.allows_vectors(name),
+            )
+            for one in encodings
+            for name in (one.exact_table, one.name)
+        }
 
     def _changelog_files_with_lsns(self, lsn_ranges: Mapping[int, tuple[int, int]]) -> Sequence[TableFile]:
         if not lsn_ranges:

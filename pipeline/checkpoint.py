@@ -18,8 +18,8 @@ import pyarrow.fs as pafs
 from schemas.errors import OffsetError
 from sources.xlog.directory.offset import Offset, from_text
 from sources.xlog.reader.reader import open_fs
-from warehouse import epochs
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.system_tables import epochs
 from warehouse.warehouse import Warehouse
 
 NO_OFFSET = "-"

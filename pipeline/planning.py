@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from config.deployment import Config
-from pipeline.inputs import log_segments, with_members
+from pipeline.pending.log_segments import log_segments, with_members
+from pipeline.pending.order import ordered_pending_rows
+from pipeline.pending.rows import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from pipeline.plan.batch_plan import Allocator, BatchPlan, bucket_spaces, plan_batch, sync_spaces
 from pipeline.plan.healing import Healing
 from pipeline.plan.position import LogSegment
 from pipeline.plan.router import Router
 from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows
 from pipeline.state import State
-from pipeline.waiting import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
-from pipeline.waiting_order import ordered_pending_rows
 from pipeline.work import SyncSpaces, WatchedSpaces
 from sources.xlog.reader import reader
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-from warehouse.commits import OpenTables
+from warehouse.delta.commits import OpenTables
 
 
 class Summarizer(Protocol):

@@ -14,8 +14,9 @@ from config.deployment import Config
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
-from pipeline.inputs import state_with_server_versions
 from pipeline.partition import partition_plan
+from pipeline.pending.log_segments import state_with_server_versions
+from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.router import build_router
 from pipeline.plan.summary import Summary
@@ -24,10 +25,9 @@ from pipeline.planning import Planner
 from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
-from pipeline.waiting_order import with_spaced_numbers
 from pipeline.work import SyncSpaces, WatchedSpaces
+from pipeline.write.changes import TableChange
 from pipeline.write.prepare import changes_needed
-from pipeline.write.tables import TableChange
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.options import parse_options
@@ -36,10 +36,10 @@ from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
-from warehouse import cluster, requests
-from warehouse.newest_epoch import EPOCHS
-from warehouse.requests import Request
-from warehouse.rid import RidTable
+from warehouse.copies.rid import RidTable
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.system_tables import cluster, requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000

@@ -21,22 +21,22 @@ from pipeline.commit.batch import BatchName
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
-from pipeline.inputs import state_with_server_versions
+from pipeline.pending.log_segments import state_with_server_versions
+from pipeline.pending.rows import PENDING
 from pipeline.plan.masks import MASKS_PROPERTY
 from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
 from pipeline.state import State
-from pipeline.waiting import PENDING
+from pipeline.write.changes import TableChange, write_rows
 from pipeline.write.prepare import PreparedTables, masks_differ, prepare_table, rewrite_exact, rewrite_masked
-from pipeline.write.tables import TableChange, write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options
 from sources.xlog.stream.instants import log_stream_of
-from warehouse import cluster, epochs
-from warehouse.commits import OpenTables
-from warehouse.data_files import opened
-from warehouse.lock import WriterLock
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import read_file
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import cluster, epochs
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -152,8 +152,7 @@ def _unmask(tables: OpenTables, table: str) -> int:
     exact = exact_table(table)
     added = []
     for file in tables.files(exact):
-        with opened(tables.location, exact, file.path) as parquet:
-            added += write_rows(tables.location, table, parquet.read())
+        added += write_rows(tables.location, table, read_file(tables.location, exact, file))
     tables.replace(table, added, tables.columns(exact))
     return tables.set_properties(table, {MASKS_PROPERTY: "{}"})
 
@@ -169,8 +168,7 @@ def apply_old_waiting_rows(writer: BatchWriter) -> int:
 
 def _has_old_waiting_rows(tables: OpenTables) -> bool:
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            reasons = parquet.read(columns=["reason"])["reason"]
+        reasons = read_file(tables.location, PENDING, file, ["reason"])["reason"]
         if pc.any(pc.equal(reasons, OLD_WAIT_REASON)).as_py():
             return True
     return False

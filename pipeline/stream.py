@@ -20,7 +20,7 @@ from pipeline.commit.batch import BatchName
 from schemas.errors import AggregatorError, OffsetError
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.batch import segments_between
-from warehouse import epochs
+from warehouse.system_tables import epochs
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)

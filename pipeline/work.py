@@ -11,15 +11,17 @@ import pyarrow as pa
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_copies import CopyFolder
 from pipeline.partition import PartitionPlan
+from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import Summary
-from pipeline.waiting import PendingRows
-from pipeline.write.lookup import BaseFiles
-from pipeline.write.tables import TableChange, TableWrite
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation
+from pipeline.write.changes import TableChange, TableWrite
+from pipeline.write.vector_rule import NO_VECTORS, VectorRule
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid, the ids of synchronous spaces, whose rows wait for a quorum."""
@@ -57,6 +59,14 @@ class BatchWork:
     """Rows for `_changelog` with the aggregator's own changes of `_cluster`."""
     reapplied_rows: Sequence[pa.Table] = ()
     """Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`)."""
+    vector_rules: Mapping[str, VectorRule] = field(default_factory=dict)
+    """For each table of a space: whether rows are deleted by deletion vectors; those of other tables are not."""
+    copy_folder: CopyFolder = field(default_factory=CopyFolder)
+    """Where key copies are stored on each machine."""
+
+    def vector_rule(self, table: str) -> VectorRule:
+        """Return whether rows of a table are deleted by deletion vectors."""
+        return self.vector_rules.get(table, NO_VECTORS)
 
 
 @dataclass(frozen=True)

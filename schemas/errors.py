@@ -86,6 +86,10 @@ class XlogTruncatedError(XlogError):
     """A closed file ends inside a block."""
 
 
+class XlogRewrittenError(XlogError):
+    """A file has another content before a position than the one that was read: its history has changed."""
+
+
 class XlogMissingError(XlogError):
     """A file that was seen before is gone."""
 
@@ -127,6 +131,14 @@ class LockError(AggregatorError):
 
 class WarehouseError(AggregatorError):
     """The tables of the warehouse contradict each other or the configuration."""
+
+
+class TableMovedError(WarehouseError):
+    """Somebody else has moved rows of a table to other files since they were looked up. Fields: `table`, `file`."""
+
+
+class ForeignChangeError(WarehouseError):
+    """Somebody else has changed rows or columns of a table. Fields: `table`, `version`, `advice`."""
 
 
 class IprotoError(AggregatorError):

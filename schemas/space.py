@@ -234,7 +234,6 @@ def space_of_rows(space: Sequence[Any], indexes: Mapping[int, bytes]) -> Space:
 def _secondary_parts(
     fields: Sequence[Field], primary_key: Sequence[KeyPart], indexes: Iterable[Sequence[Any]]
 ) -> tuple[KeyPart, ...]:
-    """Return `Space.secondary_parts`."""
     parts: list[KeyPart] = []
     for index in indexes:
         try:

@@ -27,8 +27,8 @@ from sources.xlog.directory.offset import OffsetEntry, to_text  # noqa: E402
 from sources.xlog.options import parse_options  # noqa: E402
 from sources.xlog.stream.batch import segments_between  # noqa: E402
 from sources.xlog.stream.instants import log_stream_of  # noqa: E402
-from warehouse import cluster  # noqa: E402
-from warehouse.lock import WriterLock  # noqa: E402
+from warehouse.lock.lock import WriterLock  # noqa: E402
+from warehouse.system_tables import cluster  # noqa: E402
 from warehouse.warehouse import Warehouse  # noqa: E402
 
 BYTES_PER_BATCH = 1 << 20

@@ -2,7 +2,7 @@
 
 The module only returns text, without Spark; `spark-sql -f`, beeline or a session runs it. The views are in databases of
 their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
-`<database>_at_<label>` for each epoch. Not here: which tables and epochs exist (`warehouse.newest_epoch`).
+`<database>_at_<label>` for each epoch. Not here: which tables and epochs exist (`warehouse.delta.newest_epoch`).
 """
 
 from __future__ import annotations

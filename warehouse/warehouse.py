@@ -22,11 +22,11 @@ from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from warehouse import write
-from warehouse.commits import OpenTables, columns_of
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.newest_epoch import EPOCHS, newest_versions, no_tables_error
-from warehouse.read import arrow_of, size_of
+from warehouse.delta import write
+from warehouse.delta.commits import OpenTables, columns_of
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.newest_epoch import EPOCHS, newest_versions, no_tables_error
+from warehouse.delta.read import arrow_of, size_of
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's default is INT96, which delta-rs and others read as nanoseconds: wrong before 1677 and after 2262."""
@@ -115,7 +115,7 @@ class Warehouse:
         return self.session.createDataFrame(rows, schema)
 
     def opened(self, table: str, version: int | None = None) -> OpenTable:
-        """Open a table for `warehouse.read`, at a version or at the newest one.
+        """Open a table for `warehouse.delta.read`, at a version or at the newest one.
 
         Raises:
             WarehouseError: If the table does not exist.

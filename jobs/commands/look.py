@@ -63,7 +63,7 @@ def explain_batch(epoch: int | None, config: str, as_json: bool) -> int:
     EPOCH is the batch's number in `_epochs`, by default the newest one. Reads the tables only, without Spark.
     """
     from jobs.explain import show
-    from warehouse.location import location_of
+    from warehouse.delta.location import location_of
 
     found = load_deployment(config)
     return show(location_of(found.warehouse, found.database), epoch, as_json=as_json)
@@ -245,7 +245,7 @@ def changes(space: str, config: str, after: int | None, upto: int | None, follow
     the tables only, without Spark.
     """
     from jobs.changes import show
-    from warehouse.location import location_of
+    from warehouse.delta.location import location_of
 
     if follow and upto is not None:
         raise click.UsageError("--follow has no end: leave out --upto")
@@ -271,7 +271,7 @@ def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
     Reads the tables only, without Spark.
     """
     from jobs.who import who as work
-    from warehouse.location import location_of
+    from warehouse.delta.location import location_of
 
     found = load_deployment(config)
     return work(location_of(found.warehouse, found.database), space, key, as_json=as_json)

@@ -22,7 +22,7 @@ from pipeline.state import State
 from schemas.errors import AggregatorError
 from sources.xlog.format.block import BLOCK_LIMIT
 from udfs.before_replace.custom import load_function
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.newest_epoch import EPOCHS
 from warehouse.warehouse import EpochWarehouse
 
 

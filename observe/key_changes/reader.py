@@ -21,10 +21,10 @@ from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold import Fold, RowChange
-from warehouse.location import WarehouseLocation
-from warehouse.maintenance import cleaned_replicasets
-from warehouse.newest_epoch import newest_epoch_row
-from warehouse.read import query_rows
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import newest_epoch_row
+from warehouse.delta.read import query_rows
+from warehouse.system_tables.maintenance import cleaned_replicasets
 
 Row = Mapping[str, Any]
 """A row of a table: values by column."""
@@ -166,7 +166,6 @@ class KeyChangesReader:
         ]
 
     def _with_transaction_rows(self, changes: Sequence[KeyChange]) -> list[KeyChange]:
-        """Add to each change the other rows of its transaction."""
         rows = (change.row for change in changes)
         logged = [row for row in rows if row["tsn"] is not None and not row["file"].endswith(".snap")]
         if not logged:
@@ -239,7 +238,6 @@ def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
 
 
 def _sql_literal(value: str) -> str:
-    """Return a string as an SQL literal."""
     escaped = value.replace("'", "''")
     return f"'{escaped}'"
 

@@ -24,7 +24,7 @@ from pipeline.stream import BatchContext
 from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import from_text
-from warehouse.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient

@@ -69,7 +69,6 @@ class LoggedSpace:
 
     @cached_property
     def _key_part_paths(self) -> tuple[tuple[Step, ...], ...]:
-        """The path in a tuple to each part of the primary key."""
         return tuple(steps_of_part(part.field, part.path) for part in self.space.primary_key)
 
     def key_values_of_row(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
@@ -222,7 +221,6 @@ class LogCatalog:
                 self._tuple_by_key[space_key] = fold.version.tuple if fold.is_present else None
 
     def _remove_tuples(self, space_id: int) -> None:
-        """Remove the stored tuples of a space."""
         for space_key in [space_key for space_key in self._tuple_by_key if space_key[0] == space_id]:
             del self._tuple_by_key[space_key]
 

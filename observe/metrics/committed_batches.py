@@ -14,10 +14,10 @@ from typing import Any
 from deltalake import DeltaTable
 
 from schemas.states import REFUSED_PREFIX
-from warehouse.gaps import Gap, gap_of, open_gaps
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import EPOCHS, last_epoch
-from warehouse.read import query_rows
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS, last_epoch
+from warehouse.delta.read import query_rows
+from warehouse.system_tables.gaps import Gap, gap_of, open_gaps
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, Trigger
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
-from warehouse.location import location_of
-from warehouse.lock import WriterLock
-from warehouse.standbys import Standbys
+from warehouse.copies.standbys import Standbys
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import WriterLock
 
 log = logging.getLogger(__name__)
 

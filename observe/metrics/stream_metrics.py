@@ -43,8 +43,8 @@ from prometheus_client.registry import Collector
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
 from schemas.states import GapKind, GapState
 from sources.xlog.directory.offset import InstantState
-from warehouse.gaps import CLOSED, Gap
-from warehouse.standbys import StandbyState
+from warehouse.copies.standbys import StandbyState
+from warehouse.system_tables.gaps import CLOSED, Gap
 
 
 @dataclass(frozen=True)

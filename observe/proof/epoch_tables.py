@@ -20,8 +20,8 @@ from schemas.iproto import SystemSpace
 from schemas.names import table_of_exact_tuples
 from schemas.states import VersionState
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import newest_epoch_row
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import newest_epoch_row
 
 _WON_ROWS_QUERY = """
     SELECT _key AS key, _tuple AS tuple FROM current WHERE _replicaset_id = {replicaset} AND _tuple IS NOT NULL

@@ -338,7 +338,6 @@ class SpaceComparison:
         return versions.index_range(begin, None if last is None else self._keys.sortable_key(last))
 
     def _canonical_key_of(self, tuple_: bytes) -> bytes:
-        """Return the canonical key of one tuple."""
         key: bytes = self._keys.canonical_keys(pa.array([tuple_], pa.binary()))[0].as_py()
         return key
 

@@ -16,10 +16,11 @@ from deltalake.exceptions import DeltaError
 
 from schemas.states import GapState, RowState
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
-from warehouse import epochs
-from warehouse.generations import ComparedRid, read_compared_rid
-from warehouse.location import WarehouseLocation, has_known_scheme, location_of
-from warehouse.newest_epoch import NEVER_ROLLED_BACK
+from warehouse.copies.generations import ComparedRid, read_compared_rid
+from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
+from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
+from warehouse.delta.table_files import active_files
+from warehouse.system_tables import epochs
 from warehouse.warehouse import Warehouse
 
 Row = Mapping[str, Any]
@@ -303,7 +304,6 @@ class _QueryRunner:
 
 
 def _in_utc(row: Mapping[str, Any]) -> Row:
-    """Return a row with its times in UTC."""
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
     }
@@ -319,12 +319,10 @@ def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tu
             return None
         if table is None:
             return None
-        files = table.get_add_actions(flatten=True)
-        columns = {field.name: index for index, field in enumerate(files.schema)}
-        sizes = files.column(columns["size_bytes"]).to_pylist()
-        counts = files.column(columns["num_records"]).to_pylist() if "num_records" in columns else [None]
-        rows = None if None in counts else sum(counts)
-        return TableSize(name, table.version(), len(sizes), sum(sizes), rows)
+        files = active_files(table)
+        counts = [file.rows for file in files if file.rows is not None]
+        rows = sum(counts) if len(counts) == len(files) else None
+        return TableSize(name, table.version(), len(files), sum(file.size for file in files), rows)
 
     sizes = _in_threads(size, location.tables())
     return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.byte_count))

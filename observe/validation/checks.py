@@ -22,8 +22,8 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
-from warehouse.location import has_known_scheme, location_of
-from warehouse.newest_epoch import NEVER_ROLLED_BACK
+from warehouse.delta.location import has_known_scheme, location_of
+from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.warehouse import Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (

@@ -21,7 +21,7 @@ from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable,
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
-from warehouse.maintenance import RETENTION, RowOrigin, last_removed_lsns
+from warehouse.system_tables.maintenance import RETENTION, RowOrigin, last_removed_lsns
 
 CHANGELOG = "_changelog"
 

@@ -30,8 +30,8 @@ from pipeline.encode.columns import TableEncoding, column_for_file
 from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
-from warehouse.data_files import opened
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile, read_row_groups
 
 DIFFERING_COLUMNS = "differing_columns"
 """Name of a computed column: columns that differ from `_tuple`, joined by commas, or why it cannot be decoded.
@@ -82,12 +82,11 @@ class RowChecks:
 
 
 def compute_file_columns(
-    location: WarehouseLocation, checks: RowChecks, path: str
+    location: WarehouseLocation, checks: RowChecks, file: TableFile
 ) -> Iterator[pa.RecordBatch]:
     """Yield the computed columns `COMPUTED_COLUMNS` of the rows of a file, one batch per row group."""
-    with opened(location, checks.exact_table, path) as file:
-        for group in range(file.metadata.num_row_groups):
-            yield compute_columns(file.read_row_groups([group]), checks)
+    for group in read_row_groups(location, checks.exact_table, file):
+        yield compute_columns(group.rows, checks)
 
 
 def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
@@ -156,7 +155,6 @@ def _equal_flags(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
 
 
 def _null_flags(column: pa.Array) -> NDArray[np.bool_]:
-    """Return, for each value of a column, whether it is null."""
     nulls: NDArray[np.bool_] = pc.is_null(column).to_numpy(zero_copy_only=False)
     return nulls
 
@@ -182,7 +180,6 @@ def _joined_flagged_names(flags: Mapping[str, NDArray[np.bool_]], count: int) ->
 
 
 def _hex_text(keys: pa.Array) -> pa.Array:
-    """Return binary keys as hexadecimal text."""
     whole = pc.fill_null(keys, b"").cast(pa.large_binary())
     offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
     data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

@@ -29,12 +29,13 @@ from observe.validation.suites import expect_known_ids, expect_not_in_future, ex
 from pipeline.encode.columns import encoding_of
 from pipeline.plan.tables import TablePlan, current_table_plan
 from pipeline.state import State
-from pipeline.write.tables import table_schema
+from pipeline.write.changes import table_schema
 from schemas.errors import UnsupportedError
 from schemas.layout import MISFITS_COLUMN, is_nested
 from schemas.names import table_of_exact_tuples
-from warehouse.commits import TableFile, columns_of, files_of
-from warehouse.location import WarehouseLocation
+from warehouse.delta.commits import columns_of
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile, files_of
 
 MIN_FILES_PER_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
@@ -159,14 +160,14 @@ def computed_space_rows(
 ) -> DataFrame:
     """Return the `COMPUTED_COLUMNS` of the rows of all tables (`observe.validation.space_rows`)."""
     checks = [table.row_checks() for table in tables]
-    files = [(index, file.path) for index, table in enumerate(tables) for file in table.files]
+    files = [(index, file) for index, table in enumerate(tables) for file in table.files]
     tasks = max(1, min(-(-len(files) // MIN_FILES_PER_TASK), 4 * spark.sparkContext.defaultParallelism))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column("id").to_pylist():
-                for index, path in files[task::tasks]:
-                    yield from compute_file_columns(location, checks[index], path)
+                for index, file in files[task::tasks]:
+                    yield from compute_file_columns(location, checks[index], file)
 
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COMPUTED_COLUMNS)
 

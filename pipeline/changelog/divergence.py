@@ -26,9 +26,8 @@ from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
-from warehouse.commits import TableFile
-from warehouse.data_files import opened
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile, read_file
 
 log = logging.getLogger(__name__)
 
@@ -180,8 +179,7 @@ def _settled_hashes(files: ChangelogFiles, replicaset_id: int, first_lsn: int, l
     """Return `LSN_HASHES` of a replicaset's rows in `_changelog` that come from logs, in a range of lsns."""
     parts = []
     for file in files.changelog_files:
-        with opened(files.location, CHANGELOG_TABLE, file.path) as parquet:
-            rows = parquet.read(columns=_COMPARED_COLUMNS)
+        rows = read_file(files.location, CHANGELOG_TABLE, file, _COMPARED_COLUMNS)
         mask = pc.and_(pc.equal(rows["replicaset_id"], replicaset_id), pc.ends_with(rows["file"], ".xlog"))
         mask = pc.and_(
             mask, pc.and_(pc.greater_equal(rows["lsn"], first_lsn), pc.less_equal(rows["lsn"], last_lsn))

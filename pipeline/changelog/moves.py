@@ -3,7 +3,7 @@
 Pure. A tuple that is inserted while its bucket is `receiving` came with the bucket; the row contains the bucket's id.
 A DELETE contains only the key. vshard's garbage collector wrote it if the bucket of the deleted tuple was `sent` or
 `garbage` at that position of the log. So each keyed DELETE gets the number of rows of `_bucket` before it; its bucket
-is found later, when the tuple is known (`pipeline.partition`).
+is found later, when the tuple is known (`pipeline.bucket_moves`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Commits a batch: `_changelog` first, `_epochs` last.
 
 `_epochs` is the commit of the batch. A writer that dies before it leaves an unfinished batch, which the next writer
-rolls back when it starts (`warehouse.epochs.roll_back`). The rows of `_schema`, `_gaps`, `_vclock`, and those of
-`_quarantine` for system spaces, are made here, since only the commit knows the states before and after the batch.
+rolls back when it starts (`warehouse.system_tables.epochs.roll_back`). The rows of `_schema`, `_gaps`, `_vclock`, and
+those of `_quarantine` for system spaces, are made here, since only the commit knows the states before and after the
+batch.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
-from pipeline.commit.compact import is_join_due, join_small_files
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
+from pipeline.compaction.after_batch import join_small_files
+from pipeline.pending.rows import PENDING, processed_rows_mask
 from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State, TableWriters
-from pipeline.waiting import PENDING, processed_rows_mask
 from pipeline.work import BatchOutput, BatchWork
 from pipeline.write.prepare import PreparedTables, rewrite_masked
 from pipeline.write.system_rows import append_rows, write_system_rows
@@ -35,11 +36,13 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
-from warehouse import schema, vclock
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.deletion_vectors import RowNumbers
+from warehouse.delta.read import newest_of_each
+from warehouse.delta.table_files import TableFile, open_file
+from warehouse.system_tables import schema, vclock
+from warehouse.system_tables.gaps import KEY
 
 log = logging.getLogger(__name__)
 
@@ -103,12 +106,17 @@ def commit_batch(
     versions: dict[str, int] = {}
     new_files: Counter[str] = Counter()
 
-    def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
-        if added or removed:
+    def commit(
+        table: str,
+        added: Sequence[DataFile],
+        removed: Sequence[TableFile] = (),
+        deleted: Mapping[TableFile, RowNumbers] | None = None,
+    ) -> None:
+        if added or removed or deleted:
             if added and table in SYSTEM_TABLES:
                 # A table of an earlier release may lack columns.
                 tables.add_columns(table, SYSTEM_TABLES[table])
-            versions[table] = tables.commit(table, added, [(file, True) for file in removed])
+            versions[table] = tables.commit(table, added, [(file, True) for file in removed], deleted)
             new_files[table] += len(added)
             after_commit(table)
 
@@ -116,7 +124,7 @@ def commit_batch(
     _commit_pending(tables, plan, written.pending, commit)
     for one in written.tables:
         if one.schema is None:
-            commit(one.table, one.added, one.removed)
+            commit(one.table, one.added, one.removed, one.deleted)
         else:
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             after_commit(one.table)
@@ -146,7 +154,7 @@ def commit_batch(
     for table in (names | prepared.committed) - versions.keys():
         if table not in plan.before.versions or table in prepared.committed:
             versions[table] = tables.version(table)
-    versions |= _join_small_files(tables, versions, new_files)
+    versions |= join_small_files(tables, versions, new_files)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
@@ -220,12 +228,11 @@ def _commit_pending(
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
-        with opened(tables.location, PENDING, file.path) as parquet:
-            named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
-            own = processed_rows_mask(named, ids, ended)
+        with open_file(tables.location, PENDING, file) as opened:
+            own = processed_rows_mask(opened.read(["replicaset_id", "space_id", "reason"]), ids, ended)
             if not pc.any(own).as_py():
                 continue
-            others = parquet.read().filter(pc.invert(own))
+            others = opened.read().filter(pc.invert(own))
         removed.append(file)
         if others.num_rows:
             rest.append(write_system_rows(tables.location, PENDING, others, is_new_data=False))
@@ -239,15 +246,6 @@ def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dic
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
     closed = [row for row in known if tuple(row[name] for name in KEY) not in named]
     return [*found, *filled_gap_rows(closed, ids, plan.epoch)]
-
-
-def _join_small_files(
-    tables: OpenTables, versions: Mapping[str, int], added_files: Mapping[str, int]
-) -> dict[str, int]:
-    """Join small files of tables that have many, and return the new versions of these tables."""
-    due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
-    found = {name: join_small_files(tables, name) for name in sorted(due)}
-    return {name: version for name, version in found.items() if version != versions[name]}
 
 
 def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:

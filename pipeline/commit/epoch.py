@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from pipeline.state import State
 from pipeline.write.system_rows import append_rows
-from warehouse.commits import OpenTables
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.newest_epoch import EPOCHS
 
 
 def commit_epoch(

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from pipeline.commit import vshard
 from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
+from pipeline.pending.rows import unknown_spaces
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import (
@@ -20,14 +21,13 @@ from pipeline.state import (
     TableWriters,
     VshardBucket,
 )
-from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from schemas.states import GapKind, GapState, refusal_reason
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID, Cluster
-from warehouse import applier_map, cluster, epochs, schema, vclock
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each, query_rows
+from warehouse.delta.read import newest_of_each, query_rows
+from warehouse.system_tables import applier_map, cluster, epochs, schema, vclock
+from warehouse.system_tables.gaps import KEY
 from warehouse.warehouse import Warehouse
 
 

@@ -25,9 +25,10 @@ from schemas.names import column_name, table_of_exact_tuples
 from schemas.states import ChangedSide, ConflictKind, RowMove, VersionState
 from schemas.system_tuples import fields_of
 from schemas.vshard import WRITABLE_STATES, shard_field
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile, opened
-from warehouse.location import WarehouseLocation
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import open_file
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +83,11 @@ def mark_collected_rows(written: BatchOutput, location: WarehouseLocation) -> Ba
 
 
 def _with_collected_marked(file: DataFile, collected: pa.Table, location: WarehouseLocation) -> DataFile:
-    with opened(location, file.table, file.path) as parquet:
-        found = _are_collected(parquet.read(columns=collected.column_names), collected)
+    with open_file(location, file.table, file.as_table_file()) as opened:
+        found = _are_collected(opened.read(collected.column_names), collected)
         if not found.any():
             return file
-        rows = parquet.read()
+        rows = opened.read()
     moved = pa.compute.if_else(pa.array(found), pa.scalar(RowMove.COLLECTED), rows["moved"].cast(pa.string()))
     rows = rows.set_column(rows.schema.get_field_index("moved"), "moved", moved)
     return write_system_rows(location, file.table, rows)

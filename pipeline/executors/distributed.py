@@ -43,13 +43,11 @@ from pipeline.executors.partition_task import (
 )
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
-from pipeline.key_ranges import KeyRanges, key_ranges
+from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
-from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import (
-    FILE_BYTES,
+from pipeline.write.changes import (
     TableChange,
     TableWrite,
     reencode_rows,
@@ -57,12 +55,16 @@ from pipeline.write.tables import (
     table_schema,
     write_rows,
 )
+from pipeline.write.limits import FILE_BYTES
+from pipeline.write.system_rows import write_system_rows
+from pipeline.write.vector_rule import Deletions
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import ByteRange, Segment
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.deletion_vectors import RowNumbers
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ def run_rewrite_task(location: WarehouseLocation, work: RewriteWork) -> list[Dat
     parts: list[pa.Table] = []
     size = 0
     for file, bits in work.files:
-        removed = np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
+        removed = _row_numbers(bits)
         rest = remaining_rows(location, work.table, file, removed)
         if parts and size + rest.nbytes > FILE_BYTES:
             added += write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
@@ -222,7 +224,7 @@ class DistributedExecutor:
             *(work.changelog_files, work.healed_gaps),
         )
         files = {name: list(own) for name, own in work.files_by_table.items() if name in masked}
-        write = PartitionWork(plan, work.base_files, ranges, files, location)
+        write = PartitionWork(plan, work.base_files, ranges, files, location, work.copy_folder)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in _task_numbers(batches):
@@ -247,16 +249,23 @@ class DistributedExecutor:
         )
 
     def _rewrite_tables(self, work: BatchWork, partitions: Sequence[PartitionReport]) -> list[TableWrite]:
-        """Rewrite the files with removed rows, and return for each table the files to add and to remove."""
+        """Rewrite files with removed rows that get no vector; return for each table the changes of its files."""
         encodings = {one.exact_table: one for one in work.partition_plan.encodings}
-        removed = _removed_rows(partitions)
+        removed: dict[str, dict[TableFile, RowBitmap]] = {}
+        deleted: dict[str, Deletions] = {}
+        gone: dict[str, list[TableFile]] = {}
+        for name, bitmaps in _removed_rows(partitions).items():
+            rows = {file: _row_numbers(bits) for file, bits in bitmaps.items()}
+            gone[name], deleted[name], rewritten = work.vector_rule(name).divided(rows)
+            removed[name] = {file: bitmaps[file] for file in rewritten}
         reencoded = {
             name: one
             for name, one in encodings.items()
             if work.table_changes.get(name) is TableChange.REWRITE
         }
         for name in reencoded:
-            known = removed.get(name, {})
+            known = _removed_rows(partitions).get(name, {})
+            gone[name], deleted[name] = [], {}
             removed[name] = {
                 file: known.get(file, np.zeros(0, np.uint8)) for file in work.files_by_table[name]
             }
@@ -278,8 +287,11 @@ class DistributedExecutor:
         ]
         writes = [
             TableWrite(
-                *(name, added.get(name, []), list(removed.get(name, {}))),
-                table_schema(reencoded[name]) if name in reencoded else None,
+                name,
+                added=added.get(name, []),
+                removed=[*gone.get(name, []), *removed.get(name, {})],
+                deleted=deleted.get(name, {}),
+                schema=table_schema(reencoded[name]) if name in reencoded else None,
             )
             for name in names
         ]
@@ -344,6 +356,10 @@ def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[Table
             known = own.get(ref.file)
             own[ref.file] = bits if known is None else _union_of_bitmaps(known, bits)
     return found
+
+
+def _row_numbers(bits: RowBitmap) -> RowNumbers:
+    return np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
 
 
 def _union_of_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:

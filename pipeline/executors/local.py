@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
+from pipeline.lookup.key_search import KeySearch
 from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
-from pipeline.write.lookup import KeyRangeCache
+from pipeline.write.changes import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import TableChange, TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange, Segment
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.table_files import TableFile
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -86,13 +86,13 @@ class LocalExecutor:
 
     Args:
         rows: By segment number, as `read_locally` returns them.
-        cache: Shared by all batches of the writer.
+        search: Shared by all batches of the writer.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], cache: KeyRangeCache
+        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], search: KeySearch
     ) -> None:
-        self._segments, self._rows, self._cache = segments, rows, cache
+        self._segments, self._rows, self._search = segments, rows, search
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
@@ -114,9 +114,9 @@ class LocalExecutor:
         stage = _ChangelogStage(work, [number for number, _ in parts], done)
         changelog, pending = stage.write()
         clock.end_stage("changelog files")
-        result = process_partition(stage.keyed_rows(), work.partition_plan, work.base_files, self._cache)
+        result = process_partition(stage.keyed_rows(), work.partition_plan, work.base_files, self._search)
         clock.end_stage("reduce, resolve, encode")
-        tables = write_tables(work, result, self._cache)
+        tables = write_tables(work, result, self._search)
         quarantine = pa.concat_tables([result.quarantine, stage.key_error_rows(result.key_errors)])
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _system_files(work, name, rows) for name, rows in system.items()}
@@ -222,7 +222,7 @@ def _system_files(work: BatchWork, table: str, rows: pa.Table) -> list[DataFile]
     return [write_system_rows(work.location, table, rows)]
 
 
-def write_tables(work: BatchWork, result: PartitionResult, cache: KeyRangeCache) -> list[TableWrite]:
+def write_tables(work: BatchWork, result: PartitionResult, search: KeySearch) -> list[TableWrite]:
     """Write new files of the spaces' tables that change; return for each table the files to add and to remove."""
     removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
     for ref, rows in result.removed.items():
@@ -238,8 +238,11 @@ def write_tables(work: BatchWork, result: PartitionResult, cache: KeyRangeCache)
 
     def write(changes: TableChanges) -> list[TableWrite]:
         encoding = changes.encoding
-        exact = write_exact(work.location, changes, work.files_by_table.get(encoding.exact_table, ()))
-        masked = write_masked(work.location, changes, work.files_by_table.get(encoding.name, ()), cache)
-        return [exact] if masked is None else [exact, masked]
+        exact, masked = (
+            (work.location, changes, work.files_by_table.get(name, ()), work.vector_rule(name), search)
+            for name in (encoding.exact_table, encoding.name)
+        )
+        exact_write, masked_write = write_exact(*exact), write_masked(*masked)
+        return [exact_write] if masked_write is None else [exact_write, masked_write]
 
     return [one for writes in map_in_threads(write, changed) for one in writes if not one.is_empty]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,17 @@ from numpy.typing import NDArray
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
-from pipeline.key_ranges import KeyRanges, PartitionKeys
+from pipeline.lookup.files import BaseFiles, FileRef
+from pipeline.lookup.key_copies import CopyFolder
+from pipeline.lookup.key_search import KeySearch, key_search_in
+from pipeline.lookup.partitions import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
 from pipeline.resolve.records import merge_key_errors
-from pipeline.write.lookup import BaseFiles, FileRef, KeyRangeCache
+from pipeline.write.changes import rows_with_keys, write_rows
 from pipeline.write.system_rows import write_system_rows
-from pipeline.write.tables import rows_with_keys, write_rows
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 MAX_REPORTED_BYTES = 1 << 20
 """Rows of a system table below this size are sent to the driver, which writes those of all tasks as one file."""
@@ -36,6 +39,7 @@ class PartitionWork:
     files_by_table: Mapping[str, list[TableFile]]
     """All files of each masked table, in which removed rows are found by their keys."""
     location: WarehouseLocation
+    copy_folder: CopyFolder = field(default_factory=CopyFolder)
 
 
 @dataclass
@@ -76,15 +80,15 @@ def run_partition_task(
     keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
     del found
     if partition < work.key_ranges.partition_count:
-        cache = KeyRangeCache()
+        search = key_search_in(work.copy_folder)
         result = process_partition(
-            keyed, work.plan, work.base_files, cache, PartitionKeys(work.key_ranges, partition)
+            keyed, work.plan, work.base_files, search, PartitionKeys(work.key_ranges, partition)
         )
         del keyed
-        yield report_cell(partition, _write_result(result, work, cache))
+        yield report_cell(partition, _write_result(result, work, search))
 
 
-def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeCache) -> PartitionReport:
+def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearch) -> PartitionReport:
     """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,
@@ -97,8 +101,9 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeC
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
+            after_file = partial(search.add_copy, work.location) if keys is not None else None
             report.added_files.setdefault(encoding.exact_table, []).extend(
-                write_rows(work.location, encoding.exact_table, new)
+                write_rows(work.location, encoding.exact_table, new, after_file=after_file)
             )
         if encoding.mask is None:
             continue
@@ -107,7 +112,7 @@ def _write_result(result: PartitionResult, work: PartitionWork, cache: KeyRangeC
             report.added_files.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
             files = work.files_by_table.get(encoding.name, ())
-            indices = rows_with_keys(work.location, encoding.name, files, keys, cache)
+            indices = rows_with_keys(work.location, encoding.name, files, keys, search)
             for file, rows in indices.items():
                 report.removed_row_bits[FileRef(encoding.name, file)] = row_bitmap(rows)
     system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}

@@ -22,8 +22,8 @@ from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KE
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.executors.cells import SORT_KEYS_PER_TASK, cells_by_partition, decode_cell, report_cell
-from pipeline.key_ranges import KeyRanges
-from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.lookup.partitions import KeyRanges
+from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.system_rows import system_file_writer
 from sources.xlog.options import XlogOptions
@@ -32,9 +32,9 @@ from sources.xlog.stream.segment import ByteRange
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import OPERATION, PUT
-from warehouse.commits import TableFile
-from warehouse.data_files import DataFile, FileWriter
-from warehouse.location import WarehouseLocation
+from warehouse.delta.data_files import DataFile, FileWriter
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
 
 OVERWRITTEN_TUPLE = b"\x90"
 """An empty MessagePack array, in place of an overwritten tuple: the row must still have some tuple."""

@@ -30,7 +30,7 @@ from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import VCLOCK_MAX
 from schemas.space import Space
 from udfs.remap.cluster_replace import Cluster, IncomingMember
-from warehouse.applier_map import MapRow
+from warehouse.system_tables.applier_map import MapRow
 
 
 @dataclass(frozen=True)

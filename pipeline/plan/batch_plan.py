@@ -58,12 +58,13 @@ from sources.xlog.format.vclock import vclock_maximum
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, IncomingMember, Member
 from udfs.versions.fold import TUPLE_LIMIT_BYTES
-from warehouse.applier_map import MapRow
+from warehouse.system_tables.applier_map import MapRow
 
 log = logging.getLogger(__name__)
 
 Allocator = Callable[[Sequence[IncomingMember]], Cluster]
-"""Called with the instances that a batch names; returns `_cluster` after it (`warehouse.cluster.allocate`)."""
+"""Called with the instances that a batch names; returns `_cluster` after it
+(`warehouse.system_tables.cluster.allocate`)."""
 
 FIRST_RELEASE_WITH_SYNC_FLAGS = (2, 8, 1)
 """The first Tarantool release that writes a flag with each row of a synchronous transaction."""
@@ -137,7 +138,7 @@ def plan_batch(
         state: Before the batch.
         segments: By ascending number.
         summaries: By replicaset uuid.
-        allocate: Assigns global ids to the instances that the batch names (`warehouse.cluster.allocate`).
+        allocate: Assigns global ids to the instances that the batch names (`warehouse.system_tables.cluster.allocate`).
     """
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:

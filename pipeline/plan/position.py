@@ -63,7 +63,7 @@ class LogPosition(NamedTuple):
 
     segment: int
     """The segment's number in the batch; segments of waiting rows that come first have numbers below 0, and those that
-    come later have numbers between those of log segments (`with_spaced_numbers` in `pipeline.waiting_order`).
+    come later have numbers between those of log segments (`with_spaced_numbers` in `pipeline.pending.order`).
     """
     position: int
     """Byte offset of the transaction block in the file."""

@@ -206,7 +206,6 @@ def _settle_lsns(
 
 
 def _is_in_gap(runs: Iterable[LsnRun], gap: LsnGap) -> bool:
-    """Return whether the runs contain an lsn of a gap."""
     return any(
         run.replica_id == gap.replica_id and run.first_lsn <= gap.last_lsn and run.last_lsn >= gap.first_lsn
         for run in runs

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 
@@ -37,7 +37,7 @@ class FoldedKey(NamedTuple):
 
 
 class BaseVersion(NamedTuple):
-    """The version of a key before its rows, as in `pipeline.reduce.versions.BASE_VERSIONS`."""
+    """The version of a key before its rows, as in `pipeline.lookup.versions.BASE_VERSIONS`."""
 
     state: int
     tuple: bytes | None

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.keyed_rows import ACTIONS, KEY_ERRORS
-from pipeline.reduce.base import KeyedRows, ranged_lineages
+from pipeline.lookup.ranges import RowKeyPairs
+from pipeline.lookup.reduce_plan import ReducePlan
+from pipeline.lookup.requests import KeyedRows, ranged_lineages
+from pipeline.lookup.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
-from pipeline.reduce.ranges import RowKeyPairs
-from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.keys.keys import canonical_keys_with_plan
@@ -58,7 +58,7 @@ class Reduced:
     """The versions of keys that a batch changes."""
 
     changes: pa.Table
-    """`pipeline.reduce.versions.CHANGES`."""
+    """`pipeline.lookup.versions.CHANGES`."""
     key_errors: pa.Table
     """Versions for which a changed primary key has no value: `pipeline.changelog.keyed_rows.KEY_ERRORS`."""
 
@@ -67,8 +67,8 @@ def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduc
     """Return the versions that a batch changes.
 
     Args:
-        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`, those that `pipeline.reduce.base.base_requests` asks
-            for.
+        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`, those that `pipeline.lookup.requests.base_requests`
+            asks for.
     """
     work = _Reduction(keyed, base_versions.combine_chunks(), plan)
     for era in range(work.eras):

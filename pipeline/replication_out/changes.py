@@ -1,19 +1,20 @@
 """Finds the keys whose tuples differ between two versions of a space's table.
 
 Any two versions can be compared, in either order. Rows are compared by ranges of keys, so `RANGE_ROWS` limits the
-memory. `warehouse.version_files` reads the files.
+memory. `warehouse.delta.version_files` reads the files.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from warehouse.location import WarehouseLocation
-from warehouse.version_files import RANGE_ROWS, rows_by_key_range
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile
+from warehouse.delta.version_files import RANGE_ROWS, rows_by_key_range
 
 _KEY_AND_TUPLE = ["_key", "_tuple"]
 _COLUMNS = (*_KEY_AND_TUPLE, "_replicaset_id")
@@ -33,16 +34,16 @@ class TupleChange:
     """Whether a conflict policy computed the tuple `after` from several versions."""
 
 
-def files_digest(files: frozenset[str]) -> str:
+def files_digest(files: Iterable[TableFile]) -> str:
     """Return a digest of the files of a version; versions with different files have different digests."""
-    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(file.id for file in files)).encode()).hexdigest()[:16]
 
 
 def changes_between(
     location: WarehouseLocation,
     table: str,
-    before: frozenset[str],
-    after: frozenset[str],
+    before: frozenset[TableFile],
+    after: frozenset[TableFile],
     range_rows: int = RANGE_ROWS,
 ) -> Iterator[TupleChange]:
     """Yield the keys whose tuples differ between two versions of a table, in the order of the canonical key.

@@ -24,11 +24,11 @@ from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_instance_of, replicaset_of, unescape
 from schemas.states import SpaceState, is_held, refusal_reason
 from udfs.remap.cluster_replace import Cluster, Member
-from warehouse import cluster, schema, vclock
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read import newest_of_each, query_rows
-from warehouse.schema import StoredSpace
-from warehouse.version_files import files_at
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.read import newest_of_each, query_rows
+from warehouse.delta.version_files import files_at
+from warehouse.system_tables import cluster, schema, vclock
+from warehouse.system_tables.schema import StoredSpace
 from warehouse.warehouse import Warehouse
 
 

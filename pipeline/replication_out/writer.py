@@ -49,7 +49,8 @@ from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
-from warehouse.version_files import files_at
+from warehouse.delta.table_files import TableFile
+from warehouse.delta.version_files import files_at
 from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ class ReplicationWriter:
                 if change.after is not None and self._is_accepted(spaces[table], change):
                     yield spaces[table].id, change.after
 
-    def _files_of_version(self, table: str, version: TableVersion) -> frozenset[str]:
+    def _files_of_version(self, table: str, version: TableVersion) -> frozenset[TableFile]:
         """Return the files of a table version.
 
         Raises:
@@ -302,7 +303,7 @@ class ReplicationWriter:
                 self.stream.put(SystemSpace.INDEX, pack(new.index_tuple(index)), timestamp)
 
     def _write_tuples(
-        self, target: Target, before: Mapping[str, frozenset[str]], written_rows: int, timestamp: float
+        self, target: Target, before: Mapping[str, frozenset[TableFile]], written_rows: int, timestamp: float
     ) -> None:
         """Write the changed rows after the first `written_rows`, with the epoch in the last transaction."""
         stream, served = self.stream, self.stream.served
@@ -326,7 +327,7 @@ class ReplicationWriter:
         stream.write_with_epoch(part, epoch_tuple(target.mark), timestamp)
 
     def _changed_rows(
-        self, target: Target, mark: EpochMark, before: Mapping[str, frozenset[str]]
+        self, target: Target, mark: EpochMark, before: Mapping[str, frozenset[TableFile]]
     ) -> Iterator[OutgoingRow]:
         """Yield the rows that change the tuples of `mark` to those of `target`, always in the same order."""
         for table, space in sorted(target.spaces.items()):
@@ -334,7 +335,7 @@ class ReplicationWriter:
             if mark.tables.get(table) == version:
                 continue
             files = self._files_of_version(table, version)
-            old = before[table] if table in mark.tables else frozenset[str]()
+            old = before[table] if table in mark.tables else frozenset[TableFile]()
             for change in changes_between(self.warehouse.location, table, old, files):
                 yield _outgoing_row(
                     space, change if self._is_accepted(space, change) else replace(change, after=None)

@@ -32,10 +32,11 @@ from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, RowState
 from sources.xlog.format.vclock import Vclock, is_at_most
-from warehouse.commits import OpenTables
-from warehouse.data_files import in_schema, opened
-from warehouse.gaps import KEY
-from warehouse.read import newest_of_each
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import in_schema
+from warehouse.delta.read import newest_of_each
+from warehouse.delta.table_files import read_file
+from warehouse.system_tables.gaps import KEY
 
 GapRows = list[Mapping[str, Any]]
 """Rows of `_gaps`."""
@@ -181,8 +182,8 @@ def _later_rows(tables: OpenTables, replicaset: ReplicasetState, snapshot_vclock
     """Return the rows of `_changelog` from a replicaset's logs that come after a snapshot, in log order."""
     parts = []
     for file in tables.files("_changelog"):
-        with opened(tables.location, "_changelog", file.path) as parquet:
-            rows = in_schema(parquet.read(columns=CHANGELOG_ARROW.names), CHANGELOG_ARROW)
+        found = read_file(tables.location, "_changelog", file, CHANGELOG_ARROW.names)
+        rows = in_schema(found, CHANGELOG_ARROW)
         mask = pc.and_(
             pc.equal(rows["replicaset_id"], replicaset.id), pc.equal(rows["state"], RowState.COMMITTED)
         )

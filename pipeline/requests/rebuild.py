@@ -19,20 +19,23 @@ from config.policies import Policy
 from pipeline.changelog.keyed_rows import KEY_ERRORS
 from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_search import KeySearch
+from pipeline.lookup.lookup import find_versions
+from pipeline.lookup.requests import BaseRequest
 from pipeline.partition import PartitionResult, encode_result
 from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_fields
-from pipeline.reduce.base import BaseRequest
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
-from pipeline.write.lookup import BaseFiles, KeyRangeCache, find_versions
+from pipeline.write.changes import TableChanges, write_exact, write_masked
 from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_table, rewrite_masked
 from pipeline.write.system_rows import append_table
-from pipeline.write.tables import TableChanges, write_exact, write_masked
+from pipeline.write.vector_rule import NO_VECTORS
 from schemas.errors import UnsupportedError
 from udfs.keys.grouping import group
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import opened
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import TableFile, read_file
 
 MAX_EXAMPLES = 10
 """The maximum number of changed keys that a rebuild lists."""
@@ -90,9 +93,9 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
         (table,),
         frozenset({0} if encoding.quarantines_misfits else ()),
     )
-    rebuild, cache = Rebuild(encoding), KeyRangeCache()
+    rebuild, search = Rebuild(encoding), KeySearch()
     for keys in _contended_keys(tables, table):
-        versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
+        versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, search)
         again = resolve_again(versions.base_versions, plan, MAX_EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encode_result(again.resolved, lost, versions.files, (encoding,), plan))
@@ -105,8 +108,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
     """Yield the keys of a table that have versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
-        with opened(tables.location, "_versions", file.path) as parquet:
-            rows = parquet.read(columns=["space", "key"])
+        rows = read_file(tables.location, "_versions", file, ["space", "key"])
         parts += rows["key"].filter(pc.equal(rows["space"], table)).chunks
     whole = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
@@ -153,7 +155,7 @@ def _write_tables(
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact_table],
     )
-    masked = write_masked(tables.location, changes, tables.files(encoding.name), KeyRangeCache())
+    masked = write_masked(tables.location, changes, tables.files(encoding.name), NO_VECTORS, KeySearch())
     for write in (write_exact(tables.location, changes, tables.files(encoding.exact_table)), masked):
         if write is not None:
             commit_table_write(tables, write)

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter
-from pipeline.commit.compact import compact
 from pipeline.commit.epoch import commit_epoch
+from pipeline.compaction.rewrite import compact
 from pipeline.requests.arguments import (
     BackfillArguments,
     ConflictsArguments,
@@ -36,9 +36,9 @@ from pipeline.retention.progress import SourceProgress, source_progress
 from pipeline.write.system_rows import append_rows
 from schemas.errors import AggregatorError
 from schemas.states import RequestKind, RequestState
-from warehouse import epochs, maintenance, requests
-from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
-from warehouse.requests import Request
+from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
+from warehouse.system_tables import epochs, maintenance, requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)

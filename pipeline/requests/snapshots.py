@@ -43,7 +43,7 @@ from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from udfs.keys.row_hash import row_hashes
-from warehouse.gaps import gap_of
+from warehouse.system_tables.gaps import gap_of
 from warehouse.warehouse import Warehouse
 
 ALWAYS_READ_SPACES = frozenset(

@@ -45,7 +45,7 @@ class KeyVersions:
     replicaset_ids: Int32s
     """int32[n]."""
     states: NDArray[np.int8]
-    """As in `pipeline.reduce.versions` (int8[n]). `PRESENT`, `UNFIT` and, if the table's policy compares deletions,
+    """As in `pipeline.lookup.versions` (int8[n]). `PRESENT`, `UNFIT` and, if the table's policy compares deletions,
     `DELETED` versions can win. `MERGED` is the result of an earlier batch and not a version.
     """
     tuples: pa.Array

@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.reduce.reduce_plan import ReducePlan
-from pipeline.reduce.versions import STATE_NAMES, time_column
+from pipeline.lookup.reduce_plan import ReducePlan
+from pipeline.lookup.versions import STATE_NAMES, time_column
 from pipeline.resolve.choose import (
     BY_RANK,
     BY_RESULT,
@@ -70,7 +70,7 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     Many rows of one key may fail, so only the first of them gets the key's tuple.
 
     Args:
-        changes: `pipeline.reduce.versions.CHANGES`.
+        changes: `pipeline.lookup.versions.CHANGES`.
     """
     faulty = changes.filter(pa.compute.is_valid(changes["faults"])).combine_chunks()
     if not faulty.num_rows:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.reduce.versions import CHANGES, MERGED, TIME, time_column, times_of
+from pipeline.lookup.versions import CHANGES, MERGED, TIME, time_column, times_of
 from pipeline.resolve.choose import MADE, NOBODY, Choices, KeyVersions, choose
 from pipeline.resolve.records import (
     CONFLICTS_ARROW,
@@ -48,7 +48,7 @@ PUTS = pa.schema(
 """New rows of tables; a tuple that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 REMOVED = pa.schema([("table", pa.int32()), ("key", pa.binary()), ("file", pa.int32()), ("row", pa.int64())])
-"""Rows to remove from tables: `file` and `row` as in `pipeline.reduce.versions.BASE_VERSIONS`."""
+"""Rows to remove from tables: `file` and `row` as in `pipeline.lookup.versions.BASE_VERSIONS`."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
     """Resolve changed versions, and return the changes of tables.
 
     Args:
-        changes: `pipeline.reduce.versions.CHANGES`.
-        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
+        changes: `pipeline.lookup.versions.CHANGES`.
+        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
     """
     changes, base_versions = changes.combine_chunks(), base_versions.combine_chunks()
     contended = np.array(plan.is_contended, np.bool_)
@@ -106,7 +106,6 @@ def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Re
 
 
 def _writers_and_unfit(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """Return `Resolved.writers` and `Resolved.unfit_tables`."""
     tables, states = changes["table"].to_numpy(), changes["state"].to_numpy()
     wrote = states != NONE
     pairs = (tables[wrote].astype(np.int64) << 32) | changes["replicaset_id"].to_numpy()[wrote]
@@ -176,13 +175,12 @@ class _ContendedVersions:
     is_in_versions_table: Flags
     """Whether `_versions` has a row of this key and replicaset (bool[n])."""
     base_versions: pa.Table
-    """`pipeline.reduce.versions.BASE_VERSIONS`."""
+    """`pipeline.lookup.versions.BASE_VERSIONS`."""
     base_key_numbers: NDArray[np.int32]
     """The number of each base version's key (int32[base versions])."""
 
 
 def _resolve_contended(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Resolve changes of contended tables."""
     changes = changes.combine_chunks()
     found = _contended_versions(changes, base_versions)
     choices = choose(found.versions, found.key_count, plan)
@@ -215,7 +213,7 @@ def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int 
     """Resolve the versions of some keys by another policy, without any new rows of the log.
 
     Args:
-        base_versions: `pipeline.reduce.versions.BASE_VERSIONS`: all versions of some keys.
+        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`: all versions of some keys.
         plan: With the other policy.
         max_examples: The maximum number of examples.
     """

@@ -28,8 +28,8 @@ from pipeline.retention.removal import Removal, read_columns, without_nulls
 from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
-from warehouse.commits import OpenTables
-from warehouse.maintenance import CHANGELOG, read_last_removed_lsns
+from warehouse.delta.commits import OpenTables
+from warehouse.system_tables.maintenance import CHANGELOG, read_last_removed_lsns
 
 _READ_COLUMNS = (
     "epoch",

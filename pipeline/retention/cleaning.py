@@ -28,9 +28,13 @@ from numpy.typing import NDArray
 from config.deployment import Config
 from config.policies import Policy
 from config.retention import Retention
+from pipeline.lookup.files import BaseFiles
+from pipeline.lookup.key_search import KeySearch
+from pipeline.lookup.lookup import find_versions
+from pipeline.lookup.requests import BaseRequest
+from pipeline.lookup.versions import MERGED, STATE_NAMES, times_of
+from pipeline.lookup.versions_table import VERSIONS
 from pipeline.plan.tables import current_table_plan
-from pipeline.reduce.base import BaseRequest
-from pipeline.reduce.versions import MERGED, STATE_NAMES, times_of
 from pipeline.retention.changelog import changelog_removal
 from pipeline.retention.progress import ReadProgress, SourceProgress, read_progress
 from pipeline.retention.removal import (
@@ -41,7 +45,6 @@ from pipeline.retention.removal import (
     without_nulls,
 )
 from pipeline.state import State
-from pipeline.write.lookup import VERSIONS, BaseFiles, KeyRangeCache, find_versions
 from pipeline.write.system_rows import append_rows
 from schemas.errors import UnsupportedError
 from schemas.names import replicaset_label, table_of_exact_tuples
@@ -50,10 +53,10 @@ from schemas.states import ConflictKind
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import opened, read_groups
-from warehouse.maintenance import RETENTION, first_readable_epoch
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.table_files import OpenFile, TableFile, open_file
+from warehouse.system_tables.maintenance import RETENTION, first_readable_epoch
 
 KEYS_AT_ONCE = 200_000
 """The number of keys that are looked up at a time."""
@@ -78,13 +81,12 @@ def tombstone_removal(
         config: The configuration with the current policies.
     """
     files = tables.files(VERSIONS)
-    gone = [
-        np.zeros(file.rows if file.rows is not None else _row_count(tables, file), np.bool_) for file in files
-    ]
-    stay_reasons, cache = [], KeyRangeCache()
+    row_numbers = [_row_numbers(tables, file) for file in files]
+    gone = [np.zeros(len(numbers) and int(numbers[-1]) + 1, np.bool_) for numbers in row_numbers]
+    stay_reasons, search = [], KeySearch()
     for space in _spaces_with_deletions(tables, files):
         rows = _rows_of_space(tables, files, space)
-        removable = _is_removable(tables, state, files, space, rows, limits, cache)
+        removable = _is_removable(tables, state, files, space, rows, limits, search)
         if removable.any() and not _lets_later_rows_win(state, config, space):
             stay_reasons.append(
                 f"deleted keys of {space} stay: its policy may prefer a deletion to any later row"
@@ -93,14 +95,13 @@ def tombstone_removal(
         numbers, indices = rows["file"].to_numpy()[removable], rows["index"].to_numpy()[removable]
         for number in np.unique(numbers):
             gone[number][indices[numbers == number]] = True
-    return removal_of_marked_rows(
-        VERSIONS, zip(files, (pa.array(one) for one in gone), strict=True)
-    ), stay_reasons
+    masks = (pa.array(one[numbers]) for one, numbers in zip(gone, row_numbers, strict=True))
+    return removal_of_marked_rows(VERSIONS, zip(files, masks, strict=True)), stay_reasons
 
 
-def _row_count(tables: OpenTables, file: TableFile) -> int:
-    with opened(tables.location, VERSIONS, file.path) as parquet:
-        return int(parquet.metadata.num_rows)
+def _row_numbers(tables: OpenTables, file: TableFile) -> NDArray[np.int64]:
+    with open_file(tables.location, VERSIONS, file) as opened:
+        return opened.row_numbers()
 
 
 def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
@@ -114,24 +115,32 @@ def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> li
 
 
 def _rows_of_space(tables: OpenTables, files: Sequence[TableFile], space: str) -> pa.Table:
-    """Return a space's rows of `_versions`, with the columns `file` (an index in `files`) and `index` (in the file)."""
+    """Return a space's rows of `_versions`, with the columns `file` (an index in `files`) and `index` (physical)."""
     parts = [part for number, file in enumerate(files) for part in _rows_in_file(tables, file, number, space)]
     return pa.concat_tables(parts).combine_chunks()
 
 
 def _rows_in_file(tables: OpenTables, file: TableFile, file_number: int, space: str) -> Iterator[pa.Table]:
-    with opened(tables.location, VERSIONS, file.path) as parquet:
-        column, start = parquet.metadata.schema.names.index("space"), 0
-        for index in range(parquet.num_row_groups):
-            about = parquet.metadata.row_group(index)
-            known = about.column(column).statistics
-            if known is None or not known.has_min_max or known.min <= space <= known.max:
-                rows = read_groups(parquet, [index], _READ_COLUMNS)
-                own = pc.indices_nonzero(pc.equal(rows["space"], space)).cast(pa.int64())
-                found = rows.take(own).drop_columns(["space"])
-                found = found.append_column("file", pa.repeat(pa.scalar(file_number, pa.int32()), len(own)))
-                yield found.append_column("index", pc.add(own, start))
-            start += about.num_rows
+    with open_file(tables.location, VERSIONS, file) as opened:
+        for group in opened.read_row_groups(_READ_COLUMNS, _groups_with_space(opened, space)):
+            own = pc.indices_nonzero(pc.equal(group.rows["space"], space))
+            found = group.rows.take(own).drop_columns(["space"])
+            found = found.append_column("file", pa.repeat(pa.scalar(file_number, pa.int32()), len(own)))
+            yield found.append_column("index", pa.array(group.numbers[own.to_numpy()]))
+
+
+def _groups_with_space(file: OpenFile, space: str) -> list[int]:
+    """Return the numbers of the row groups that may have rows of a space."""
+    column = file.footer.schema.names.index("space")
+    known = [
+        file.footer.row_group(number).column(column).statistics
+        for number in range(file.footer.num_row_groups)
+    ]
+    return [
+        number
+        for number, one in enumerate(known)
+        if one is None or not one.has_min_max or one.min <= space <= one.max
+    ]
 
 
 def _is_removable(
@@ -141,7 +150,7 @@ def _is_removable(
     space: str,
     rows: pa.Table,
     limits: TombstoneLimits,
-    cache: KeyRangeCache,
+    search: KeySearch,
 ) -> NDArray[np.bool_]:
     """Return for each row whether its key is deleted in all replicasets, and each deletion is old enough."""
     keys = as_array(rows["key"])
@@ -164,7 +173,7 @@ def _is_removable(
     base = BaseFiles(tables.location, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):
         some = keys.take(pa.array(groups.first_rows[chosen[begin : begin + KEYS_AT_ONCE]]))
-        found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).base_versions
+        found = find_versions([BaseRequest(0, some, {}, False, True)], base, search).base_versions
         lives = np.isin(found["state"].to_numpy(), (PRESENT, UNFIT, MERGED))
         alive = groups.find(np.zeros(found.num_rows, np.int32), as_array(found["key"]))
         may_go[alive[lives & (alive >= 0)]] = False

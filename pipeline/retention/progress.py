@@ -23,10 +23,11 @@ from sources.xlog.directory.directory import Directory
 from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
-from warehouse.commits import OpenTables, TableFile
-from warehouse.gaps import KEY
-from warehouse.newest_epoch import EPOCHS
-from warehouse.read import newest_of_each, rows_of
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.read import newest_of_each, rows_of
+from warehouse.delta.table_files import TableFile
+from warehouse.system_tables.gaps import KEY
 
 
 @dataclass(frozen=True)

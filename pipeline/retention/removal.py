@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.commit.compact import MAX_JOINED_BYTES
-from pipeline.write.system_rows import write_system_rows
+from pipeline.compaction.rewrite import write_remaining
 from udfs.buffers import as_array
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import DataFile, opened
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import TableFile, read_file
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ def removal_of_marked_rows(table: str, files: Iterable[tuple[TableFile, pa.Boole
 
 def read_columns(tables: OpenTables, table: str, file: TableFile, columns: Sequence[str]) -> pa.Table:
     """Read columns of a file of a table."""
-    with opened(tables.location, table, file.path) as parquet:
-        return parquet.read(columns=list(columns))
+    return read_file(tables.location, table, file, columns)
 
 
 def without_nulls(column: pa.ChunkedArray) -> pa.BooleanArray:
@@ -55,27 +53,5 @@ def remove_rows(tables: OpenTables, removal: Removal) -> int:
 
     If the process ends before the commit, new files remain that no commit names.
     """
-    added = list(_write_remaining(tables, removal))
+    added = list(write_remaining(tables, removal.table, removal.files))
     return tables.commit(removal.table, added, [(file, True) for file, _ in removal.files])
-
-
-def _write_remaining(tables: OpenTables, removal: Removal) -> Iterator[DataFile]:
-    """Write the remaining rows of the files that have rows to remove; rows of small files are joined."""
-    parts: list[pa.Table] = []
-    size = 0
-    for file, gone in removal.files:
-        if gone.true_count == len(gone):
-            continue
-        with opened(tables.location, removal.table, file.path) as parquet:
-            parts.append(parquet.read().filter(pc.invert(gone)))
-        size += parts[-1].nbytes
-        if size > MAX_JOINED_BYTES:
-            yield _write_joined(tables, removal.table, parts)
-            parts, size = [], 0
-    if parts:
-        yield _write_joined(tables, removal.table, parts)
-
-
-def _write_joined(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> DataFile:
-    rows = pa.concat_tables(parts, promote_options="default")
-    return write_system_rows(tables.location, table, rows, is_new_data=False)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding
 from pipeline.plan.masks import MASKS_PROPERTY, TUPLE_COLUMN
-from pipeline.write.tables import (
+from pipeline.write.changes import (
     TableChange,
     TableChanges,
     TableWrite,
@@ -26,9 +26,9 @@ from pipeline.write.tables import (
 )
 from schemas.errors import WarehouseError
 from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
-from warehouse import write
-from warehouse.commits import OpenTables, TableFile
-from warehouse.data_files import opened
+from warehouse.delta import write
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.table_files import TableFile, open_footer, read_file
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +89,7 @@ def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
-        with opened(tables.location, encoding.name, file.path) as parquet:
-            added += write_rows(tables.location, table, parquet.read())
+        added += write_rows(tables.location, table, read_file(tables.location, encoding.name, file))
     # An unfinished batch may have left rows in the exact table.
     tables.commit(table, added, [(file, True) for file in tables.files(table)])
 
@@ -146,15 +145,14 @@ def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableCha
 
 def _has_extra_values(tables: OpenTables, table: str, file: TableFile) -> bool:
     """Return whether a file may have a value in `_extra`, according to the statistics in its footer."""
-    with opened(tables.location, table, file.path) as parquet:
-        metadata = parquet.metadata
-        for number in range(metadata.num_columns):
-            if metadata.schema.column(number).path.partition(".")[0] != EXTRA_COLUMN:
-                continue
-            for group in range(metadata.num_row_groups):
-                statistics = metadata.row_group(group).column(number).statistics
-                if statistics is None or statistics.null_count < metadata.row_group(group).num_rows:
-                    return True
+    footer = open_footer(tables.location, table, file)
+    for number in range(footer.num_columns):
+        if footer.schema.column(number).path.partition(".")[0] != EXTRA_COLUMN:
+            continue
+        for group in range(footer.num_row_groups):
+            statistics = footer.row_group(group).column(number).statistics
+            if statistics is None or statistics.null_count < footer.row_group(group).num_rows:
+                return True
     return False
 
 
@@ -194,7 +192,7 @@ def commit_table_write(tables: OpenTables, write: TableWrite) -> int:
     """Commit the added and removed files of a table, and return the table's new version."""
     if write.schema is not None:
         return tables.replace(write.table, write.added, write.schema)
-    return tables.commit(write.table, write.added, [(file, True) for file in write.removed])
+    return tables.commit(write.table, write.added, [(file, True) for file in write.removed], write.deleted)
 
 
 def rewrite_masked(tables: OpenTables, encoding: TableEncoding) -> int:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import SYSTEM_TABLES
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile, FileWriter, write_file
-from warehouse.location import WarehouseLocation
-from warehouse.write import arrow_rows
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile, FileWriter, write_file
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.write import arrow_rows
 
 _LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
     "_changelog": ("source", "state", "space", "file", "instance_uuid", "type", "server_version"),

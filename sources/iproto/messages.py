@@ -301,7 +301,6 @@ def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
 
 
 def _second_field(tuples: Sequence[Any], space: str) -> object:
-    """Return the second field of the first tuple of a space."""
     if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
         raise ProtocolError(f"not a tuple of {space}: {printable(tuples[0])}")
     return tuples[0][1]

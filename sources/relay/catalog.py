@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow.fs
 
-from schemas.errors import SpoolError, TupleError, XlogError
+from schemas.errors import SpoolError, TupleError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
 from schemas.system_tuples import field_at, fields_of, uuid_of
 from sources.spool import state as spool_state
@@ -27,6 +27,7 @@ from sources.xlog.format.meta import Meta
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import are_equal, vclock_maximum, without_local
 from sources.xlog.reader import reader
+from sources.xlog.reader.fingerprint import checksum_before
 from sources.xlog.stream.origins import IdAssignment, expelled_replica_id, first_owners, id_assignment_of
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,14 @@ class SpoolCatalog:
         self._id_owners_at_start: dict[Path, Mapping[int, str]] = {}
         self._registrations: dict[Path, list[IdAssignment]] = {}
         self._read_ends: dict[str, int] = {}
+        self._checksums: dict[str, tuple[int, int]] = {}
+        """By log: the position up to which it was read, and the checksum of the bytes before it."""
         self._closed: set[str] = set()
         self._with_next_log: set[Path] = set()
         self._rewound_folders: frozenset[Path] | None = None
         self._metas: dict[Path, Meta] = {}
         self.replacements = 0
-        """How often the spool was set aside and a new one began; rows sent before are of another history."""
+        """How often the spool was set aside, or a log was written again: rows sent before may be of another history."""
 
     @property
     def gc_vclock(self) -> dict[int, int]:
@@ -135,7 +138,8 @@ class SpoolCatalog:
         """
         known = {file.path.name for file in (*self.snapshots, *self.logs)}
         self._list_files()
-        if self._is_spool_replaced(known - {file.path.name for file in (*self.snapshots, *self.logs)}):
+        removed = known - {file.path.name for file in (*self.snapshots, *self.logs)}
+        if self._is_spool_replaced(removed) or self._is_log_rewritten():
             self._forget_old_spool()
         # A snapshot sorts before the log of the same name, which continues from it.
         for file in sorted(
@@ -177,28 +181,38 @@ class SpoolCatalog:
             return True
         return any((folder / name).exists() for folder in self._rewound_folders for name in removed_names)
 
+    def _is_log_rewritten(self) -> bool:
+        """Return whether a log that has grown does not begin with what was read of it.
+
+        The daemon has truncated and continued it after a failed write, or somebody has restored an older spool.
+        """
+        for file in self.logs:
+            read_end = self._read_ends.get(file.path.name, 0)
+            known = self._checksums.get(file.path.name)
+            if known is None or read_end >= file.size or known[0] != read_end:
+                continue
+            if checksum_before(_LOCAL_FS, str(file.path), read_end) != known[1]:
+                logger.warning("%s: written again: subscribers must subscribe again", file.path)
+                return True
+        return False
+
     def _forget_old_spool(self) -> None:
         """Forget all files of the old spool, and list those of the new one, which may have the same names."""
         self.replacements += 1
         self.vclock, self.cluster, self._owners, self._first_owners = {}, {}, {}, {}
-        for known in (self._id_owners_at_start, self._registrations, self._read_ends, self._metas):
+        for known in (
+            *(self._id_owners_at_start, self._registrations, self._read_ends, self._metas),
+            self._checksums,
+        ):
             known.clear()
         self._closed.clear()
         self._list_files()
 
     def _read_appended_rows(self, file: SpoolFile, begin: int) -> None:
         """Read a log from byte `begin` on, or from its start if the daemon has truncated it after a failed write."""
-        try:
-            if begin <= file.size:
-                self._read_log(file, begin)
-                return
-        except XlogError:
-            path = str(file.path)
-            if (
-                reader.first_block_start(_LOCAL_FS, path, begin, file.meta.length, max_block_bytes=self.limit)
-                == begin
-            ):
-                raise
+        if begin <= file.size:
+            self._read_log(file, begin)
+            return
         self._read_ends.pop(file.path.name, None)
         self._registrations.pop(file.path, None)
         self._closed.discard(file.path.name)
@@ -226,6 +240,7 @@ class SpoolCatalog:
         reached = {i: int(lsn) for i, lsn in enumerate(top) if i and lsn}
         self.vclock = vclock_maximum(vclock_maximum(self.vclock, without_local(file.meta.vclock)), reached)
         self._read_ends[file.path.name] = end
+        self._checksums[file.path.name] = (end, checksum_before(_LOCAL_FS, str(file.path), end))
 
     def _read_system_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
         selection = Selection(space_ids=_SYSTEM_SPACES)

@@ -228,14 +228,14 @@ class LogPackets:
 
         Raises:
             GapError: The logs do not continue from the subscriber's vclock.
-            ConnectionLostError: The next log has rows of other server versions, or the spool was replaced: the
-                subscriber must subscribe again.
+            ConnectionLostError: The next log has rows of other server versions, or the spool was replaced or written
+                again: the subscriber must subscribe again.
             UnknownInstanceError: The subscriber has a whitelist, and the spool does not name the instance of the next
                 row.
         """
         while True:
             if self._catalog.replacements != self._replacements:
-                raise ConnectionLostError("the spool was set aside, and a new one began")
+                raise ConnectionLostError("the spool was set aside or restored, or its log was written again")
             self._close_truncated_log()
             if self._reader is None:
                 self._reader = self._open_covering_log()

@@ -300,6 +300,8 @@ class Spool:
 
     def _open_log(self, versions: ServerVersions) -> XlogWriter:
         if self._writer is not None:
+            if self._writer.is_sound and not self._writer.is_in_place:
+                raise self._give_up_changed_log(self._writer)
             if self._has_versions(versions):
                 return self._writer
             self._end_log_of_other_version()
@@ -322,6 +324,18 @@ class Spool:
             self._tail = LogTail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
         self._has_gap = False
         return self._writer
+
+    def _give_up_changed_log(self, writer: XlogWriter) -> SpoolBrokenError:
+        """Leave a log that somebody else has changed as it is; the spool must be entered again."""
+        writer.abandon()
+        self._writer = None
+        self._unwritten.clear()
+        self.truncation_count += 1
+        return SpoolBrokenError(
+            "the open log was replaced, removed or changed by somebody else: the spool continues from its files",
+            file=str(writer.path),
+            advice="change or restore a spool only while its daemon is stopped",
+        )
 
     def _has_versions(self, versions: ServerVersions) -> bool:
         """Return whether the header of the last log names these versions."""

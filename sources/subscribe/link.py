@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
-
-from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, ServerError
@@ -38,20 +37,19 @@ class Backoff:
     """
 
     def __init__(self, min_seconds: float, max_seconds: float) -> None:
-        self._wait = wait_random_exponential(
-            multiplier=min_seconds, max=max(min_seconds, max_seconds), min=min_seconds
-        )
+        self._min_seconds = min_seconds
+        self._max_seconds = max(min_seconds, max_seconds)
         self.reset()
 
     def reset(self) -> None:
         """Forget the failures, after a success: the next wait is short again."""
-        self._state = RetryCallState(AsyncRetrying(), None, (), {})
+        self._bound_seconds = self._min_seconds
 
     def next_wait_seconds(self) -> float:
         """Count one more failure, and return how many seconds to wait before the next attempt."""
-        wait = self._wait(self._state)
-        self._state.attempt_number += 1
-        return wait
+        bound = self._bound_seconds
+        self._bound_seconds = min(2 * bound, self._max_seconds)
+        return random.uniform(self._min_seconds, bound)
 
 
 class PeerLink:

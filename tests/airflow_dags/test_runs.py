@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from tests.airflow_dags.airflow import ROOT, ask, environment, installed, migrate, run
 from tests.jobs.written import BEGAN, Node, replicasets_of
-from warehouse.read import rows_of
+from warehouse.delta.read import rows_of
 
 pytestmark = installed
 

@@ -16,17 +16,17 @@ import pyarrow as pa
 
 from observe.log_rows.row_format import tuple_text
 from pipeline.changelog.keyed_rows import KEYED
+from pipeline.lookup.ranges import ranges_in
+from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.reduce.ranges import ranges_in
-from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.errors import AggregatorError
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from schemas.system_tuples import unpacked
 from sources.iproto.packet import decode_packet
 from tests.fuzz.draw import Draw
-from tests.pipeline.reduce.test_ranges import PlanOfThree
-from tests.pipeline.reduce.test_ranges import row as deleted_range
+from tests.pipeline.lookup.test_ranges import PlanOfThree
+from tests.pipeline.lookup.test_ranges import row as deleted_range
 from udfs.keys.grouping import group
 from udfs.keys.key_order import directions_of, key_order, ordered_keys
 from udfs.keys.keys import canonical_keys
@@ -68,7 +68,6 @@ def _chain(first: list[Any], operations: Callable[[int], list[Any]], size: int, 
 
 
 def equal_keys(_: Draw, size: int) -> int:
-    """Rows of one key."""
     return _keyed([msgpack.packb(["k" * 50, 1])] * (size // 54))
 
 
@@ -103,7 +102,6 @@ def nested_and_repeated_ranges(_: Draw, size: int) -> int:
 
 
 def many_map_keys(_: Draw, size: int) -> int:
-    """A map of many keys, and many maps of the same keys."""
     whole = {f"{n:08}": n for n in range(size // 26)}
     few = dict(list(whole.items())[:10])
     rows = [msgpack.packb(["a", whole, [], whole]), *[msgpack.packb(["b", few])] * (size // 500)]

@@ -124,13 +124,11 @@ class Draw(random.Random):
         return found
 
     def randbytes(self, n: int) -> bytes:
-        """Return random bytes."""
         self.made += n
         return super().randbytes(n)
 
 
 def packed(value: Any) -> bytes:
-    """Return MessagePack of a value."""
     data: bytes = msgpack.packb(value, unicode_errors="surrogateescape", strict_types=False)
     return data
 
@@ -172,7 +170,6 @@ def decimal(draw: Draw) -> bytes:
 
 
 def interval(draw: Draw) -> bytes:
-    """Return an interval."""
     pairs = draw.randrange(9)
     fields = (
         draw.sample(range(9), pairs) if not draw.chance(10) else [draw.randrange(12) for _ in range(pairs)]
@@ -182,7 +179,6 @@ def interval(draw: Draw) -> bytes:
 
 
 def datetime(draw: Draw) -> bytes:
-    """Return a datetime."""
     seconds = struct.pack(
         "<q", draw.choice((0, 1, -62135596801, 253402300800, 2**63 - 1, draw.randrange(-(2**40), 2**40)))
     )

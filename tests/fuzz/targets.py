@@ -178,7 +178,7 @@ def offsets(draw: Draw) -> None:
     """Offsets of a stream, as Spark's checkpoint gives them back."""
     from sources.xlog.directory.offset import OffsetEntry, to_text
 
-    entry = OffsetEntry("a1", "00000000000000000005.xlog", 300, {1: 5})
+    entry = OffsetEntry("a1", "00000000000000000005.xlog", 300, {1: 5}, checksum=7)
     document: Any = json.loads(to_text({_INSTANCE: entry}))
     for _ in range(draw.randrange(3)):
         document = made.mixed_up(draw, document)

@@ -74,7 +74,6 @@ class History:
     steps: tuple[Step, ...]
 
     def with_steps(self, steps: Sequence[Step]) -> History:
-        """Return the history with other steps."""
         return replace(self, steps=tuple(steps))
 
     @property
@@ -197,7 +196,6 @@ class _Writer:
                 yield self._row("replace", name)
 
     def step(self) -> list[Act]:
-        """Return the next steps."""
         steps = self._step()
         if self._ranges.random() < RANGES and self.used:
             act = self._delete_range()

@@ -16,8 +16,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-import warehouse.lease
-import warehouse.lock
+import warehouse.lock.lease
+import warehouse.lock.lock
 from config.deployment import Config, load
 from jobs.commands.main import main as command
 from pipeline.batch import BatchWriter
@@ -29,9 +29,9 @@ from sources.xlog.directory.offset import from_text, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.log_stream import LogStream
-from warehouse import cluster, epochs
-from warehouse.fence import Fence
-from warehouse.primary import PrimaryLock
+from warehouse.copies.primary import PrimaryLock
+from warehouse.delta.fence import Fence
+from warehouse.system_tables import cluster, epochs
 from warehouse.warehouse import Warehouse
 
 LEASE_SECONDS = 3.0
@@ -41,8 +41,11 @@ OVERTAKEN = 9
 
 def shorten_leases() -> None:
     """Set the time after which a lease ends."""
-    warehouse.lease.LEASE_SECONDS, warehouse.lease.TRUSTED_SECONDS = LEASE_SECONDS, LEASE_SECONDS * 3 / 4
-    warehouse.lock.RENEW_SECONDS = LEASE_SECONDS / 6  # type: ignore[attr-defined]
+    warehouse.lock.lease.LEASE_SECONDS, warehouse.lock.lease.TRUSTED_SECONDS = (
+        LEASE_SECONDS,
+        LEASE_SECONDS * 3 / 4,
+    )
+    warehouse.lock.lock.RENEW_SECONDS = LEASE_SECONDS / 6  # type: ignore[attr-defined]
 
 
 def stop_before(step: int) -> None:

@@ -17,10 +17,10 @@ from schemas.states import RequestKind, RequestState
 from tests.jobs.asked import options
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse import requests
-from warehouse.location import location_of
-from warehouse.lock import WriterLock
-from warehouse.requests import Request
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import Warehouse
 
 Command = Callable[[Config], int]

@@ -26,8 +26,8 @@ from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from tests.truth import own
-from warehouse import requests
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import requests
 from warehouse.warehouse import Warehouse
 
 USERS = 600

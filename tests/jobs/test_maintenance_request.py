@@ -19,8 +19,8 @@ from schemas.states import RequestState
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import DAY, S
-from warehouse import maintenance, requests
-from warehouse.requests import Request
+from warehouse.system_tables import maintenance, requests
+from warehouse.system_tables.requests import Request
 from warehouse.warehouse import Warehouse
 
 MONTH = {"tombstones": 30, "changelog": 30, "epochs": 30}

@@ -18,7 +18,7 @@ from pipeline import batch
 from schemas.errors import LockError
 from tests.jobs.deployment import Deployment
 from tests.truth import own
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
 
 pytestmark = pytest.mark.spark
 

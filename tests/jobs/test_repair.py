@@ -15,7 +15,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.stream.log_stream import LogStream
 from tests.jobs.deployment import Deployment
 from tests.truth import own
-from warehouse.gaps import Gap, open_gaps
+from warehouse.system_tables.gaps import Gap, open_gaps
 
 
 def gap(replicaset: int, source: str, first: int = 5, state: str = "open") -> Gap:

@@ -14,7 +14,7 @@ from schemas.states import RequestState
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
-from warehouse import requests
+from warehouse.system_tables import requests
 
 pytestmark = pytest.mark.spark
 

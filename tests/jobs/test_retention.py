@@ -18,7 +18,7 @@ from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_maintain import age
 from tests.jobs.written import Node, replicasets_of
-from warehouse.maintenance import retention_horizon
+from warehouse.system_tables.maintenance import retention_horizon
 
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [

@@ -14,11 +14,11 @@ import pytest
 from jobs import rid as rid_command
 from jobs.rid import main
 from tests.udfs.rid.rids import EXAMPLE, SIMPLIFIED, rid
-from tests.warehouse.copy.standby import Pair
+from tests.warehouse.copies.standby import Pair
 from udfs.rid.value import Rid, parse_rid
-from warehouse import switch
-from warehouse.lock import WriterLock
-from warehouse.rid import RidTable
+from warehouse.copies import switch
+from warehouse.copies.rid import RidTable
+from warehouse.lock.lock import WriterLock
 
 A = str(rid("0000:0003:0002:0001:0001"))
 COMPARED = [

@@ -22,9 +22,9 @@ from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 from udfs.rid.value import FileLock, Rid
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.newest_epoch import last_epoch, newest_versions
-from warehouse.rid import RidTable
+from warehouse.copies.rid import RidTable
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.newest_epoch import last_epoch, newest_versions
 from warehouse.warehouse import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

@@ -14,7 +14,7 @@ from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from tests.sources.s3 import Store, installed
 from tests.warehouse.contents import contents, differences
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, installed]
 

@@ -19,7 +19,7 @@ from tests.jobs.deployment import Deployment
 from tests.jobs.standalone import Standalone, environment, pack_project, python_without_project
 from tests.sources.subscribe.following import await_until
 from tests.warehouse.contents import contents, differences
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -11,8 +11,8 @@ import pytest
 from config.deployment import Config, load
 from observe.overview import Overview, StandbyOverview, standbys_overview
 from schemas.errors import ConfigurationError
-from tests.warehouse.copy.standby import Pair
-from warehouse import switch
+from tests.warehouse.copies.standby import Pair
+from warehouse.copies import switch
 
 
 def config_of(pair: Pair) -> Config:

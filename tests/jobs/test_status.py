@@ -11,7 +11,7 @@ from jobs.status import show
 from observe.overview import overview_of
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 USERS = 600
 

@@ -19,8 +19,8 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment as Undisturbed
 from tests.sources.s3 import Store, installed
 from tests.warehouse.contents import contents, differences
-from warehouse.location import location_of
-from warehouse.read import rows_of
+from warehouse.delta.location import location_of
+from warehouse.delta.read import rows_of
 
 pytestmark = [pytest.mark.soak, installed]
 

@@ -17,8 +17,8 @@ from schemas.errors import ConfigurationError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
-from warehouse import write
-from warehouse.location import location_of
+from warehouse.delta import write
+from warehouse.delta.location import location_of
 from warehouse.views import literal, quoted
 
 USERS = 600

@@ -95,12 +95,10 @@ class Node:
         return self.row(RequestType.UPSERT, space_id, body, at)
 
     def add(self, row: bytes) -> Node:
-        """Add an encoded row."""
         self._rows.append(row)
         return self
 
     def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
-        """DELETE a tuple."""
         return self._row(RequestType.DELETE, encode_body(space_id=space_id, key=msgpack.packb([key])), at)
 
     def delete_range(self, space_id: int, begin: Sequence[Any], end: Sequence[Any], at: float = 1.0) -> Node:
@@ -114,11 +112,9 @@ class Node:
         return self._row(kind, packed, at)
 
     def truncate(self, space_id: int, at: float = 1.0) -> Node:
-        """TRUNCATE a space."""
         return self._insert(SystemSpace.TRUNCATE, [space_id, self._lsn], at, RequestType.REPLACE)
 
     def drop(self, space_id: int, at: float = 1.0) -> Node:
-        """Drop a space."""
         content = encode_body(space_id=SystemSpace.SPACE, key=msgpack.packb([space_id]))
         for key in [key for key in self._definitions if key[:2] in _definitions_of(space_id)]:
             del self._definitions[key]

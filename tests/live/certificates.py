@@ -37,7 +37,6 @@ class CertificateAuthority:
         Path(self.file).write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, host: str) -> CertificateFiles:
-        """Return a certificate for a host name."""
         key = ec.generate_private_key(ec.SECP256R1())
         stem = self._folder / f"{self._name}-{host}"
         cert, key_file = stem.with_suffix(".crt"), stem.with_suffix(".key")

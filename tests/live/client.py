@@ -71,7 +71,6 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def eval(self, expression: str, *arguments: Any) -> Any:
@@ -98,7 +97,6 @@ class Connection:
         return self.receive_raw()
 
     def send_raw(self, request_type: int, body: bytes) -> None:
-        """Send one request with an encoded body."""
         self._sync += 1
         message = pack({KEY_TYPE: request_type, KEY_SYNC: self._sync}) + body
         self._socket.sendall(b"\xce" + len(message).to_bytes(4, "big") + message)

@@ -55,7 +55,6 @@ class Command:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the command."""
         with self.log.open("ab") as file:
             self._process = subprocess.Popen(
                 self._words,

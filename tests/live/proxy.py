@@ -59,7 +59,6 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """Cut all connections."""
         asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result()
 
     def partition(self, parted: bool) -> None:

@@ -19,7 +19,7 @@ from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 
 UNKNOWN = "00000000-0000-4000-8000-00000000dead"
 

@@ -12,7 +12,7 @@ from observe.batch_explanation import BatchExplanation, explain_batch
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 
 USERS, UNKNOWN = 600, 700
 

@@ -16,9 +16,9 @@ from schemas.errors import ConfigurationError, WarehouseError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.newest_epoch import last_epoch
-from warehouse.read import query_rows, rows_of
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.newest_epoch import last_epoch
+from warehouse.delta.read import query_rows, rows_of
 
 USERS = 600
 IMAGE = ("_tuple", "_replicaset_id", "_global_id", "_lsn")

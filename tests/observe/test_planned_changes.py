@@ -22,8 +22,8 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
-from warehouse.location import location_of
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta.location import location_of
+from warehouse.delta.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
 
 A, B = OWN_ROOT / "2.6.0" / "a1", OWN_ROOT / "2.6.0" / "b1"

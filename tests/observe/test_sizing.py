@@ -12,7 +12,7 @@ from jobs.size import size
 from observe.sizing import MINUTE, estimate, measure_source, measure_tables
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 
 def written(folder: Path) -> Node:

@@ -85,7 +85,6 @@ class Folded:
         return self.spaces.setdefault(space_id, FoldedSpace(space_id, key=ROOT_KEYS.get(space_id, ())))
 
     def by_name(self) -> dict[str, FoldedSpace]:
-        """Return the user spaces by name."""
         return {one.name: one for one in self.spaces.values() if one.id > SYSTEM_SPACE_ID_MAX and one.key}
 
     @property

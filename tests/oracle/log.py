@@ -70,7 +70,6 @@ class Transaction:
 
 
 def read_log(path: Path) -> Iterator[Row]:
-    """Yield the rows of one file."""
     for block in blocks(path):
         yield from _rows(block)
 

@@ -20,7 +20,6 @@ def unpacker(raw: bytes) -> msgpack.Unpacker:
 
 
 def decode(raw: bytes) -> Any:
-    """Return the one object of the bytes."""
     return unpacker(raw).unpack()
 
 
@@ -31,7 +30,6 @@ def encode(value: Any) -> bytes:
 
 
 def split_array(raw: bytes) -> list[bytes]:
-    """Return the raw items of an array."""
     reader = unpacker(raw)
     return _slices(raw, reader, reader.read_array_header())
 

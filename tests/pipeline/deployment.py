@@ -19,8 +19,8 @@ from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
-from warehouse.fence import take_writer_number
-from warehouse.lock import WriterLock
+from warehouse.delta.fence import take_writer_number
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created", "_misfits")
@@ -58,7 +58,6 @@ class Deployment:
         self.batches = 0
 
     def config(self) -> Config:
-        """Return the checked configuration."""
         whole = {
             "warehouse": str(self.folder / "warehouse"),
             "checkpoint": str(self.folder / "checkpoint"),

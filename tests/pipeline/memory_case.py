@@ -49,7 +49,6 @@ CHAINS: dict[str, tuple[str, list[Any]]] = {
 
 
 def log_of(folder: Path, rows: int, keys: int) -> MemberLogs:
-    """Write the log, and return its member."""
     member = MemberLogs(folder, "a1", ["orders"])
 
     def written() -> Iterator[list[bytes]]:

@@ -10,7 +10,7 @@ from pipeline.commit.batch import BatchName
 from sources.xlog.directory.offset import OffsetEntry, from_text, to_text
 from sources.xlog.stream.batch import segments_between
 from tests.pipeline.deployment import Deployment
-from warehouse import epochs
+from warehouse.system_tables import epochs
 
 
 class KilledError(Exception):

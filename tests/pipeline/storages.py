@@ -103,7 +103,6 @@ class Cluster:
             (self.change if (space_id, key) in self.rows else self.put)(space_id, key)
 
     def tuples_of_bucket(self, bucket: int) -> dict[int, list[list[int]]]:
-        """Return the tuples of a bucket by space."""
         return {
             space_id: [
                 list(row)

@@ -24,7 +24,6 @@ class Master(Server):
         self.system(SystemSpace.CLUSTER, [replica_id, uuid_of(name)])
 
     def expel(self, replica_id: int) -> None:
-        """Delete an id."""
         lsn = self.vclock[1] = self.vclock[1] + 1
         body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([replica_id]))
         self.append(encode_block(encode_row(RequestType.DELETE, body, timestamp=1.0, replica_id=1, lsn=lsn)))

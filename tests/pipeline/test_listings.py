@@ -8,7 +8,7 @@ import pytest
 
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 SPACES = range(600, 604)
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.changelog.keyed_rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
-from pipeline.commit import compact
+from pipeline.compaction.choose import groups_to_join
+from pipeline.compaction.rewrite import sized_files
 from pipeline.executors.read_task import OVERWRITTEN_TUPLE, without_overwritten_tuples
 from pipeline.executors.summary_task import MAX_SAMPLED_VALUE_BYTES, leading_fields, summarize_range
 from sources.xlog.options import parse_options
@@ -116,9 +117,7 @@ def test_tuples_that_are_overwritten_are_not_handed_on() -> None:
     assert found.drop_columns("tuple").equals(rows.drop_columns("tuple"))
 
 
-def test_files_that_are_large_in_memory_are_not_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_large_in_memory_are_not_joined(tmp_path: Path) -> None:
     member = log_of(tmp_path / "logs", 40, 40)
     deployment = Deployment(tmp_path, {"a1": member.path}, {"a1": member.replicaset})
     deployment.run(budget=1)
@@ -126,10 +125,8 @@ def test_files_that_are_large_in_memory_are_not_joined(
         tables = warehouse.open_tables
         files = tables.files("orders")
         assert len(files) > 3
-        monkeypatch.setattr(compact, "MAX_JOINED_MEMORY_BYTES", 12 * len(TEXT))
-        found = [len(one) for one in compact._groups_to_join(tables, "orders", files)]
+        sized = [*sized_files(tables, "orders", files)]
+        found = [len(one) for one in groups_to_join(sized, max_memory_bytes=12 * len(TEXT))]
         assert 2 <= min(found) <= max(found) <= 6, "a row is in a file twice: as _tuple, and typed"
-        monkeypatch.undo()
-        assert [len(one) for one in compact._groups_to_join(tables, "orders", files)] == [len(files)]
-        monkeypatch.setattr(compact, "FILE_BYTES", len(TEXT))
-        assert list(compact._groups_to_join(tables, "orders", files)) == []
+        assert [len(one) for one in groups_to_join(sized)] == [len(files)]
+        assert [*groups_to_join(sized, max_file_memory_bytes=len(TEXT) // 2)] == []

@@ -14,7 +14,7 @@ from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from schemas.layout import MISFITS_COLUMN
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 BAD = "caf\udce9"

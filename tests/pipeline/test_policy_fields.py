@@ -14,7 +14,7 @@ from pipeline.start import open_writer
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 USERS = 600

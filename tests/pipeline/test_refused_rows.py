@@ -19,7 +19,7 @@ from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents
 from tests.soaked import partly_soaked
-from warehouse import schema
+from warehouse.system_tables import schema
 from warehouse.warehouse import Warehouse
 
 ID, NAME, VALUE, UPDATED = FIELDS

@@ -51,7 +51,6 @@ def first_side(key: int, number: int) -> str:
 
 
 def other(side: str) -> str:
-    """Return the other replicaset."""
     return "B" if side == "A" else "A"
 
 

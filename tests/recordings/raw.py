@@ -74,12 +74,10 @@ def insert(space: str, *fields: Any) -> Request:
 
 
 def replace(space: str, *fields: Any) -> Request:
-    """Return a REPLACE of a tuple."""
     return Request(REPLACE, space, ((KEY_TUPLE, array(*fields)),))
 
 
 def delete(space: str, *key: Any) -> Request:
-    """Return a DELETE by key."""
     return Request(DELETE, space, ((KEY_KEY, array(*key)),))
 
 

@@ -44,17 +44,14 @@ def _head(short: int, long: int, count: int) -> bytes:
 
 
 def decimal(text: str) -> Raw:
-    """Return a decimal."""
     return Raw(decimals.encode(Decimal(text)))
 
 
 def single(value: float) -> Raw:
-    """Return an MP_FLOAT."""
     return Raw(struct.pack(">Bf", 0xCA, value))
 
 
 def double(value: float) -> Raw:
-    """Return an MP_DOUBLE."""
     return Raw(struct.pack(">Bd", 0xCB, value))
 
 

@@ -37,7 +37,6 @@ def decimal_ext(text: str | decimal.Decimal) -> msgpack.ExtType:
 
 
 def uuid_ext(text: str) -> msgpack.ExtType:
-    """Return an MP_UUID."""
     return msgpack.ExtType(2, uuid.UUID(text).bytes)
 
 

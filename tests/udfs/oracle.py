@@ -99,7 +99,6 @@ class Oracle:
 
 
 def tuple_of(key: int, fields: bytes, count: int) -> bytes:
-    """Return the tuple of a key and encoded fields."""
     head = bytes((0x91 + count,)) if count < 15 else b"\xdc" + (count + 1).to_bytes(2, "big")
     return head + pack(key) + fields
 

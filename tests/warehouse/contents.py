@@ -1,7 +1,8 @@
 """What two warehouses hold, compared by DuckDB row by row: the same, whatever their files look like.
 
 Left out is what tells of the way rather than of the rows: the clock of the writer, the uuid that a warehouse gives
-itself, and the books of batches and requests. Read without Spark, at any location that `warehouse.location` opens.
+itself, and the books of batches and requests. Read without Spark, at any location that `warehouse.delta.location`
+opens.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-from warehouse.location import WarehouseLocation
-from warehouse.read import rows_of
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.read import rows_of
 
 OF_THE_WAY = {"_epochs", "_requests", "_rid"}
 CLOCKS = ("first_seen", "expelled_at", "found_at", "decided_at")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from warehouse.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 
 EPOCHS = pa.schema(
     [
@@ -75,7 +75,6 @@ class Made:
         return int(DeltaTable(str(self.folder / table)).version())
 
     def values(self, table: str, version: int | None = None) -> list[str]:
-        """Return the values of a table, sorted."""
         opened = DeltaTable(str(self.folder / table), version=version)
         return sorted(row["value"] for row in opened.to_pyarrow_table().to_pylist())
 

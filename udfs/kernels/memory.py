@@ -154,3 +154,18 @@ def copy_over(target: Any, source: Any, size: Any) -> None:
         return
     for k in range(0, size, 8):
         store64(target + k, load64(source + k))
+
+
+@inner
+def are_bytes_equal(one: Any, other: Any, size: Any) -> Any:
+    """Return whether `size` bytes at two addresses are equal."""
+    at = np.int64(0)
+    while at + 8 <= size:
+        if load64(one + at) != load64(other + at):
+            return False
+        at += 8
+    while at < size:
+        if load8(one + at) != load8(other + at):
+            return False
+        at += 1
+    return True

@@ -15,29 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.compiled import entry, inner
+from schemas.compiled import entry
 from udfs.buffers import BinaryBuffers, flatten
 from udfs.kernels.keyed_hash import hash_seeds, keyed_hash
-from udfs.kernels.memory import address, load8, load64
-from udfs.kernels.values import OVERREAD_BYTES, Int
+from udfs.kernels.memory import address, are_bytes_equal
+from udfs.kernels.values import OVERREAD_BYTES
 
 NO_GROUP = -1
 """In place of the number of a group."""
-
-
-@inner
-def _are_bytes_equal(one: Int, other: Int, size: Int) -> Any:
-    """Return whether `size` bytes at two addresses are equal."""
-    at = np.int64(0)
-    while at + 8 <= size:
-        if load64(one + at) != load64(other + at):
-            return False
-        at += 8
-    while at < size:
-        if load8(one + at) != load8(other + at):
-            return False
-        at += 1
-    return True
 
 
 @entry
@@ -83,7 +68,7 @@ def group_rows(
                 first = first_rows[group]
                 size = np.int64(offsets[first + 1] - offsets[first])
                 same = partitions[first] == partition and size == end - begin
-                if same and _are_bytes_equal(begin, base + offsets[first], size):
+                if same and are_bytes_equal(begin, base + offsets[first], size):
                     group_numbers[row] = group
                     break
             index = (index + 1) & mask
@@ -131,7 +116,7 @@ def find_rows(
                 first = first_rows[group]
                 size = np.int64(known_offsets[first + 1] - known_offsets[first])
                 same = known_partitions[first] == partition and size == end - begin
-                if same and _are_bytes_equal(begin, known_base + known_offsets[first], size):
+                if same and are_bytes_equal(begin, known_base + known_offsets[first], size):
                     group_numbers[row] = group
                     break
             index = (index + 1) & mask

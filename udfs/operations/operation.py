@@ -217,7 +217,6 @@ def _decode_field(code: str, data: bytes, pos: int, index_base: int, fmt: TupleF
 
 
 def _decode_count(op: Operation, pos: int) -> None:
-    """Set the argument of `#`."""
     if KIND[op.data[pos]] != UINT:
         raise argument_type_error(op.code, op.field, "a positive integer")
     op.count = read_integer(op.data, pos)[0] & 0xFFFFFFFF

@@ -127,7 +127,6 @@ def _upsert_groups(
 
 
 def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
-    """Return the fields after one UPSERT."""
     decoded = decode_operations(operations, index_base, fmt)
     tree, skipped = TupleFields(old), 0
     for op in decoded:

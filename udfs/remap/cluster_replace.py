@@ -13,7 +13,7 @@ Two allocations:
 - `preserve`: a new uuid gets its replica id as its global id; if that id is taken, it gets the lowest free id above.
   If 5 is the id of uuid5, `{5, uuid6}` becomes `{6, uuid6}`, and the source's map gets `{5: 6}`.
 
-Pure; `warehouse.cluster` stores the result.
+Pure; `warehouse.system_tables.cluster` stores the result.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A replica id is unique only in its replicaset. A source's applier map says which instance a replica id means from which
 lsn on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object per
-row. `global_id_udf` does the same in a user's queries over `format("xlog")`. `warehouse.applier_map` stores the maps.
+row. `global_id_udf` does the same in a user's queries over `format("xlog")`. `warehouse.system_tables.applier_map`
+stores the maps.
 """
 
 from __future__ import annotations

@@ -174,7 +174,6 @@ class Fold:
     def _record_effect(
         self, kind: str, global_id: int, lsn: int, timestamp: int | None, format_index: int
     ) -> None:
-        """Record a row that has an effect."""
         begins = not self.is_present and kind != "DELETE"
         # The time of a new life ignores the deletion before it, which is not known if a batch begins between the two.
         restarts = begins or self.timestamp is None

@@ -3,7 +3,7 @@
 A commit succeeds only if the log has no commit of this version yet ("put if absent"), so nobody else's commit can come
 between what a writer has read and what it writes. delta-rs commits in another way: if others have committed meanwhile,
 it checks for conflicts by its own rules and takes a later version; and it cannot write deletion vectors (delta-rs
-issue 4512). Not here: what a commit contains (`warehouse.commits`).
+issue 4512). Not here: what a commit contains (`warehouse.delta.commits`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from schemas.errors import UnsupportedError, WarehouseError
+from warehouse.delta.location import CONDITIONAL_SCHEMES, WarehouseLocation
 from warehouse.delta.table_log import Action, commit_path
-from warehouse.lease_store import CONDITIONAL_SCHEMES
-from warehouse.location import WarehouseLocation
 
 
 class VersionTakenError(WarehouseError):

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from schemas.errors import WarehouseError
 from warehouse.delta.deletion_vectors import Descriptor
-from warehouse.location import WarehouseLocation
+from warehouse.delta.location import WarehouseLocation
 
 LOG_FOLDER = "_delta_log"
 
@@ -65,6 +65,11 @@ class LogState:
     def vector_of(self, path: str) -> Descriptor | None:
         """Return the descriptor of the deletion vector of a live file; None if it has none."""
         return Descriptor.of_action(self.adds[path])
+
+    def vectors(self) -> dict[str, Descriptor]:
+        """Return the deletion vectors of all live files that have one, by path."""
+        found = {path: Descriptor.of_action(add) for path, add in self.adds.items()}
+        return {path: vector for path, vector in found.items() if vector is not None}
 
     def after(self, version: int, actions: Iterable[Action]) -> LogState:
         """Return the state of the next version, whose commit has these actions."""

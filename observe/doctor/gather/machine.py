@@ -16,7 +16,7 @@ from pathlib import Path
 from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.machine import Disk, MachineFacts
-from warehouse.lock import local_folder
+from warehouse.lock.lock import local_folder
 
 JAVA_TIMEOUT_SECONDS = 20.0
 """Seconds to wait for the output of `java -version`."""

@@ -28,7 +28,7 @@ from sources.xlog.reader import reader
 from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
-from warehouse.lock import local_folder
+from warehouse.lock.lock import local_folder
 
 SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException, ValueError)
 """Exceptions of reading a source, which become facts."""

@@ -9,6 +9,7 @@ import uuid as uuids
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -20,16 +21,17 @@ from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from warehouse import cluster, epochs
-from warehouse.commits import columns_of, files_of
-from warehouse.gaps import open_gaps
-from warehouse.lease import LEASE_SECONDS, holder_of
-from warehouse.lease_store import object_lease
-from warehouse.location import location_of
-from warehouse.lock import LOCK_NAME, local_folder
-from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
-from warehouse.read import query_rows, rows_of
-from warehouse.rid import RidTable
+from warehouse.copies.rid import RidTable
+from warehouse.delta.commits import columns_of
+from warehouse.delta.location import location_of
+from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
+from warehouse.delta.read import query_rows, rows_of
+from warehouse.delta.table_files import files_of
+from warehouse.lock.lease import LEASE_SECONDS, holder_of
+from warehouse.lock.lease_store import object_lease
+from warehouse.lock.lock import LOCK_NAME, local_folder
+from warehouse.system_tables import cluster, epochs
+from warehouse.system_tables.gaps import open_gaps
 from warehouse.warehouse import EpochWarehouse
 
 _TABLE_ERRORS = (AggregatorError, OSError, DeltaError, pa.ArrowException)
@@ -200,7 +202,9 @@ def _unreadable_tables(warehouse: EpochWarehouse, versions: Mapping[str, int]) -
             if opened is None:
                 yield name, "it is in the newest epoch, but does not exist"
             else:
-                missing = _missing_file(warehouse, name, [file.path for file in files_of(opened, name)])
+                missing = _missing_file(
+                    warehouse, name, [unquote(file.path) for file in files_of(opened, name)]
+                )
                 if missing is not None:
                     yield name, f"its file {missing} is missing"
         except _TABLE_ERRORS as error:

@@ -30,7 +30,7 @@ from schemas.errors import (
     XlogMetaError,
     XlogMetaIncompleteError,
     XlogMissingError,
-    XlogTruncatedError,
+    XlogRewrittenError,
 )
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_index_at_most
@@ -41,6 +41,7 @@ from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.options import Source
 from sources.xlog.reader import reader
+from sources.xlog.reader.fingerprint import checksum_before
 
 SEARCH_AHEAD_BYTES = 1 << 20
 """Number of bytes after a position that are searched for a block start, before the rest of the file is searched."""
@@ -48,8 +49,10 @@ SEARCH_AHEAD_BYTES = 1 << 20
 PROBE_BYTES = 1 << 16
 """Number of bytes at the beginning of a range that show how large its blocks are."""
 
-COMPARED_BYTES = 64
-"""Number of bytes before a position that are compared to find out whether the log was written again."""
+REWRITTEN_ADVICE = (
+    "the server lost the end of its log, or was restored from an older state: start again from a snapshot, "
+    "or bring the old file back"
+)
 
 LARGE_BLOCK_BYTES = 1 << 12
 """If blocks have at least this many bytes on average, a file is split at block starts, found by a walk over headers."""
@@ -81,8 +84,8 @@ class FileEnds:
     """By file: the end of its complete blocks, in bytes, and the vclock there."""
     _is_complete_by_file: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """By file: its size when it was checked, and whether the EOF marker ends it."""
-    _bytes_before_by_file: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    """By file: a position, and the bytes before it."""
+    _checksum_by_file: dict[str, tuple[tuple[int, int, float | None], int]] = field(default_factory=dict)
+    """By file: a position with the file's size and time of writing, and the checksum of the bytes before it."""
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """Drop the cached ends of removed files, so that memory does not grow with the log."""
@@ -90,7 +93,7 @@ class FileEnds:
             self._end_by_file,
             self._end_vclock_by_file,
             self._is_complete_by_file,
-            self._bytes_before_by_file,
+            self._checksum_by_file,
         ):
             for name in [name for name in known if name not in names]:
                 del known[name]
@@ -157,32 +160,24 @@ class FileEnds:
                     return FileEnd(damaged if begin else size, has_marker=False)
                 begin = following
 
-    def remember_position(self, name: str, position: int) -> None:
-        """Remember the bytes before a position in a spool's log, where a batch ends, for `refuse_rewritten`."""
-        self._bytes_before_by_file[name] = position, self._bytes_before(name, position)
+    def checksum_before(self, file: LogFile, position: int) -> int:
+        """Return the checksum of the bytes before a position at which a block ends (`reader.fingerprint`)."""
+        key = (position, file.size, file.modified_time)
+        remembered = self._checksum_by_file.get(file.name)
+        if remembered is None or remembered[0] != key:
+            value = checksum_before(*self.locate(file.name), position)
+            remembered = self._checksum_by_file[file.name] = (key, value)
+        return remembered[1]
 
-    def refuse_rewritten(self, file: LogFile, position: int) -> None:
-        """Raise an error if a spool's log became shorter than a position, and has been written again since.
-
-        The error is raised if no block starts at the position, or if the bytes before it have changed since the last
-        call of `remember_position`. After a restart of the job no bytes are remembered, so a rewritten log in which a
-        block starts at the position is not noticed here. Then lsns are missing in the stream.
-        """
-        if self.mode is Mode.FAILFAST and position < file.size:
-            reader.block_starts(*self.locate(file.name), position, position + 1, 1, self.max_block_bytes)
-        remembered, content = self._bytes_before_by_file.get(file.name, (-1, b""))
-        if remembered == position and self._bytes_before(file.name, position) != content:
-            raise XlogTruncatedError(
-                "the log became shorter, and was written again", file=file.name, offset=position
+    def refuse_rewritten(self, file: LogFile, position: int, checksum: int) -> None:
+        """Raise an error if the bytes before a position are not those that were read, which had this checksum."""
+        if self.checksum_before(file, position) != checksum:
+            raise XlogRewrittenError(
+                "what was read of the file is no longer in it: it was written again, with another history",
+                file=file.name,
+                offset=position,
+                advice=REWRITTEN_ADVICE,
             )
-
-    def _bytes_before(self, name: str, position: int) -> bytes:
-        filesystem, path = self.locate(name)
-        try:
-            with filesystem.open_input_file(path) as source:
-                return bytes(source.read_at(min(position, COMPARED_BYTES), max(0, position - COMPARED_BYTES)))
-        except FileNotFoundError:
-            return b""  # reading its rows reports that it is gone
 
     def is_complete(self, file: LogFile) -> bool:
         """Return whether a file ends with the EOF marker."""

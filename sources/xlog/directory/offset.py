@@ -5,9 +5,11 @@ sorted. `position` is the end of a complete block, or 0 if no row of the file ha
 successor follows without a gap is written as position 0 of the successor (`sources.xlog.stream.read_ahead` does so). So
 an idle stream does not depend on a file that Tarantool may remove.
 
-    {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
-                                "vclock": {"1": 729, "2": 613}}}, "version": 1}
+    {"replicasets": {"<uuid>": {"checksum": 2868613022, "file": "00000000000000001344.xlog", "leader": "a1",
+                                "position": 1205, "vclock": {"1": 729, "2": 613}}}, "version": 1}
 
+`checksum`  only if `position` is not 0: CRC-32C of the bytes before it (`sources.xlog.reader.fingerprint`). With
+            `vclock` it names what was read: a server may write another history into a file of the same name
 `vclock`    the file's header VClock without component 0: it shows where a new leader must begin
 `since`     optional; the vclock of the snapshot that the stream began with: rows at or below it are in the snapshot and
             are not read again. An entry with `since` whose `file` is a snapshot is in a generation: this snapshot
@@ -42,7 +44,7 @@ _FILE_NAME = re.compile(r"[^/]+\Z")
 """A file that is a source by itself may have any name."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED_KEYS = {"leader", "file", "position", "vclock"}
-_OPTIONAL_KEYS = {"done", "instant", "restart", "since"}
+_OPTIONAL_KEYS = {"checksum", "done", "instant", "restart", "since"}
 _INSTANT_KEYS = {"end", "label", "lsns", "rows", "state", "time"}
 _OFFSET_ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
@@ -105,6 +107,8 @@ class OffsetEntry:
     """Whether the file matched a glob and was read to its end marker, so that it may be removed."""
     instant: Instant | None = None
     """The last point that the stream has reached."""
+    checksum: int | None = None
+    """The checksum of the bytes before the position; None at position 0."""
 
     @property
     def is_snapshot(self) -> bool:
@@ -135,6 +139,8 @@ def _entry_json(entry: OffsetEntry) -> dict[str, Any]:
     document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
     if entry.is_done:
         document = {"done": True} | document
+    if entry.checksum is not None:
+        document = {"checksum": entry.checksum} | document
     if entry.instant is not None:
         document["instant"] = _instant_json(entry.instant)
     if entry.snapshot_vclock is not None:
@@ -211,8 +217,21 @@ def _parsed_entry(uuid: str, value: object) -> OffsetEntry:
     _require(
         not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is not at position 0"
     )
+    checksum = _parsed_checksum(uuid, position, fields.get("checksum"))
     instant = _parsed_instant(uuid, fields["instant"]) if "instant" in fields else None
-    return OffsetEntry(leader, file, position, vclock, snapshot_vclock, restart, "done" in fields, instant)
+    return OffsetEntry(
+        leader, file, position, vclock, snapshot_vclock, restart, "done" in fields, instant, checksum
+    )
+
+
+def _parsed_checksum(uuid: str, position: int, value: object) -> int | None:
+    """Return the checksum of an entry, which all positions but 0 have."""
+    if position == 0:
+        _require(value is None, f"{uuid}: position 0 has the checksum {value!r}")
+        return None
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
+    _require(sound, f"{uuid}: {value!r} is not the checksum of the bytes before position {position}")
+    return int(value)  # type: ignore[call-overload, no-any-return]  # narrowed by the line above
 
 
 def from_document(document: object) -> dict[str, OffsetEntry]:

@@ -119,6 +119,16 @@ class XlogWriter:
         else:
             self.abandon()
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the written file still has its name, and ends where it was written to."""
+        own = os.fstat(self._file)
+        try:
+            named = self._name.stat()
+        except FileNotFoundError:
+            return False
+        return (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino) and named.st_size == self.position
+
     def write(self, transaction: Iterable[bytes]) -> None:
         """Add the encoded rows of one whole transaction to the block that is being filled.
 

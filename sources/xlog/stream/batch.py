@@ -6,11 +6,12 @@ missing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from schemas.errors import OffsetError, XlogGapError
+from schemas.errors import OffsetError, XlogGapError, XlogRewrittenError, XlogTruncatedError
 from sources.xlog.directory.listing import LogFile, files_from, files_up_to
 from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.damage import Mode
@@ -27,9 +28,11 @@ from sources.xlog.stream.plan import (
     split_segment,
     with_segment_numbers,
 )
-from sources.xlog.stream.read_ahead import gap_between
+from sources.xlog.stream.read_ahead import gap_between, refuse_changed_history
 from sources.xlog.stream.segment import ByteRange, Segment
 from sources.xlog.stream.vinyl import is_end_of_snapshot, run_segments, vinyl_spaces_of
+
+logger = logging.getLogger(__name__)
 
 
 def _files_up_to_end(files: tuple[LogFile, ...], start: OffsetEntry, end: OffsetEntry) -> tuple[LogFile, ...]:
@@ -49,6 +52,8 @@ def _replicaset_files(
 ) -> ReplicasetFiles:
     directory = log_stream.directory(end.leader)
     files = _files_up_to_end(files_from(directory.listing(), start), start, end)
+    refuse_changed_history(directory, files[0], start)
+    refuse_changed_history(directory, files[-1], end)
     pairs = list(pairwise(files))
     return ReplicasetFiles(
         replicaset_uuid=uuid,
@@ -78,7 +83,13 @@ def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterato
         if first is not None and _is_same_position(first, last):
             continue
         if first is not None and first.leader == last.leader and not last.is_restart:
-            yield _replicaset_files(log_stream, uuid, first, last)
+            try:
+                yield _replicaset_files(log_stream, uuid, first, last)
+            except (XlogRewrittenError, XlogTruncatedError) as error:
+                if log_stream.options.on_gap != "report":
+                    raise
+                # The batch was planned before a restart. The next one reads the files again from an earlier position.
+                logger.warning("%s: a planned batch reads nothing of it: %s", last.leader, error)
         elif last.position != 0:
             raise OffsetError(
                 "a batch in which a replicaset begins, restarts or changes its leader ends where that begins",

@@ -12,6 +12,11 @@ the offsets are enough to repeat it.
 A server may have removed the file that the stream is in. Then the stream restarts at a later position: in a log that
 has all rows after the settled vclock (all rows up to it are applied, or dropped for good) or, if there is none, in a
 snapshot that replaces all earlier rows (a generation). That batch reads nothing either.
+
+A server that lost the end of its log, or was restored from an older state, has another history than the one that was
+read. The stream notices it by the offset's checksum and VClock, by a shorter file, or by a file that is gone although
+older ones are there. Then it reads the files again (`start_of_changed_history`). Rows that differ from those that were
+settled are divergences (`pipeline.changelog.divergence`).
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from schemas.errors import AggregatorError, SourceError, XlogGapError, XlogHeaderError, XlogMagicError
+from schemas.errors import AggregatorError, SourceError, XlogGapError
 from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_most
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, vclock_maximum, without_local
@@ -140,29 +145,35 @@ def entry_after_removed_file(
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     index = newest_index_at_most(logs, settled, with_local=False)
     if index is None or logs[index].name < entry.file:
-        return None
+        return None  # only old files are left: see `start_of_changed_history`
     return replace(entry_at(entry.leader, logs[index], 0, entry.snapshot_vclock), is_restart=True)
 
 
-def is_inside_a_block(entry: OffsetEntry, error: Exception) -> bool:
-    """Return whether an error says that no block starts at the entry's position, as in a log that was written again."""
-    return (
-        isinstance(error, XlogMagicError | XlogHeaderError)
-        and error.fields.get("file") == entry.file
-        and error.fields.get("offset") == entry.position > 0
-    )
+def start_of_changed_history(entry: OffsetEntry, members: Sequence[MemberFiles]) -> OffsetEntry | None:
+    """Return the entry at which the leader's files are read again, because they do not have what was read of them.
 
+    The daemon truncates and rewrites only the last log of a spool, so a spool is read from the start of this log. A
+    server that was restored may have written any log again, so its logs are read from the oldest one; rows that are
+    settled are only compared. A snapshot is read again whole, as a generation.
 
-def start_of_shortened_log(entry: OffsetEntry, members: Sequence[MemberFiles]) -> OffsetEntry | None:
-    """Return the entry at the start of a spool's log that was truncated or written again; None for a server's log."""
+    The result is None if no file is left from which the stream can continue without a gap.
+    """
     leader = next((member for member in members if member.name == entry.leader), None)
-    logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
-    found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
-    return (
-        None
-        if found is None
-        else replace(entry_at(entry.leader, found, 0, entry.snapshot_vclock), is_restart=True)
-    )
+    if leader is None or leader.listing is None:
+        return None
+    if entry.is_snapshot:
+        snapshot = next((file for file in leader.complete_snapshots if file.name == entry.file), None)
+        if snapshot is None:
+            return None
+        begin = entry_at(entry.leader, snapshot)
+        return replace(begin, snapshot_vclock=without_local(snapshot.vclock), is_restart=True)
+    logs = leader.listing.logs
+    first = newest_index_at_most(logs, entry.vclock, with_local=False)
+    if first is None:
+        return None
+    if logs[first].replicaset_uuid is None:
+        first = 0
+    return replace(entry_at(entry.leader, logs[first], 0, entry.snapshot_vclock), is_restart=True)
 
 
 def generation_entry(

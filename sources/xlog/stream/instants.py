@@ -30,10 +30,9 @@ from sources.xlog.directory.offset import Instant, InstantState, Offset, OffsetE
 from sources.xlog.format.vclock import Vclock
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.markers import Marker, MarkerFinder, end_of_transaction
-from sources.xlog.stream.read_ahead import ReadAhead
+from sources.xlog.stream.read_ahead import ReadAhead, checked_entry_at
 from sources.xlog.stream.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -310,8 +309,8 @@ class InstantLogStream(LogStream):
             read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header_bytes))
             return replace(read_ahead.canonical_entry(index, block_end), instant=at)
         # The block is read in part, so the stream has passed a gap before its file.
-        found = entry_at(
-            directory.source.name, files[index], marker.block_position, marker.segment.snapshot_vclock
+        found = checked_entry_at(
+            directory, files[index], marker.block_position, marker.segment.snapshot_vclock
         )
         return replace(found, instant=at)
 

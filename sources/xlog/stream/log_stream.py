@@ -14,7 +14,13 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pyarrow as pa
 
-from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
+from schemas.errors import (
+    AggregatorError,
+    SourceError,
+    XlogMissingError,
+    XlogRewrittenError,
+    XlogTruncatedError,
+)
 from schemas.names import replicaset_label
 from sources.xlog.directory import paths
 from sources.xlog.directory.directory import SOURCE_ERRORS, Directory
@@ -53,6 +59,8 @@ class LogStream:
     _fixed_end_by_source: dict[str, OffsetEntry] | None = None
     """By name of the source: where the stream ends (`fix_end`); None if the end is not fixed."""
     _glob_matches: set[str] = field(default_factory=set)
+    _changed_histories: set[str] = field(default_factory=set)
+    """Uuids of replicasets whose leader has another history than the one that was read."""
 
     def directory(self, name: str) -> Directory:
         """Return the directory of a source.
@@ -134,7 +142,6 @@ class LogStream:
     def _advance(self, read_ahead: ReadAhead, budget: int | None) -> OffsetEntry:
         try:
             end = read_ahead.entry_after(budget)
-            read_ahead.remember_end(end)
             return self._with_done_flag(read_ahead, end)
         except SOURCE_ERRORS as error:
             self._raise_or_report(read_ahead.entry.leader, error)
@@ -225,6 +232,7 @@ class LogStream:
             if not successors:
                 if is_idle:
                     self._report_missing_logs(leader, entry)
+                    self._report_lost_rows(uuid, leader)
                 return read_ahead
         except SOURCE_ERRORS as error:
             restart = self._restart_entry(uuid, entry, members, error)
@@ -241,22 +249,15 @@ class LogStream:
     def _restart_entry(
         self, uuid: str, entry: OffsetEntry, members: Sequence[MemberFiles], error: Exception
     ) -> OffsetEntry | None:
-        """Return the entry at which the stream continues after its file was removed or became shorter, or None.
+        """Return the entry at which the stream continues if its file was removed or has another history, or None.
 
-        A server removes old files. A spool's log may become shorter when a disk fails; then the daemon gets the lost
-        rows again, and writes them to the same log or to the next one. So the log is read again from its beginning, and
-        rows that were applied before are dropped.
+        A server removes old files. A server that is restored writes another history, perhaps under the same file names.
+        A spool's log may become shorter when a disk fails; then the daemon gets the lost rows again.
         """
         if self.options.on_gap != "report":
             return None
-        if isinstance(error, XlogTruncatedError) or failover.is_inside_a_block(entry, error):
-            found = failover.start_of_shortened_log(entry, members)
-            if found is not None:
-                logger.warning(
-                    "replicaset %s reads %s again: %s",
-                    *(replicaset_label(uuid, found.leader), found.file, error),
-                )
-            return found
+        if isinstance(error, XlogTruncatedError | XlogRewrittenError):
+            return self._start_of_changed_history(uuid, entry, members, error)
         if not isinstance(error, XlogMissingError):
             return None
         settled = self.options.start_vclock.get(uuid, {})
@@ -265,9 +266,41 @@ class LogStream:
             entry, members, self.options.vclock_before_gap.get(uuid)
         ):
             found = failover.generation_entry(entry, members, settled)
+            if found is None:
+                return self._start_of_changed_history(uuid, entry, members, error)
         if found is not None:
             label = replicaset_label(uuid, found.leader)
             logger.warning("replicaset %s continues in %s: %s", label, found.file, error)
+        return found
+
+    def _start_of_changed_history(
+        self, uuid: str, entry: OffsetEntry, members: Sequence[MemberFiles], error: Exception
+    ) -> OffsetEntry | None:
+        """Return the entry at which a leader with another history is read again, or None; what is cached is forgotten.
+
+        Raises:
+            SourceError: If the leader's files are of another replicaset now.
+        """
+        leader = entry.leader
+        for cached in (self._directory_by_source, self._foreign_files_by_source, self.origins_by_source):
+            cached.pop(leader, None)
+        member = self._list_member(next(one for one in self._sources_to_read({}) if one.name == leader))
+        if member.listing is not None and self.options.with_replicaset:
+            found_uuid = replicaset_uuid_of(self.directory(leader), member.listing)
+            if found_uuid != uuid:
+                self._replicaset_uuid_by_source.pop(leader, None)
+                raise SourceError(
+                    f"its files were of replicaset {uuid}, and are of {found_uuid} now", source=leader
+                ) from error
+        found = failover.start_of_changed_history(entry, [member])
+        if found is None:
+            found = failover.generation_entry(entry, members, self.options.start_vclock.get(uuid, {}))
+        if found is not None:
+            self._changed_histories.add(uuid)
+            logger.warning(
+                "replicaset %s: the history of %s has changed, it is read again from %s on: %s",
+                *(replicaset_label(uuid, leader), leader, found.file, error),
+            )
         return found
 
     def _initial_entry(self, uuid: str, members: Sequence[MemberFiles]) -> OffsetEntry | None:
@@ -325,6 +358,18 @@ class LogStream:
         self._report_unreadable(
             leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice)
         )
+
+    def _report_lost_rows(self, uuid: str, leader: MemberFiles) -> None:
+        """Report a source whose history has changed, while its logs end before rows that were applied."""
+        if uuid not in self._changed_histories:
+            return
+        applied, reached = self.options.start_vclock.get(uuid, {}), without_local(self._end_vclock(leader))
+        if is_at_most(applied, reached):
+            self._changed_histories.discard(uuid)
+            return
+        reason = f"its logs end at {reached}, rows up to {dict(applied)} are in the tables: the server has lost them"
+        advice = "if no other member sends them to it, heal by a snapshot of it: see Healing a divergence"
+        self._report_unreadable(leader.name, SourceError(reason, source=leader.name, advice=advice))
 
     def _end_vclock(self, member: MemberFiles) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()
@@ -427,7 +472,6 @@ class LogStream:
 
 
 def _error_with_source(error: Exception, source: str) -> AggregatorError:
-    """Return an error with the name of the source, as an `AggregatorError`."""
     if isinstance(error, AggregatorError):
         if "source" in error.fields:
             return error

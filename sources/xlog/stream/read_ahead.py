@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sources.xlog.directory.directory import Directory
+from schemas.errors import XlogRewrittenError
+from sources.xlog.directory.directory import REWRITTEN_ADVICE, Directory
 from sources.xlog.directory.listing import Listing, LogFile, files_from, files_up_to, may_miss_rows
 from sources.xlog.directory.offset import OffsetEntry
-from sources.xlog.format.vclock import is_at_most, without_local
+from sources.xlog.format.vclock import Vclock, is_at_most, without_local
 from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.plan import budget_end, shorter_file_error, snapshot_vclock_after
 from sources.xlog.stream.segment import LogGap
@@ -58,12 +59,6 @@ class ReadAhead:
             budget_bytes *= 2  # the budget ended in a marker or an unfinished block
         return self.canonical_entry(len(self.files) - 1, self.end_position)
 
-    def remember_end(self, end: OffsetEntry) -> None:
-        """Remember the bytes before the end of a batch in a spool's log, to notice if the log is rewritten."""
-        file = next(file for file in self.files if file.name == end.file)
-        if file.replicaset_uuid is not None and not file.is_snapshot and end.position:
-            self.directory.ends.remember_position(file.name, end.position)
-
     def _within_budget(self, unread_bytes: Sequence[int], budget_bytes: int) -> OffsetEntry:
         index, taken = budget_end(unread_bytes, budget_bytes)
         file, target = self.files[index], self.first_unread_byte(index) + taken
@@ -91,7 +86,7 @@ class ReadAhead:
         while file_index + 1 < len(self.files) and self._continues_in_next(file_index, position):
             file_index, position = file_index + 1, 0
         file = self.files[file_index]
-        found = entry_at(self.directory.source.name, file, position, snapshot_vclock)
+        found = checked_entry_at(self.directory, file, position, snapshot_vclock)
         if not file.is_snapshot:
             return found
         return replace(
@@ -108,6 +103,37 @@ class ReadAhead:
         return gap_between(self.directory, file, self.files[file_index + 1]) is None
 
 
+def checked_entry_at(
+    directory: Directory, file: LogFile, position: int, snapshot_vclock: Vclock | None = None
+) -> OffsetEntry:
+    """Return the canonical entry of a position in a file, with the checksum of what is before it."""
+    found = entry_at(directory.source.name, file, position, snapshot_vclock)
+    if not found.position:
+        return found
+    return replace(found, checksum=directory.ends.checksum_before(file, found.position))
+
+
+def refuse_changed_history(directory: Directory, file: LogFile, entry: OffsetEntry) -> None:
+    """Raise an error if a file does not have what was read of it up to an entry.
+
+    Raises:
+        XlogTruncatedError: If the file is shorter than the entry's position.
+        XlogRewrittenError: If its header has another VClock, or the bytes before the position differ.
+    """
+    if entry.position > file.size:
+        raise shorter_file_error(file, entry, directory.source.name)
+    if without_local(file.vclock) != entry.vclock:
+        raise XlogRewrittenError(
+            f"the file begins at {without_local(file.vclock)}, the one that was read began at {dict(entry.vclock)}",
+            file=file.name,
+            offset=entry.position,
+            source=directory.source.name,
+            advice=REWRITTEN_ADVICE,
+        )
+    if entry.checksum is not None:
+        directory.ends.refuse_rewritten(file, entry.position, entry.checksum)
+
+
 def read_ahead_of(
     directory: Directory, listing: Listing, entry: OffsetEntry, fixed_end: OffsetEntry | None = None
 ) -> ReadAhead:
@@ -120,15 +146,11 @@ def read_ahead_of(
 
     Raises:
         XlogMissingError: If the entry's file is gone.
-        XlogTruncatedError: If the entry's file is shorter than the part already read, or was shorter at some time and
-            has grown again.
-        XlogError: If the last file is damaged, or no block of a spool's file starts at the entry.
+        XlogTruncatedError, XlogRewrittenError: If the entry's file does not have any more what was read of it.
+        XlogError: If the last file is damaged.
     """
     files = files_from(listing, entry)
-    if entry.position > files[0].size:
-        raise shorter_file_error(files[0], entry, directory.source.name)
-    if files[0].replicaset_uuid is not None and files[0].header_bytes < entry.position:
-        directory.ends.refuse_rewritten(files[0], entry.position)
+    refuse_changed_history(directory, files[0], entry)
     within_end = files_up_to(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.

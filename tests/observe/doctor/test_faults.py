@@ -22,9 +22,9 @@ from pipeline.commit.epoch import commit_epoch
 from sources.spool.acks import LOCK_FILE
 from tests.pipeline.deployment import Deployment as Tables
 from tests.truth import OWN_ROOT
-from warehouse import switch
-from warehouse.location import location_of
-from warehouse.lock import WriterLock
+from warehouse.copies import switch
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import WriterLock
 
 A, B = OWN_ROOT / "2.6.0" / "a1", OWN_ROOT / "2.6.0" / "b1"
 A_UUID, B_UUID = "a0000000-0000-4000-8000-000000000000", "b0000000-0000-4000-8000-000000000000"

@@ -19,7 +19,7 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import own
 from udfs.before_replace.row import decode
-from warehouse.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 
 NODES = ("a1", "b1")
 KEYS_OF_A_SPACE = 2

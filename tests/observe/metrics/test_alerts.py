@@ -23,8 +23,8 @@ from sources.subscribe.daemon import DaemonMetrics
 from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
 from tests.observe.report.warehouses import write_warehouse
 from tests.test_documents import anchors
-from warehouse.location import location_of
-from warehouse.standbys import StandbyState
+from warehouse.copies.standbys import StandbyState
+from warehouse.delta.location import location_of
 
 DASHBOARD = ROOT / "conf" / "grafana" / "aggregator.json"
 METRICS_OF_PROMETHEUS = {"up"}

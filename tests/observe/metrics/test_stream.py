@@ -23,9 +23,9 @@ from sources.iproto.address import Address
 from tests.jobs.deployment import Deployment
 from tests.observe.report.warehouses import write_warehouse
 from tests.truth import own
-from warehouse.gaps import Gap
-from warehouse.location import location_of
-from warehouse.read import query_rows
+from warehouse.delta.location import location_of
+from warehouse.delta.read import query_rows
+from warehouse.system_tables.gaps import Gap
 
 DEMO = """
 warehouse: w

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
 from observe.metrics.stream_metrics import StreamMetrics, TriggerReport, parse_trigger_report
-from warehouse.gaps import Gap
-from warehouse.standbys import StandbyState
+from warehouse.copies.standbys import StandbyState
+from warehouse.system_tables.gaps import Gap
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GAP = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")

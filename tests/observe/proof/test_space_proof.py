@@ -18,7 +18,7 @@ from sources.iproto.address import Address, Peer
 from sources.iproto.client import connect
 from tests.live.server import Tarantool
 from udfs.keys.keys import KeyPlan
-from warehouse.location import location_of
+from warehouse.delta.location import location_of
 
 pytestmark = pytest.mark.live
 

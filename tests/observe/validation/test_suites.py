@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from observe.validation.suites import ALLOWED_STATES
-from pipeline.reduce.versions import STATE_NAMES
+from pipeline.lookup.versions import STATE_NAMES
 from schemas.states import ConflictKind, GapState
 
 

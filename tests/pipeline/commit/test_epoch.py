@@ -10,7 +10,7 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.state import State
 from pipeline.write.system_rows import append_rows
 from schemas.tables import SYSTEM_TABLES
-from warehouse import epochs
+from warehouse.system_tables import epochs
 from warehouse.warehouse import Warehouse
 
 

@@ -97,7 +97,6 @@ class Planner:
         """How often all versions of a replicaset ended, by table."""
 
     def batch(self, *pieces: Piece) -> BatchPlan:
-        """Plan a batch, and return its plan."""
         uuids = {piece.replicaset for piece in pieces}
         mine = [piece for piece in self.waiting if piece.replicaset in uuids]
         numbered = {i - len(mine): piece for i, piece in enumerate([*mine, *pieces])}

@@ -30,7 +30,7 @@ from tests.pipeline.logs import (
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
 from udfs.remap.cluster_replace import Allocation
 from udfs.remap.replica_ids import replica_id_in_source
-from warehouse.applier_map import MapRow, id_translations_by_source
+from warehouse.system_tables.applier_map import MapRow, id_translations_by_source
 
 C, D = "cccccccc-0000-4000-8000-000000000003", "dddddddd-0000-4000-8000-000000000003"
 MASTERS = (txn(1, register(1, A1)), txn(1, register(2, A2)), txn(1, put()), txn(2, put()))

@@ -33,7 +33,7 @@ from tests.pipeline.logs import (
     txn,
 )
 from tests.pipeline.plan.planner import OWN, Piece, Planner, everything
-from warehouse.applier_map import MapRow
+from warehouse.system_tables.applier_map import MapRow
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
 

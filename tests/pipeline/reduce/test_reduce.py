@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from pipeline.changelog.rows import segment_rows
 from pipeline.changelog.segment_plan import segment_plans
-from pipeline.reduce.base import group_keyed_rows
+from pipeline.lookup.reduce_plan import reduce_plan
+from pipeline.lookup.requests import group_keyed_rows
+from pipeline.lookup.versions import BASE_VERSIONS
 from pipeline.reduce.reduce import Reduced, reduce
-from pipeline.reduce.reduce_plan import reduce_plan
-from pipeline.reduce.versions import BASE_VERSIONS
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Transaction, define, drop, drop_index, index, put, register, txn
 from tests.pipeline.plan.planner import Piece, Planner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ import pytest
 from pipeline.replication_out import changes
 from pipeline.replication_out.changes import changes_between, files_digest
 from schemas.errors import WarehouseError
-from warehouse.data_files import FileKeys, write_file
-from warehouse.location import WarehouseLocation, location_of
-from warehouse.version_files import key_ranges
+from warehouse.delta.data_files import write_file
+from warehouse.delta.deletion_vectors import RELATIVE, Descriptor
+from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.table_files import FileKeys, TableFile
+from warehouse.delta.version_files import key_ranges
 
 MADE = 999_999
 
@@ -23,22 +26,22 @@ def location(tmp_path: Path) -> WarehouseLocation:
     return location_of(str(tmp_path))
 
 
-def file(location: WarehouseLocation, rows: dict[int, str]) -> str:
+def file(location: WarehouseLocation, rows: dict[int, str]) -> TableFile:
     keys = [b"%06d" % number for number in sorted(rows)]
     tuples = [rows[number].encode() for number in sorted(rows)]
     whose = pa.array([-1 if number == MADE else 1 for number in sorted(rows)], pa.int32())
     columns = {"_key": keys, "_tuple": tuples, "_replicaset_id": whose}
-    return write_file(location, "s", pa.table(columns)).path
+    return write_file(location, "s", pa.table(columns)).as_table_file()
 
 
 def test_tuples_that_a_policy_made(location: WarehouseLocation) -> None:
-    path = file(location, {1: "own", MADE: "made"})
-    rows = changes_between(location, "s", frozenset(), frozenset({path}))
+    made = file(location, {1: "own", MADE: "made"})
+    rows = changes_between(location, "s", frozenset(), frozenset({made}))
     assert {row.after: row.is_policy_made for row in rows} == {b"own": False, b"made": True}
 
 
 def found(
-    location: WarehouseLocation, before: set[str], after: set[str], rows_at_a_time: int = 1000
+    location: WarehouseLocation, before: set[TableFile], after: set[TableFile], rows_at_a_time: int = 1000
 ) -> dict[int, tuple[bytes | None, bytes | None]]:
     rows = list(changes_between(location, "s", frozenset(before), frozenset(after), rows_at_a_time))
     assert [row.key for row in rows] == sorted({row.key for row in rows})
@@ -62,7 +65,7 @@ def test_files_that_were_joined_change_nothing(location: WarehouseLocation) -> N
 
 
 def test_key_by_key_range(location: WarehouseLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("warehouse.delta.data_files.ROW_GROUP_ROWS", 10)
     sizes: list[int] = []
     compared = changes._changes_in_range
 
@@ -88,9 +91,15 @@ def test_ranges_of_one_key() -> None:
 
 def test_a_file_that_is_gone(location: WarehouseLocation) -> None:
     with pytest.raises(WarehouseError, match="cannot be read"):
-        found(location, {"part-gone.parquet"}, set())
+        found(location, {TableFile("part-gone.parquet", 1, 1)}, set())
 
 
-def test_a_digest_is_of_the_names() -> None:
-    assert files_digest(frozenset({"a", "b"})) == files_digest(frozenset({"b", "a"}))
-    assert files_digest(frozenset({"a", "b"})) != files_digest(frozenset({"a", "c"}))
+def test_a_digest_is_of_paths_and_deletion_vectors() -> None:
+    one, other = TableFile("a", 1, 1), TableFile("b", 1, 1)
+    assert files_digest({one, other}) == files_digest([other, one])
+    assert files_digest({one, other}) != files_digest({one, TableFile("c", 1, 1)})
+    vector = Descriptor(RELATIVE, "0=I.{Q8cL#JAbGh08#:a", 52, 1, 1)
+    assert files_digest({one}) != files_digest({replace(one, vector=vector)})
+    assert files_digest({replace(one, vector=vector)}) != files_digest(
+        {replace(one, vector=replace(vector, offset=61))}
+    )

@@ -13,7 +13,7 @@ from schemas.errors import UnsupportedError, WarehouseError
 from schemas.space import Space
 from schemas.states import HELD_PREFIX, SpaceState
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID, OWN_REPLICASET_UUID, Cluster, Member
-from warehouse.schema import StoredSpace
+from warehouse.system_tables.schema import StoredSpace
 
 FIELDS = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
 

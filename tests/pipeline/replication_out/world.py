@@ -21,7 +21,7 @@ from tests.live.server import Tarantool
 from tests.pipeline.deployment import Deployment
 from tests.sources.relay.test_relay import serving
 from tests.sources.subscribe.following import await_until
-from warehouse.cluster import load
+from warehouse.system_tables.cluster import load
 from warehouse.warehouse import Warehouse
 
 READERS = (SubscriberUser("guest", executes=True),)

@@ -11,7 +11,7 @@ from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.lock import WriterLock
+from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
 NAMES = ("a1", "b1", "c1")

@@ -11,17 +11,17 @@ import pytest
 
 from config.retention import Retention
 from pipeline.commit.epoch import commit_epoch
+from pipeline.compaction import rewrite as rewrite_module
 from pipeline.retention import cleaning as cleaning_module
-from pipeline.retention import removal as removal_module
 from pipeline.write.system_rows import append_rows, write_system_rows
 from schemas.states import ConflictKind
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention import cleaned as cleaned_module
 from tests.pipeline.retention.cleaned import ALL, DAY, S, cleaned, gone, planned
-from warehouse import epochs
-from warehouse.commits import OpenTables
-from warehouse.maintenance import first_readable_epoch
+from warehouse.delta.commits import OpenTables
+from warehouse.system_tables import epochs
+from warehouse.system_tables.maintenance import first_readable_epoch
 
 ALL_OF_IT = {"tombstones": 30, "changelog": 30, "conflicts": 30, "epochs": 30}
 
@@ -123,7 +123,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
 
         return one
 
-    monkeypatch.setattr(removal_module, "write_system_rows", dies("file", write_system_rows))
+    monkeypatch.setattr(rewrite_module, "write_system_rows", dies("file", write_system_rows))
     monkeypatch.setattr(OpenTables, "commit", dies("commit", OpenTables.commit))
     monkeypatch.setattr(cleaning_module, "append_rows", dies("_retention", append_rows))
     monkeypatch.setattr(cleaned_module, "commit_epoch", dies("epoch", commit_epoch))

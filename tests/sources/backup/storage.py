@@ -17,7 +17,6 @@ INSTANCE = "aaaaaaaa-0000-0000-0000-000000000001"
 
 
 def tar_archive(files: Mapping[str, bytes]) -> bytes:
-    """Return a compressed tar archive of files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as tar:
         for name, data in files.items():

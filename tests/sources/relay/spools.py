@@ -103,7 +103,6 @@ class Client:
         return await self.answer()
 
     async def answer(self) -> Packet:
-        """Return the next packet."""
         head = await self.reader.readexactly(5)
         return decode_packet(await self.reader.readexactly(int.from_bytes(head[1:], "big")))
 

@@ -8,7 +8,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from schemas.errors import ConnectionLostError, GapError, XlogError
+from schemas.errors import ConnectionLostError, GapError, SpoolBrokenError
 from sources.relay.catalog import SpoolCatalog
 from sources.relay.outflow import LogPackets, RowFramer
 from sources.spool.options import SpoolOptions
@@ -23,9 +23,8 @@ def spool_of(directory: Path) -> Spool:
     return Spool(directory, SpoolOptions(compress=False))
 
 
-def append_block(spool: Spool, count: int) -> None:
-    """Append transactions as one block."""
-    body, lsn = encode_body(space_id=512, tuple_=msgpack.packb([1])), (spool.vclock or {})[1]
+def append_block(spool: Spool, count: int, value: int = 1) -> None:
+    body, lsn = encode_body(space_id=512, tuple_=msgpack.packb([value])), (spool.vclock or {})[1]
     rows = [encode_row(3, body, timestamp=1.5, replica_id=1, lsn=lsn + k + 1) for k in range(count)]
     spool.append(np.frombuffer(b"".join(rows), np.uint8), {1: lsn + count})
 
@@ -67,7 +66,7 @@ def test_rows_that_a_failed_disk_took_are_sent_when_they_come_again(
     assert spool.vclock == reached
     try:
         send_available_rows(packets, catalog)
-    except XlogError:  # the connection ends: the log was written again in other blocks between two looks
+    except ConnectionLostError:  # the log was written again between two looks
         assert not is_seen
         packets.close()
         packets = LogPackets(catalog, RowFramer(1, packets.vclock), send_all_ids)
@@ -114,3 +113,47 @@ def test_a_spool_that_was_set_aside_ends_the_streams(tmp_path: Path, is_seen: bo
         assert catalog.vclock == {1: START + 3}
         _, again = subscribed(tmp_path)
         assert send_available_rows(again, catalog) == {1: START + 3}
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_a_log_of_another_history_ends_the_streams(tmp_path: Path, is_renamed: bool) -> None:
+    """Somebody restored other files under the same names; the rows are as long as those that were sent."""
+    served, other = tmp_path / "served", tmp_path / "other"
+    for directory, value in ((served, 1), (other, 2)):
+        write_spool(directory)
+        with spool_of(directory) as spool:
+            for _ in range(3):
+                append_block(spool, 1, value)
+    catalog, packets = subscribed(served)
+    assert send_available_rows(packets, catalog) == {1: START + 3}
+    with spool_of(other) as spool:
+        append_block(spool, 2, 2)
+    for path in other.glob("*.xlog"):
+        if is_renamed:
+            path.rename(served / path.name)
+        else:
+            (served / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ConnectionLostError, match="written again"):
+        send_available_rows(packets, catalog)
+    _, again = subscribed(served)
+    assert send_available_rows(again, catalog) == {1: START + 5}
+
+
+@pytest.mark.parametrize("change", ["replaced", "removed", "shorter", "longer"])
+def test_a_daemon_does_not_write_on_in_a_log_that_was_changed_beside_it(tmp_path: Path, change: str) -> None:
+    """An open file that has lost its name takes rows that nobody finds again."""
+    write_spool(tmp_path)
+    spool = spool_of(tmp_path).__enter__()
+    append(spool, 3)
+    (log,) = tmp_path.glob("*.xlog")
+    content = log.read_bytes()
+    if change in ("replaced", "removed"):
+        log.unlink()
+    if change != "removed":
+        log.write_bytes({"shorter": content[:-1], "longer": content + b"x"}.get(change, content))
+    with pytest.raises(SpoolBrokenError, match="by somebody else"):
+        append(spool, 1)
+    spool.abandon()
+    with spool_of(tmp_path) as again:
+        assert again.vclock == {1: START + {"removed": 0, "shorter": 2}.get(change, 3)}
+        append(again, 1)

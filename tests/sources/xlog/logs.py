@@ -84,7 +84,6 @@ class Server:
             file.write(data)
 
     def row(self, replica_id: int, space_id: int = SPACE, fields: list[object] | None = None) -> bytes:
-        """Return the next row of a replica id."""
         lsn = self.vclock[replica_id] = self.vclock.get(replica_id, 0) + 1
         return insert(replica_id, lsn, space_id, [lsn, self.filler] if fields is None else fields)
 
@@ -138,5 +137,4 @@ def rows_between(log_stream: LogStream, start: Offset, end: Offset) -> list[tupl
 
 
 def lsns(rows: Iterable[tuple[str, int, int]], replica_id: int = 1) -> list[int]:
-    """Return the lsns of a replica id in the logs."""
     return [lsn for file, id_, lsn in rows if id_ == replica_id and file.endswith(".xlog")]

@@ -1,7 +1,7 @@
 """Two nodes, one copied to after each write: every sequence of events, against what each really holds.
 
-The rules are those of `warehouse.standbys`: a write is made under the old head only while the write before it has
-arrived; who starts is not connected until both were compared; who was promoted writes under a new head.
+The rules are those of `warehouse.copies.standbys`: a write is made under the old head only while the write before it
+has arrived; who starts is not connected until both were compared; who was promoted writes under a new head.
 """
 
 from __future__ import annotations

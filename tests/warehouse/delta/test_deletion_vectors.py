@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import WarehouseError
@@ -36,6 +36,7 @@ def test_a_vector_in_the_log_itself_is_read() -> None:
     assert (descriptor.path, descriptor.id) == (None, f"i{descriptor.place}")
 
 
+@settings(deadline=None)
 @given(st.lists(st.sets(st.integers(0, 200_000), min_size=1), min_size=1, max_size=5))
 def test_each_vector_of_a_file_is_read_again(sets: list[set[int]]) -> None:
     content, descriptors = vectors.encode_file(NAME, [rows_of(one) for one in sets])
@@ -57,6 +58,7 @@ def test_each_changed_byte_of_a_vector_is_noticed() -> None:
         vectors.decode_stored(content[1:-1], descriptor)
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 300)), st.lists(st.integers(0, 300)))
 def test_rows_are_combined_and_asked_for(deleted: set[int], asked: list[int]) -> None:
     rows, more = rows_of(deleted), np.array(asked, np.int64)

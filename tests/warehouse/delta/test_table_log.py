@@ -14,9 +14,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from schemas.errors import WarehouseError
 from warehouse.delta import deletion_vectors as vectors
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.log_commit import VersionTakenError, put_commit
 from warehouse.delta.table_log import commits_after, read_commit, read_log
-from warehouse.location import WarehouseLocation, location_of
 
 TABLE = "numbers"
 

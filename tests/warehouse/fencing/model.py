@@ -6,7 +6,7 @@ the real ones. The code that is explored is the real one: `OpenTables`, `Fence`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +15,11 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 
-from warehouse.fence import APP_ID
-from warehouse.lease import StoredLease
-from warehouse.write import USER_METADATA
+from warehouse.delta.fence import APP_ID
+from warehouse.delta.log_commit import VersionTakenError
+from warehouse.delta.table_log import Action
+from warehouse.delta.write import USER_METADATA
+from warehouse.lock.lease import StoredLease
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ Log = tuple[Commit, ...]
 
 
 def rows_at(log: Log, version: int) -> tuple[str, ...]:
-    """Return the rows of a table at a version."""
     rows: tuple[str, ...] = ()
     for commit in log[: version + 1]:
         rows = (*rows, *commit.added) if commit.restored is None else rows_at(log, commit.restored)
@@ -53,7 +54,6 @@ class World:
         return dict(self.logs).get(table, ())
 
     def with_log(self, table: str, log: Log) -> World:
-        """Return the world with another log of a table."""
         return replace(self, logs=tuple(sorted({**dict(self.logs), table: log}.items())))
 
 
@@ -83,7 +83,12 @@ def done(world: World, request: Request) -> tuple[World, Any]:
     log = world.log(request.table)
     if request.kind == "make":
         return (world if log else world.with_log(request.table, (Commit(),))), None
-    if _conflicts(log, request.base, request.commit):
+    taken = (
+        len(log) - 1 != request.base
+        if request.kind == "put"
+        else _conflicts(log, request.base, request.commit)
+    )
+    if taken:
         return world, FAILED
     return world.with_log(request.table, (*log, request.commit)), None
 
@@ -117,7 +122,6 @@ class ModelTable:
         self._ask, self._name, self.log = ask, name, log
 
     def version(self) -> int:
-        """Return the version that is open."""
         return len(self.log) - 1
 
     def update_incremental(self) -> None:
@@ -158,7 +162,6 @@ class ModelTable:
         self._commit(Commit(tuple(one.path for one in actions), _mark(commit_properties)))
 
     def restore(self, version: int, *, commit_properties: CommitProperties) -> None:
-        """Commit the restoration of a version."""
         self._commit(Commit((), _mark(commit_properties), restored=version))
 
     def rows(self) -> tuple[str, ...]:
@@ -196,12 +199,20 @@ class ModelPlace:
         log = self._ask(Request("open", table))
         return ModelTable(self._ask, table, log) if log else None
 
+    def put(self, _location: object, table: str, version: int, actions: Iterable[Action]) -> None:
+        """Write the commit of a version if there is none."""
+        given = list(actions)
+        added = tuple(action["add"]["path"] for action in given if "add" in action)
+        mark = next((action["txn"]["version"] for action in given if "txn" in action), None)
+        request = Request("put", table, base=version - 1, commit=Commit(added, mark))
+        if self._ask(request) == FAILED:
+            raise VersionTakenError("the version is taken", table=table)
+
     def may_have(self, table: str, version: int) -> bool:
         """Whether a table has a version."""
         return len(self._ask(Request("open", table))) > version
 
     def tables(self) -> list[str]:
-        """Return the names of the tables."""
         return list(self._ask(Request("tables")))
 
     def make(self, table: str) -> None:

@@ -21,16 +21,16 @@ from tests.warehouse.fencing.model import (
     World,
     rows_at,
 )
-from warehouse import fence as fencing
-from warehouse.commits import OpenTables
-from warehouse.data_files import DataFile
-from warehouse.epochs import Epoch, roll_back
-from warehouse.fence import Fence
-from warehouse.lease import Lease
-from warehouse.location import WarehouseLocation
-from warehouse.newest_epoch import EPOCHS
+from warehouse.delta import fence as fencing
+from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+from warehouse.delta.fence import Fence
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.write import AGGREGATOR_COMMIT
+from warehouse.lock.lease import Lease
+from warehouse.system_tables.epochs import Epoch, roll_back
 from warehouse.warehouse import Warehouse
-from warehouse.write import AGGREGATOR_COMMIT
 
 SPACES = ("first", "second")
 START = World((("_epochs", (Commit(),)), ("first", (Commit(),))))
@@ -43,7 +43,6 @@ def file(table: str, text: str) -> DataFile:
 
 
 def last_of(log_rows: tuple[str, ...]) -> Epoch | None:
-    """Return the last epoch of the rows of `_epochs`."""
     found = [json.loads(row) for row in log_rows]
     newest = max(found, key=lambda row: int(row["epoch"]), default=None)
     return None if newest is None else Epoch(newest["epoch"], "", 0, {}, newest["versions"], {}, None)
@@ -65,7 +64,8 @@ class Job:
         lease.take()
         model = ModelPlace(ask)
         location = cast("WarehouseLocation", model)
-        tables = OpenTables(location, fencing.take_writer_number(location, lease.check))
+        fence = fencing.take_writer_number(location, lease.check)
+        tables = OpenTables(location, fence, put=model.put)
         warehouse = cast("Warehouse", SimpleNamespace(open_tables=tables, tables=model.tables))
         epoch = self._last(tables)
         roll_back(warehouse, epoch)
@@ -118,8 +118,9 @@ def checked(program: Program) -> Callable[[World], None]:
 
 @pytest.fixture(autouse=True)
 def model_creates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have `_epochs` created in the model."""
+    """Have `_epochs` created in the model, in which nobody but writers commits."""
     monkeypatch.setattr(fencing, "create", lambda model, table, _schema: model.make(table))
+    monkeypatch.setattr("warehouse.delta.commits.refuse_foreign_changes", lambda *_: None)
 
 
 def explored(trouble: Trouble, batches: int = 1) -> Explorer:
@@ -158,7 +159,8 @@ def test_while_clocks_are_right_the_lease_alone_keeps_writers_apart() -> None:
 
 
 def without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.commits.marked_commit", lambda _mark: AGGREGATOR_COMMIT)
+    monkeypatch.setattr("warehouse.delta.commits.marked_commit", lambda _mark: AGGREGATOR_COMMIT)
+    monkeypatch.setattr("warehouse.delta.commits.transaction", lambda *_: {"commitInfo": {}})
     monkeypatch.setattr(Fence, "check", lambda *_: None)
 
 

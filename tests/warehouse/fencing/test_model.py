@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
 from tests.warehouse.fencing.model import Commit, ModelLease, ModelPlace, ModelTable, Request, World, done
-from warehouse.fence import APP_ID, marked_commit
-from warehouse.lease_store import ObjectLease
-from warehouse.location import WarehouseLocation
+from warehouse.delta.fence import APP_ID, marked_commit
+from warehouse.delta.location import WarehouseLocation
+from warehouse.lock.lease_store import ObjectLease
 
 HANDLES = 3
 STEPS = st.lists(
@@ -36,7 +36,6 @@ class Store:
         self.world = world
 
     def ask(self, request: Request) -> Any:
-        """Do a request."""
         self.world, answer = done(self.world, request)
         return answer
 

@@ -1,7 +1,7 @@
 """Finds the ranges of keys that contain a key, among ranges that do not overlap and among those of DELETE_RANGE rows.
 
 `find_ranges` finds the range that contains a key, by a binary search among the bounds of ranges that do not overlap.
-Each group of tables has its own ranges (`pipeline.key_ranges`), and the bounds of all groups are in one array.
+Each group of tables has its own ranges (`pipeline.lookup.partitions`), and the bounds of all groups are in one array.
 
 `find_hits` finds the next DELETE_RANGE that contains a key. This type of row deletes all keys of a range
 (`index:delete_range`, Tarantool 3.9). Such ranges may overlap, so they are in a segment tree, which `build_range_tree`

@@ -34,7 +34,6 @@ def _low_bytes_mask(size: Int) -> Int:
 
 @inner
 def _are_bytes_equal(one: Int, other: Int, size: Int) -> bool:
-    """Return whether `size` bytes at two addresses are equal."""
     differences = np.int64(0)
     for k in range(0, size, 8):
         differences |= (load64(one + k) ^ load64(other + k)) & _low_bytes_mask(size - k)

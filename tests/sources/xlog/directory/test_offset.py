@@ -21,18 +21,22 @@ GOOD: dict[str, Any] = {
     "file": "00000000000000001344.xlog",
     "position": 1205,
     "vclock": {"1": 729, "2": 613},
+    "checksum": 2868613022,
 }
 
 lsns = st.integers(1, 2**63 - 1)
-entries = st.builds(
+beginnings = st.builds(
     OffsetEntry,
     leader=st.text(min_size=1, max_size=5),
     file=st.builds("{:020d}.{}".format, st.integers(0, 10**12), st.sampled_from(["xlog", "snap"])),
-    position=st.integers(0, 2**63 - 1),
+    position=st.just(0),
     vclock=st.dictionaries(st.integers(1, 31), lsns, max_size=4),
     snapshot_vclock=st.none() | st.dictionaries(st.integers(0, 31), lsns, max_size=4),
 )
-restarts = st.builds(replace, entries, position=st.just(0), is_restart=st.just(True))
+entries = beginnings | st.builds(
+    replace, beginnings, position=st.integers(1, 2**63 - 1), checksum=st.integers(0, 2**32 - 1)
+)
+restarts = st.builds(replace, beginnings, is_restart=st.just(True))
 offsets = st.dictionaries(st.uuids().map(str), entries | restarts, max_size=4)
 
 
@@ -70,12 +74,12 @@ def test_two_offsets_have_two_texts(one: dict[str, OffsetEntry], other: dict[str
 def test_the_text_is_stable() -> None:
     offset = {
         B: OffsetEntry("b1", "1.xlog", 0, {}),
-        A: OffsetEntry("a1", "2.snap", 7, {10: 1, 2: 3}, {0: 4, 1: 5}),
+        A: OffsetEntry("a1", "2.snap", 7, {10: 1, 2: 3}, {0: 4, 1: 5}, checksum=9),
     }
     assert to_text(offset) == (
         '{"replicasets": {"'
         + A
-        + '": {"file": "2.snap", "leader": "a1", "position": 7, "since": {"0": 4, "1": 5}, '
+        + '": {"checksum": 9, "file": "2.snap", "leader": "a1", "position": 7, "since": {"0": 4, "1": 5}, '
         '"vclock": {"2": 3, "10": 1}}, "'
         + B
         + '": {"file": "1.xlog", "leader": "b1", "position": 0, "vclock": {}}}, '
@@ -90,7 +94,7 @@ def document(**changed: Any) -> dict[str, Any]:
 
 def test_a_good_document_is_read() -> None:
     assert from_document(document())[A] == OffsetEntry(
-        "a1", "00000000000000001344.xlog", 1205, {1: 729, 2: 613}
+        "a1", "00000000000000001344.xlog", 1205, {1: 729, 2: 613}, checksum=2868613022
     )
 
 
@@ -108,12 +112,18 @@ def test_a_good_document_is_read() -> None:
         document(position=True),
         document(position=1.5),
         document(position="7"),
+        document(position=0),
+        document(checksum=...),
+        document(checksum=-1),
+        document(checksum=2**32),
+        document(checksum=True),
+        document(checksum="7"),
         document(vclock={"0": 7}),
         document(vclock={"1": 0}),
         document(vclock=[]),
         document(since={"32": 1}),
         document(since=None),
-        document(restart=False, position=0),
+        document(restart=False, position=0, checksum=...),
         document(restart=True, position=7),
         document(extra=1),
         {"replicasets": {A.upper(): GOOD}, "version": 1},
@@ -148,7 +158,7 @@ AT = {"end": 90, "label": "p", "lsns": {"1": 7}, "rows": 2, "state": "waiting", 
 
 
 def with_instant(instant: object) -> dict[str, object]:
-    one = {"file": "1.xlog", "instant": instant, "leader": "a", "position": 9, "vclock": {}}
+    one = {"checksum": 7, "file": "1.xlog", "instant": instant, "leader": "a", "position": 9, "vclock": {}}
     return {"replicasets": {"aaaaaaaa-0000-4000-8000-000000000000": one}, "version": 1}
 
 

@@ -1,0 +1,37 @@
+"""How batches find and delete rows of existing tables: deletion vectors, and the key copies on the local disk."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlparse
+
+from config.values import ByteCount, ConfigSection, Location
+
+VectorMode = Literal["auto", "always", "never"]
+"""When a table gets deletion vectors: once a batch would write too many of its old rows again, at once, or never."""
+
+DEFAULT_VECTORS_ABOVE = 64 * 1024 * 1024
+
+
+class KeyCache(ConfigSection):
+    """The folder of key copies: what lookups need of each data file, on the local disk of each process."""
+
+    path: Location | None = None
+    """A folder of the local disk; None: beside the checkpoint, or in the system's folder for temporary files if the
+    checkpoint is not on the local disk.
+    """
+    limit: ByteCount = 16 * 1024 * 1024 * 1024
+    """The maximum size of the folder (`16 GiB` in the YAML). The least recently used copies are removed."""
+
+    def folder(self, checkpoint: str) -> str:
+        """Return the folder of key copies of a deployment with this checkpoint."""
+        if self.path is not None:
+            return self.path
+        scheme = urlparse(checkpoint).scheme
+        if scheme in ("", "file"):
+            return urlparse(checkpoint).path.rstrip("/") + "-keys"
+        digest = hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+        return str(Path(tempfile.gettempdir()) / f"aggregator-keys-{digest}")

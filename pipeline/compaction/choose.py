@@ -1,0 +1,79 @@
+"""Chooses which files of a table are joined, from their sizes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pipeline.write.limits import (
+    CHECK_EVERY_COMMITS,
+    COMPACT_BELOW_BYTES,
+    FILE_BYTES,
+    MAX_FOOTERS_READ,
+    MAX_JOINED_BYTES,
+    MAX_JOINED_MEMORY_BYTES,
+    MIN_FILES_TO_JOIN,
+    SIZE_CLASS_BYTES,
+)
+from warehouse.delta.table_files import TableFile
+
+
+@dataclass(frozen=True)
+class SizedFile:
+    """A file that may be joined, with the approximate size of its rows in memory."""
+
+    file: TableFile
+    memory_bytes: int
+
+
+def is_join_due(version: int, added_files: int) -> bool:
+    """Return whether to look for small files of a table after a batch: after every few commits, or many new files.
+
+    Args:
+        version: The table's version after the batch.
+        added_files: The number of files that the batch added.
+    """
+    return added_files >= CHECK_EVERY_COMMITS or version % CHECK_EVERY_COMMITS == 0
+
+
+def crowded_size_classes(files: Iterable[TableFile]) -> list[list[TableFile]]:
+    """Return the files to choose from after a batch: of each size class with many files, the smallest ones."""
+    listed = sorted(files, key=lambda file: file.size)
+    crowded = []
+    low = 0
+    for high in SIZE_CLASS_BYTES:
+        small = [file for file in listed if low <= file.size < high]
+        if len(small) >= MIN_FILES_TO_JOIN:
+            crowded.append(small[:MAX_FOOTERS_READ])
+        low = high
+    return crowded
+
+
+def small_files(files: Iterable[TableFile]) -> list[TableFile]:
+    """Return the files that maintenance joins."""
+    return [file for file in files if file.size < COMPACT_BELOW_BYTES]
+
+
+def groups_to_join(
+    files: Iterable[SizedFile],
+    max_memory_bytes: int = MAX_JOINED_MEMORY_BYTES,
+    max_file_memory_bytes: int = FILE_BYTES // 2,
+) -> Iterator[list[TableFile]]:
+    """Divide files, in their order, into groups within the limits; yield the groups of at least two files.
+
+    Files whose rows have `max_file_memory_bytes` in memory are in no group. `files` is read only as far as needed.
+    """
+    group: list[TableFile] = []
+    size = in_memory = 0
+    for one in files:
+        if one.memory_bytes >= max_file_memory_bytes:
+            continue
+        is_full = size + one.file.size > MAX_JOINED_BYTES or in_memory + one.memory_bytes > max_memory_bytes
+        if group and is_full:
+            if len(group) > 1:
+                yield group
+            group, size, in_memory = [], 0, 0
+        group.append(one.file)
+        size, in_memory = size + one.file.size, in_memory + one.memory_bytes
+    if len(group) > 1:
+        yield group

@@ -1,0 +1,109 @@
+"""Finds the versions of keys before a batch, and the files and indices of their rows.
+
+If the table's row of a key came from a replicaset, this row is the replicaset's version, and its rows in `_versions`
+are outdated. Otherwise its version is the newest row of (space, key, replicaset) in `_versions`. Only row groups that
+may contain one of the keys are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.lookup.files import BaseFiles, FileRef
+from pipeline.lookup.key_search import KeySearch, LookupKeys
+from pipeline.lookup.requests import BaseRequest
+from pipeline.lookup.space_tables import versions_in_table_file
+from pipeline.lookup.versions import BASE_VERSIONS
+from pipeline.lookup.versions_table import keys_in_versions, with_stored_versions
+from udfs.keys.grouping import group
+from warehouse.delta.table_files import read_file
+
+
+@dataclass(frozen=True)
+class FoundVersions:
+    """The versions that a lookup found."""
+
+    base_versions: pa.Table
+    """`pipeline.lookup.versions.BASE_VERSIONS`."""
+    files: list[FileRef]
+    """The files of the found rows; the column `file` of `base_versions` is an index in it."""
+
+
+class TaskKeys(Protocol):
+    """The keys that belong to a task (`pipeline.lookup.partitions.PartitionKeys`)."""
+
+    def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
+        """Return for each key of a table whether it belongs to the task."""
+
+
+def find_versions(
+    requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch, task_keys: TaskKeys | None = None
+) -> FoundVersions:
+    """Find the requested versions, in the tables of spaces and in `_versions`.
+
+    Args:
+        requests: At most one per table.
+        task_keys: If given, a request for all keys of a replicaset finds only those of the task.
+    """
+    requests = [
+        _with_keys_of_replicasets(one, files, task_keys) if one.key_filters else one for one in requests
+    ]
+    refs: list[FileRef] = []
+    parts: list[pa.Table] = []
+    for request in requests:
+        name, own = files.exact_tables.get(request.table, ("", ()))
+        wanted = LookupKeys.of(request.keys)
+        for file in own:
+            found = versions_in_table_file(request, wanted, files.location, name, file, len(refs), search)
+            if found is not None:
+                refs.append(FileRef(name, file))
+                parts.append(found)
+    rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
+    asked = [request for request in requests if request.reads_versions_table]
+    return FoundVersions(with_stored_versions(rows, asked, files, search) if asked else rows, refs)
+
+
+def _with_keys_of_replicasets(
+    request: BaseRequest, files: BaseFiles, task_keys: TaskKeys | None
+) -> BaseRequest:
+    """Return a request for its own keys, and for all keys in files of the request's replicasets.
+
+    With `task_keys`, only those of the task are added.
+    """
+
+    def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
+        for number, key_filter in request.key_filters.items():
+            for one in rows[key].filter(pc.equal(rows[replicaset], number)).chunks:
+                found = one if task_keys is None else one.filter(pa.array(task_keys.owns(request.table, one)))
+                yield found if key_filter is None else found.filter(pa.array(key_filter(found)))
+
+    name, own = files.exact_tables.get(request.table, ("", ()))
+    keys = [request.keys]
+    for file in own:
+        rows = read_file(files.location, name, file, ["_key", "_replicaset_id"])
+        keys += requested(rows, "_key", "_replicaset_id")
+    own_versions = keys_in_versions(files, files.table_names[request.table], request.key_filters)
+    keys += requested(own_versions, "key", "replicaset_id")
+    whole = pa.concat_arrays(keys)
+    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
+    return BaseRequest(request.table, distinct, {}, request.needs_tuples, request.reads_versions_table)
+
+
+def join_found_versions(parts: Iterable[FoundVersions]) -> FoundVersions:
+    """Join the results of several lookups, which had different keys."""
+    tables: list[pa.Table] = []
+    files: list[FileRef] = []
+    for part in parts:
+        index = BASE_VERSIONS.get_field_index("file")
+        numbers = part.base_versions["file"].to_numpy()
+        moved = np.where(numbers >= 0, numbers + len(files), numbers).astype(np.int32)
+        tables.append(part.base_versions.set_column(index, "file", pa.array(moved)))
+        files += part.files
+    return FoundVersions(pa.concat_tables(tables), files)

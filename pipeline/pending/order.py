@@ -1,0 +1,226 @@
+"""Inserts the waiting rows of a batch's replicasets among its log segments: before the segments with later lsns.
+
+Members of a replicaset may lack different files of its log, so waiting rows can belong between two segments of another
+member. The numbers of the segments leave room for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.pending.rows import (
+    PendingPart,
+    PendingRows,
+    pending_by_segment,
+    vclock_before_file,
+    waiting_segment,
+)
+from pipeline.plan.generation import apply_generation, find_generation
+from pipeline.plan.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
+from pipeline.plan.position import LogSegment
+from pipeline.plan.summary import LOCAL_ID, Summary
+from pipeline.state import ReplicasetState, State
+from sources.xlog.format.vclock import vclock_maximum
+from sources.xlog.stream.segment import Segment
+from warehouse.delta.commits import OpenTables
+
+SEGMENT_NUMBER_STEP = 1 << 20
+"""Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
+
+MAX_SEGMENT_NUMBER = 2**31 - 1
+"""The highest number of a segment."""
+
+
+def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
+    """Return a batch's segments, numbered so that segments of waiting rows fit between them.
+
+    Args:
+        segments: Numbered from 0 on.
+        state: Before the batch.
+    """
+    known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
+    if not any(one is not None and one.has_waiting_rows for one in known):
+        return tuple(segments)
+    step = min(SEGMENT_NUMBER_STEP, MAX_SEGMENT_NUMBER // (len(segments) + 1))
+    return tuple(replace(segment, number=segment.number * step) for segment in segments)
+
+
+def ordered_pending_rows(
+    tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
+) -> list[PendingRows]:
+    """Return the waiting rows of a batch's replicasets as segments whose numbers sort them among the log segments.
+
+    Args:
+        state: Before the batch.
+        segments: The batch's segments, with numbers that leave room (`with_spaced_numbers`).
+        summaries: The summaries of these segments, by replicaset uuid.
+    """
+    waiting = [
+        state.replicasets[u]
+        for u in summaries
+        if u in state.replicasets and state.replicasets[u].has_waiting_rows
+    ]
+    if not waiting:
+        return []
+    stored = pending_by_segment(tables, {one.id: one for one in waiting})
+    first: list[PendingRows] = []
+    between: list[PendingRows] = []
+    for one in waiting:
+        own = [segment for segment in segments if segment.replicaset_uuid == one.uuid]
+        parts = [part for part in stored if part[0] is one]
+        counts: Counter[int] = Counter()
+        for passed, index in _order_of_replicaset(state, one, own, summaries[one.uuid], parts):
+            _, source, file, instance, rows = parts[index]
+            counts[passed] += 1
+            number = own[passed - 1].number + counts[passed] if passed else 0
+            segment = waiting_segment(number, one.uuid, (source, file, instance), rows)
+            (between if passed else first).append(PendingRows(segment, rows))
+    return [
+        *(replace(one, segment=replace(one.segment, number=i - len(first))) for i, one in enumerate(first)),
+        *between,
+    ]
+
+
+def _order_of_replicaset(
+    state: State,
+    replicaset: ReplicasetState,
+    segments: Sequence[LogSegment],
+    summary: Summary,
+    parts: Sequence[PendingPart],
+) -> list[tuple[int, int]]:
+    """Return where a replicaset's waiting rows come among its log segments, in the form that `order_waiting` returns.
+
+    A generation (a snapshot that replaces the state) already contains the effect of waiting rows from before it. So it
+    comes before these rows.
+    """
+    generation = find_generation(replicaset, segments)
+    snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
+    control = apply_generation(replicaset, generation, summary.control, snapshots)
+    number = None if generation is None else generation.segment
+    found = assign_source_ids(replicaset, segments, control.registrations, state.instance_uuids, number)
+    ids = {segment.number: found.translations.get(segment.source, {}) for segment in segments}
+    runs: dict[int, list[InstanceLsnRange]] = {segment.number: [] for segment in segments}
+    for run in translate_summary(summary, ids).runs:
+        if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
+            runs[run.start.segment].append(InstanceLsnRange(run.replica_id, run.first_lsn, run.last_lsn))
+    logs = [
+        LogPart(translate_vclock(segment.vclock_before, ids[segment.number]), runs[segment.number])
+        for segment in segments
+    ]
+    waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
+    settled = {**found.base_lsns, **replicaset.settled}
+    if generation is None:
+        return order_waiting(settled, waiting, logs)
+    leading = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
+    return order_waiting(vclock_maximum(settled, generation.settled_vclock), waiting, logs, leading)
+
+
+def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
+    """Return the lsns of one file's waiting rows, and the vclock before the file; `ids` translates replica ids."""
+    named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
+    named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
+    bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
+    ranges = [
+        InstanceLsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
+        for row in bounds
+    ]
+    return LogPart(translate_vclock(vclock_before_file(rows), ids), ranges)
+
+
+class InstanceLsnRange(NamedTuple):
+    """The lsns from `first` to `last` of a replica id, which is the replicaset's id, not the source's."""
+
+    replica_id: int
+    first: int
+    last: int
+
+
+class LogPart(NamedTuple):
+    """The lsns in a part of a log file, and the vclock of the rows before that file (`LogSegment.vclock_before`)."""
+
+    vclock_before: Mapping[int, int]
+    lsn_ranges: Sequence[InstanceLsnRange]
+
+
+def order_waiting(
+    settled: Mapping[int, int],
+    waiting: Sequence[LogPart],
+    logs: Sequence[LogPart],
+    leading_logs: int = 0,
+) -> list[tuple[int, int]]:
+    """Return where waiting parts come among log segments, and in which order.
+
+    The log segments keep their order. Waiting parts come as early as possible, and in the given order. But if lsns are
+    missing before a waiting part, and a log segment or another waiting part has them, then that one comes first.
+
+    Args:
+        settled: The vclock before all of these rows.
+        waiting, logs: The waiting parts, and the log segments.
+        leading_logs: The number of log segments that come before all waiting parts.
+
+    Returns:
+        For each waiting part, in their order: (number of log segments before the part, index of the part in `waiting`).
+    """
+    read, left, found = dict(settled), list(range(len(waiting))), []
+    passed = leading_logs
+    for one in logs[:passed]:
+        _advance_vclock(read, one)
+    while left:
+        missing = _missing_lsns_before(waiting[left[0]], read)
+        if any(_has_lsns(one, missing) for one in logs[passed:]):
+            _advance_vclock(read, logs[passed])
+            passed += 1
+            continue
+        chosen = left[0] if not missing else _first_part_with_lsns(waiting, left, read, missing)
+        _advance_vclock(read, waiting[chosen])
+        found.append((passed, chosen))
+        left.remove(chosen)
+    return found
+
+
+def _first_part_with_lsns(
+    waiting: Sequence[LogPart],
+    remaining: Sequence[int],
+    read: Mapping[int, int],
+    missing: Sequence[InstanceLsnRange],
+) -> int:
+    """Return the first index in `remaining` of a part that has `missing` lsns, and before which no lsns are missing.
+
+    If there is no such part, return the first index.
+    """
+    found = (
+        i for i in remaining if not _missing_lsns_before(waiting[i], read) and _has_lsns(waiting[i], missing)
+    )
+    return next(found, remaining[0])
+
+
+def _missing_lsns_before(part: LogPart, read: Mapping[int, int]) -> list[InstanceLsnRange]:
+    """Return the lsns that are missing between the vclock `read` and a part's first row of each instance."""
+    before: dict[int, int] = {}
+    for one in part.lsn_ranges:
+        before[one.replica_id] = min(one.first - 1, before.get(one.replica_id, one.first))
+    before = vclock_maximum(before, part.vclock_before)
+    return [InstanceLsnRange(i, read.get(i, 0) + 1, lsn) for i, lsn in before.items() if lsn > read.get(i, 0)]
+
+
+def _has_lsns(part: LogPart, missing: Sequence[InstanceLsnRange]) -> bool:
+    return any(
+        one.replica_id == gap.replica_id and one.first <= gap.last and one.last >= gap.first
+        for one in part.lsn_ranges
+        for gap in missing
+    )
+
+
+def _advance_vclock(read: dict[int, int], part: LogPart) -> None:
+    """Advance the vclock `read` by a part: by the lsns before the part's file, and by those in the part."""
+    for i, lsn in part.vclock_before.items():
+        read[i] = max(lsn, read.get(i, 0))
+    for one in part.lsn_ranges:
+        read[one.replica_id] = max(one.last, read.get(one.replica_id, 0))

@@ -1,0 +1,269 @@
+"""Copies one table: plans what the target lacks, copies it, and checks the result.
+
+Data files are copied first, then the log from the oldest commit on, so a version can be read only with all its files.
+Before that, commits of a discarded branch are removed from the target's log, the newest first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from urllib.parse import quote, unquote
+
+import pyarrow.fs as pafs
+from deltalake.exceptions import DeltaError
+
+from schemas.errors import SyncError
+from warehouse.copies import files
+from warehouse.copies.delta_log import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    SIDECARS_FOLDER,
+    LogPlan,
+    is_readable,
+    plan_log,
+)
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import TableFile, active_files, open_footer
+
+
+@dataclass(frozen=True)
+class TableCopyPlan:
+    """The plan of one table's copy."""
+
+    table: str
+    version: int
+    """The version that the target will have."""
+    log: LogPlan
+    data_files: Mapping[str, int] = field(default_factory=dict)
+    """Data files that the target lacks: path in the table's folder to size in bytes."""
+    sidecars: Mapping[str, int] = field(default_factory=dict)
+    """Sidecar files of checkpoints that the target lacks: name to size in bytes."""
+    source_log_sizes: Mapping[str, int] = field(default_factory=dict)
+    """The source's log files: name to size in bytes."""
+
+    @property
+    def total_bytes(self) -> int:
+        """The total size of all files to copy, in bytes."""
+        logs = sum(self.source_log_sizes[file.name] for file in self.log.copy)
+        return sum(self.data_files.values()) + sum(self.sidecars.values()) + logs
+
+
+def plan_table(
+    source: WarehouseLocation,
+    target: WarehouseLocation,
+    table: str,
+    version: int,
+    *,
+    check_all: bool,
+    trusts_target: bool = False,
+) -> TableCopyPlan:
+    """Plan the copy of a table: compare the files of source and target.
+
+    Args:
+        version: The version of the source that is copied.
+        check_all: Whether to compare the contents of files that both have, not only their sizes.
+        trusts_target: Whether to assume that the target has every file that its log names, and that its checkpoints are
+            correct.
+
+    Raises:
+        SyncError: If the source cannot be read at that version any more.
+    """
+    ours, theirs = files.file_sizes(source, table, LOG_FOLDER), files.file_sizes(target, table, LOG_FOLDER)
+    if not is_readable(ours, version):
+        raise SyncError(
+            f"the source's log no longer opens at version {version}",
+            table=table,
+            advice="let the source write a batch, and sync again",
+        )
+    same = partial(files.have_same_content, source, target, table)
+
+    def has_same_log_file(name: str) -> bool:
+        return (trusts_target and not name.endswith(".json")) or same(LOG_FOLDER, name)
+
+    log = plan_log(ours, theirs, version, has_same_log_file, check_all=check_all)
+    if trusts_target and not log.copy and not log.truncate:
+        return TableCopyPlan(table, version, log, {}, {}, ours)
+    data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
+    if trusts_target and not log.truncate:
+        data = _not_in_target(source, target, table, data)
+    return TableCopyPlan(
+        table,
+        version,
+        log,
+        _missing_or_different(target, table, data, same, check_all=check_all),
+        _missing_sidecars(source, target, table),
+        ours,
+    )
+
+
+def missing_files(
+    source: WarehouseLocation, target: WarehouseLocation, table: str, version: int
+) -> dict[str, int]:
+    """Return the source's data files that the target lacks or has in another size: path to size in bytes."""
+    data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
+    return _missing_or_different(target, table, data, lambda _name: True, check_all=False)
+
+
+def _not_in_target(
+    source: WarehouseLocation, target: WarehouseLocation, table: str, source_files: Mapping[str, int]
+) -> dict[str, int]:
+    """Return those of the source's data files (path to size) that the target's newest version does not name."""
+    opened = target.open(table)
+    target_files = {} if opened is None else _data_files(source, table, opened.version())
+    return {path: size for path, size in source_files.items() if path not in target_files}
+
+
+def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[str, tuple[int, int | None]]:
+    """Return a table's data files at a version: path to (size in bytes, number of rows or None if not logged).
+
+    Raises:
+        SyncError: If the table cannot be opened at that version, or has deletion vectors.
+    """
+    try:
+        opened = location.open(table, version)
+    except DeltaError as error:
+        raise SyncError(f"version {version} cannot be opened: {error}", table=location.uri(table)) from error
+    if opened is None:
+        raise SyncError(f"there is no table with a version {version}", table=location.uri(table))
+    if "deletionVectors" in (opened.protocol().reader_features or ()):
+        raise SyncError(
+            "the table has deletion vectors, which are not copied",
+            table=location.uri(table),
+            advice="set delta.enableDeletionVectors to false and run REORG TABLE … APPLY (PURGE)",
+        )
+    # The log has paths as URIs: percent-encoded.
+    return {unquote(file.path): (file.size, file.num_records) for file in active_files(opened)}
+
+
+def _missing_or_different(
+    target: WarehouseLocation,
+    table: str,
+    source_files: Mapping[str, int],
+    has_same_content: Callable[[str], bool],
+    *,
+    check_all: bool,
+) -> dict[str, int]:
+    """Return those source files (path to size in bytes) that the target lacks or has in another size or content.
+
+    The content is compared only with `check_all`.
+    """
+    paths = list(source_files)
+    infos = target.fs.get_file_info([target.at(table, path) for path in paths])
+    lacking = {}
+    for path, info in zip(paths, infos, strict=True):
+        has_size = info.type == pafs.FileType.File and info.size == source_files[path]
+        if not has_size or (check_all and not has_same_content(path)):
+            lacking[path] = source_files[path]
+    return lacking
+
+
+def _missing_sidecars(source: WarehouseLocation, target: WarehouseLocation, table: str) -> dict[str, int]:
+    """Return the sidecars (name to size in bytes) that the target lacks or has in another size."""
+    ours, theirs = (
+        files.file_sizes(location, table, LOG_FOLDER, SIDECARS_FOLDER) for location in (source, target)
+    )
+    return {name: size for name, size in ours.items() if theirs.get(name) != size}
+
+
+def truncate_log(target: WarehouseLocation, plan: TableCopyPlan) -> None:
+    """Remove from the target's log the files of a discarded branch, the newest first."""
+    if plan.log.truncate:
+        files.remove(target, plan.table, LOG_FOLDER, LAST_CHECKPOINT)
+    for file in plan.log.truncate:
+        files.remove(target, plan.table, LOG_FOLDER, file.name)
+
+
+def copy_files(
+    source: WarehouseLocation,
+    target: WarehouseLocation,
+    plan: TableCopyPlan,
+    on_copied: Callable[[int], None],
+    map_paths: MapPaths,
+) -> None:
+    """Copy the files that the target lacks, and remove log files that the source no longer has.
+
+    Args:
+        on_copied: Called with the size of each copied file, in bytes.
+        map_paths: Calls a function with each path of a list, in any order.
+    """
+    map_paths(
+        lambda path: on_copied(files.copy(source, target, plan.table, *path.split("/"))),
+        list(plan.data_files),
+    )
+    for name in plan.sidecars:
+        on_copied(files.copy(source, target, plan.table, LOG_FOLDER, SIDECARS_FOLDER, name))
+    for file in plan.log.copy:
+        on_copied(files.copy(source, target, plan.table, LOG_FOLDER, file.name))
+    for file in plan.log.remove:
+        files.remove(target, plan.table, LOG_FOLDER, file.name)
+    _copy_last_checkpoint(source, target, plan)
+
+
+def _copy_last_checkpoint(source: WarehouseLocation, target: WarehouseLocation, plan: TableCopyPlan) -> None:
+    """Copy `_last_checkpoint` if the copy has the checkpoint that it names; else remove it from the target."""
+    is_valid = LAST_CHECKPOINT in plan.source_log_sizes
+    if is_valid:
+        with source.fs.open_input_stream(source.at(plan.table, LOG_FOLDER, LAST_CHECKPOINT)) as stream:
+            is_valid = int(json.loads(stream.read())["version"]) <= plan.version
+    if is_valid:
+        if LAST_CHECKPOINT not in files.file_sizes(
+            target, plan.table, LOG_FOLDER
+        ) or not files.have_same_content(source, target, plan.table, LOG_FOLDER, LAST_CHECKPOINT):
+            files.copy(source, target, plan.table, LOG_FOLDER, LAST_CHECKPOINT)
+    else:
+        files.remove(target, plan.table, LOG_FOLDER, LAST_CHECKPOINT)
+
+
+def check_copy(
+    source: WarehouseLocation, target: WarehouseLocation, plan: TableCopyPlan, *, only_copied: bool = False
+) -> int:
+    """Check that a table is the same in both locations at the plan's version, and return the number of rows checked.
+
+    Args:
+        only_copied: Whether to check only the data files that were copied; otherwise all data files of the version.
+
+    Raises:
+        SyncError: If the version, the files, their sizes or the numbers of rows differ.
+    """
+    table, version = plan.table, plan.version
+    opened = target.open(table)
+    if opened is None or opened.version() != version:
+        found = None if opened is None else opened.version()
+        raise _copy_differs(table, f"version {found} instead of {version}")
+    ours, theirs = _data_files(source, table, version), _data_files(target, table, version)
+    if ours != theirs:
+        one_side = len(ours.keys() ^ theirs.keys())
+        raise _copy_differs(table, f"{one_side} files are on one side only, or sizes or row counts differ")
+    checked = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data_files}
+    infos = target.fs.get_file_info([target.at(table, path) for path in checked])
+    for info, (path, (size, _)) in zip(infos, checked.items(), strict=True):
+        if info.type != pafs.FileType.File or info.size != size:
+            raise _copy_differs(table, f"{path} is missing, or its size is not {size} bytes")
+    return _count_rows(target, table, checked)
+
+
+def _count_rows(
+    location: WarehouseLocation, table: str, checked: Mapping[str, tuple[int, int | None]]
+) -> int:
+    """Return the total number of rows of data files, by their footers.
+
+    `checked` has path to (size in bytes, number of rows in the log). Raises SyncError if a number differs from the log.
+    """
+    total = 0
+    for path, (size, logged) in checked.items():
+        counted: int = open_footer(location, table, TableFile(quote(path), size, logged)).num_rows
+        if logged is not None and logged != counted:
+            raise _copy_differs(table, f"{path} has {counted} rows instead of {logged}")
+        total += counted
+    return total
+
+
+def _copy_differs(table: str, reason: str) -> SyncError:
+    return SyncError(f"the copy differs from the source: {reason}", table=table, advice="sync again")
+
+
+MapPaths = Callable[[Callable[[str], None], list[str]], None]
+"""Calls a function with each path of a list; may use threads."""

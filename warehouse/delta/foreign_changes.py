@@ -1,0 +1,74 @@
+"""Refuses tables that somebody else has changed: their rows are not those that the logs of the replicasets give."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from schemas.errors import ForeignChangeError
+from warehouse.delta.commit_actions import USER_METADATA
+from warehouse.delta.fence import APP_ID
+from warehouse.delta.foreign_commits import ForeignCommit, columns_of, foreign_commit
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_log import Action, read_commit, read_log
+
+log = logging.getLogger(__name__)
+
+ADVICE = (
+    "take the table back to version {version} (RESTORE TABLE ... TO VERSION AS OF {version}), "
+    "or build it again: aggregator rebuild {table}"
+)
+
+
+def foreign_commits(
+    location: WarehouseLocation, table: str, before: int, after: int
+) -> Iterator[ForeignCommit]:
+    """Yield the commits of others after one version of a table, up to another one.
+
+    A commit whose file is gone is left out: it was removed with the log's old entries.
+    """
+    columns = None
+    for version in range(before + 1, after + 1):
+        actions = read_commit(location, table, version)
+        if actions is None or is_of_a_writer(actions):
+            continue
+        if columns is None:
+            columns = columns_of(read_log(location, table, before).metadata)
+        yield foreign_commit(version, actions, columns)
+
+
+def is_of_a_writer(actions: list[Action]) -> bool:
+    """Return whether a commit is of the aggregator: it has a writer's mark (`warehouse.delta.fence`), or says so."""
+    return any(
+        (action.get("txn") or {}).get("appId") == APP_ID
+        or (action.get("commitInfo") or {}).get("userMetadata") == USER_METADATA
+        for action in actions
+    )
+
+
+def refuse_foreign_changes(location: WarehouseLocation, table: str, before: int, after: int) -> None:
+    """Raise ForeignChangeError if somebody else has changed rows or columns of a table between two versions.
+
+    Changes that were taken back since, such as by a RESTORE, do not count.
+    """
+    harmful = None
+    for commit in foreign_commits(location, table, before, after):
+        log.info("%s: %s; the writer looks again", table, commit)
+        if harmful is None and not commit.effect.is_harmless:
+            harmful = commit
+    if harmful is not None and not _are_equal(location, table, before, after):
+        raise ForeignChangeError(
+            f"somebody else has changed the table: {harmful}",
+            table=table,
+            advice=ADVICE.format(version=harmful.version - 1, table=table),
+        )
+
+
+def _are_equal(location: WarehouseLocation, table: str, before: int, after: int) -> bool:
+    """Return whether two versions of a table have the same files, deletion vectors and columns."""
+    one, other = (read_log(location, table, version) for version in (before, after))
+    return (
+        one.adds.keys() == other.adds.keys()
+        and one.vectors() == other.vectors()
+        and columns_of(one.metadata) == columns_of(other.metadata)
+    )

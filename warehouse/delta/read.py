@@ -1,0 +1,74 @@
+"""Reads rows of small Delta tables, above all system tables, in this process by delta-rs' own engine.
+
+A PyArrow dataset is not used: its background threads may still use Python's buffers when the interpreter ends, which
+aborts the process (seen in one of six runs of a short command).
+Not here: opening the table (`warehouse.delta.location`), and large tables, which Spark reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from warehouse.delta.table_files import active_files
+
+
+def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the rows of a table at its open version, in no particular order.
+
+    Args:
+        columns: Columns to read; empty for all.
+
+    Returns:
+        Each row as column to value; the value of a map column is a list of pairs.
+
+    Raises:
+        deltalake.exceptions.DeltaError: If the table or one of its files cannot be read.
+    """
+    wanted = ", ".join(_quoted(name) for name in columns) or "*"
+    return query_rows(table, f"SELECT {wanted} FROM opened")
+
+
+def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
+    """Return the row with the highest value in a column, None if the table is empty."""
+    found = query_rows(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
+    return found[0] if found else None
+
+
+def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the row with the highest `epoch` for each value of the key columns; any of them if there are several."""
+    within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
+    columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
+    numbered = f"SELECT *, row_number() OVER ({within}) AS row_index FROM opened"
+    return query_rows(table, f"SELECT {columns} FROM ({numbered}) WHERE row_index = 1")
+
+
+def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
+    """Return all rows of a table with the columns and types of a schema."""
+    columns = ", ".join(_quoted(name) for name in schema.names)
+    read = _query(table, f"SELECT {columns} FROM opened")
+    # Spark does not take columns without any chunk.
+    return read.cast(schema) if read.num_rows else schema.empty_table()
+
+
+def query_rows(table: DeltaTable, query: str) -> list[dict[str, Any]]:
+    """Return the rows of an SQL query's result, by column; the table's name in the query is `opened`."""
+    rows: list[dict[str, Any]] = _query(table, query).to_pylist()
+    return rows
+
+
+def size_of(table: DeltaTable) -> int:
+    """Return the total size of a table's files, in bytes."""
+    return sum(file.size for file in active_files(table))
+
+
+def _query(table: DeltaTable, query: str) -> pa.Table:
+    return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'

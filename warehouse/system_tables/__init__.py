@@ -1,0 +1,1 @@
+"""The aggregator's own tables, one module for each, and their maintenance."""
