@@ -1,18 +1,14 @@
 """Estimate what a deployment needs, from its own logs and tables.
 
-    python -m jobs.size --config FILE
-
 `observe.sizing` measures and computes, without Spark.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 
 from config.deployment import Config
-from jobs.commands.main import main
 from observe.sizing import DAY, Estimate, estimate, measure_source, measure_tables
 from warehouse.delta.location import location_of
 
@@ -73,7 +69,3 @@ def _bytes(size: float) -> str:
             return f"{size:,.0f} {unit}"
         size /= 1024
     return f"{size:,.1f} TiB"
-
-
-if __name__ == "__main__":
-    sys.exit(main("size"))

@@ -1,7 +1,5 @@
 """Run SQL on the tables: one statement, or those that are typed, with all tables, views and functions registered.
 
-    spark-submit jobs/sql.py --config FILE [STATEMENT]
-
 The names are those of `aggregator views`: the database, `<database>_views.who_wrote`, `<database>_epoch_<newest>`. The
 function `tuple_json(_tuple)` shows an exact tuple as JSON. Nothing is written to the warehouse by this command itself;
 the statements of the user may write.
@@ -17,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
-from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.sql_views import view_statements
@@ -86,7 +83,3 @@ def sql(config: Config, statement: str | None = None, *, as_json: bool = False) 
             print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
             code = 1
     return 0 if sys.stdin.isatty() else code
-
-
-if __name__ == "__main__":
-    sys.exit(main("sql"))

@@ -1,18 +1,14 @@
 """Wait until a row that a client wrote is in the tables.
 
-    python -m jobs.wait --config FILE --instance UUID --lsn N [--timeout SECONDS]
-
 Reads the tables only, without Spark; `observe.applied_rows` compares.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 
 from config.deployment import Config
-from jobs.commands.main import main
 from observe.applied_rows import instance_uuid, wait_until_applied
 from observe.instance_ids import instance_id_reader
 from warehouse.delta.location import location_of
@@ -33,7 +29,3 @@ def wait(config: Config, instance: str | int, lsn: int, timeout: float, *, as_js
     else:
         print(f"lsn {lsn} of {uuid} is not in the tables: they have its rows up to lsn {row.settled_lsn}")
     return 0 if row.is_applied else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main("wait"))

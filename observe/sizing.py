@@ -21,6 +21,7 @@ from schemas.names import is_space_table
 from sources.xlog.directory.directory import Directory
 from sources.xlog.options import Source
 from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.table_files import active_files
 
 SAMPLE_BYTES = 128 << 20
 """Bytes of a source's newest logs that are read."""
@@ -164,11 +165,8 @@ def measure_tables(location: WarehouseLocation) -> TableMeasure | None:
         opened = location.open(name)
         if opened is None or (name != "_changelog" and not is_space_table(name)):
             continue
-        actions = opened.get_add_actions(flatten=True)
-        rows, size = (
-            sum(one or 0 for one in actions.column(column).to_pylist())
-            for column in ("num_records", "size_bytes")
-        )
+        files = active_files(opened)
+        rows, size = sum(file.num_records or 0 for file in files), sum(file.size for file in files)
         before = totals.get(name == "_changelog", (0, 0, 0))
         totals[name == "_changelog"] = (before[0] + rows, before[1] + size, before[2] + 1)
     if not totals:
