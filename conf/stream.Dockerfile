@@ -20,14 +20,14 @@ COPY jobs jobs
 COPY observe observe
 COPY pipeline pipeline
 COPY schemas schemas
-COPY setup setup
 COPY sources sources
 COPY udfs udfs
 COPY warehouse warehouse
-# Delta's jars are in the image, so that a start needs no network; /data is where volumes are mounted.
-RUN python setup/spark_jars.py delta \
-    && useradd --system --create-home --uid 10001 aggregator && mkdir -p /data && chown aggregator /data \
-    && chown -R aggregator /opt/tarantool-aggregator
+COPY tests/recordings/2.6.0 tests/recordings/2.6.0
+# Delta's jars and the compiled kernels are in the image, so that a start needs no network; /data is where volumes are
+# mounted.
+RUN python -m aggregator setup \
+    && useradd --system --create-home --uid 10001 aggregator && mkdir -p /data && chown aggregator /data
 USER aggregator
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["python", "-m", "aggregator"]

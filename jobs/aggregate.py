@@ -125,7 +125,8 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     """
     check_custom_functions(config)
     if not is_cached(walk_rows):
-        print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
+        text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
+        print(f"{text} (`aggregator setup` does it ahead)", file=sys.stderr)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)

@@ -117,4 +117,5 @@ def _written_text(written: WrittenFiles) -> str:
     if written.added_rows is None:
         return f"{text}  (its files are removed by maintenance)"
     added = f"{written.added_files} files added with {written.added_rows} rows"
-    return f"{text}  {added}, {written.removed_files} removed"
+    deleted = f", {written.deleted_rows} rows deleted in files that stay" if written.deleted_rows else ""
+    return f"{text}  {added}, {written.removed_files} removed{deleted}"

@@ -58,6 +58,8 @@ class WrittenFiles:
     """Number of rows in the added files, including rows that were copied from removed files; None if `added_files` is
     None.
     """
+    deleted_rows: int | None = None
+    """Number of rows that deletion vectors have deleted in files that stay; None if `added_files` is None."""
 
 
 @dataclass(frozen=True)
@@ -226,21 +228,19 @@ def _pending_counts(
 
 def _written_files(location: WarehouseLocation, table: str, before: int | None, version: int) -> WrittenFiles:
     try:
-        old = {} if before is None else _rows_by_file(location, table, before)
-        new = _rows_by_file(location, table, version)
+        old = {} if before is None else _files_by_path(location, table, before)
+        new = _files_by_path(location, table, version)
     except DeltaError:
         return WrittenFiles(table, before, version, None, None, None)
-    added = new.keys() - old.keys()
-    removed = len(old.keys() - new.keys())
-    return WrittenFiles(table, before, version, len(added), removed, sum(new[file] for file in added))
+    added, removed = new.keys() - old.keys(), old.keys() - new.keys()
+    rows = sum(new[path].rows or 0 for path in added)
+    deleted = sum((old[path].rows or 0) - (new[path].rows or 0) for path in new.keys() & old.keys())
+    return WrittenFiles(table, before, version, len(added), len(removed), rows, deleted)
 
 
-def _rows_by_file(location: WarehouseLocation, table: str, version: int) -> dict[TableFile, int]:
-    """Return the number of rows of each file of a table at a Delta version."""
+def _files_by_path(location: WarehouseLocation, table: str, version: int) -> dict[str, TableFile]:
     opened = location.open(table, version)
-    if opened is None:
-        return {}
-    return {file: file.rows or 0 for file in active_files(opened)}
+    return {} if opened is None else {file.path: file for file in active_files(opened)}
 
 
 _EPOCH_AND_PREVIOUS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"

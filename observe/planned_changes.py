@@ -13,8 +13,8 @@ from typing import Any
 
 from config.deployment import Config
 from pipeline.plan.batch_plan import BatchPlan
+from pipeline.plan.ids.settle import Settlement
 from pipeline.plan.settings import settings_json
-from pipeline.plan.settle import Settlement
 from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
 from pipeline.write.changes import TableChange

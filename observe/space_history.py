@@ -38,13 +38,13 @@ from pyspark.sql.types import IntegerType
 from config.deployment import Config
 from pipeline.changelog.keyed_rows import SERVER_VERSION
 from pipeline.pending.log_segments import server_version_of_file
-from pipeline.plan.control import SpaceChange, apply_control_rows
-from pipeline.plan.history import History, Lineage, SchemaVersion
-from pipeline.plan.history_builder import build_history
-from pipeline.plan.position import LogPosition
-from pipeline.plan.router import build_router
-from pipeline.plan.summary import APPLIED_TYPES, ControlRow, unsupported_reason
-from pipeline.plan.tables import CHANGE_TYPES, build_table_layout, check_space
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import APPLIED_TYPES, ControlRow, unsupported_reason
+from pipeline.plan.spaces.meanings import History, Lineage, SchemaVersion
+from pipeline.plan.spaces.meanings_builder import build_history
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.system_rows import SpaceChange, apply_control_rows
+from pipeline.plan.spaces.tables import CHANGE_TYPES, build_table_layout, check_space
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError

@@ -8,7 +8,7 @@ The terms that the modules use; docs/glossary.md has more:
 - *Epoch*: a row of `_epochs`. It commits a batch, and names the version of each table.
 - *Instant*: an epoch at which all replicasets have reached markers of the same label in their logs.
 - *Spool*: a directory of logs that the subscription daemon fills from live servers.
-- *Generation*: a snapshot that replaces a replicaset's state, because logs before it are lost (`plan.generation`).
+- *Generation*: a snapshot that replaces a replicaset's state, because logs before it are lost (`plan.ids.generation`).
 - *Applier map*: the instance that each replica id means, from which lsn on. Global ids number the instances of all
   replicasets.
 - *Lineage*: a space from its creation to its drop. An *era* is the part of a lineage with one primary key, and a *slot*

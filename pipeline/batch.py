@@ -24,8 +24,8 @@ from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
+from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import commit_epoch
-from pipeline.commit.vshard import mark_collected_rows
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
@@ -36,8 +36,8 @@ from pipeline.pending.order import with_spaced_numbers
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
-from pipeline.plan.router import build_router
-from pipeline.plan.tables import check_space
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
 from pipeline.state import State
 from pipeline.work import BatchWork, Executor

@@ -16,9 +16,9 @@ from pipeline.pending.order import ordered_pending_rows
 from pipeline.pending.rows import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from pipeline.plan.batch_plan import Allocator, BatchPlan, bucket_spaces, plan_batch, sync_spaces
 from pipeline.plan.healing import Healing
-from pipeline.plan.position import LogSegment
-from pipeline.plan.router import Router
-from pipeline.plan.summary import Summary, interleave_summaries, summarize_rows
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import Summary, interleave_summaries, summarize_rows
+from pipeline.plan.spaces.router import Router
 from pipeline.state import State
 from pipeline.work import SyncSpaces, WatchedSpaces
 from sources.xlog.reader import reader

@@ -18,9 +18,9 @@ from pipeline.partition import partition_plan
 from pipeline.pending.log_segments import state_with_server_versions
 from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.router import build_router
-from pipeline.plan.summary import Summary
-from pipeline.plan.tables import check_space
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
 from pipeline.source_options import stream_options
 from pipeline.start import MaskChange, mask_changes

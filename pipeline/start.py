@@ -23,8 +23,8 @@ from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.pending.log_segments import state_with_server_versions
 from pipeline.pending.rows import PENDING
-from pipeline.plan.masks import MASKS_PROPERTY
-from pipeline.plan.tables import current_table_plan, spaces_by_table, warn_unknown_fields
+from pipeline.plan.spaces.masks import MASKS_PROPERTY
+from pipeline.plan.spaces.tables import current_table_plan, spaces_by_table, warn_unknown_fields
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from pipeline.write.changes import TableChange, write_rows
@@ -34,6 +34,7 @@ from schemas.names import exact_table, is_space_table
 from sources.xlog.options import parse_options
 from sources.xlog.stream.instants import log_stream_of
 from warehouse.delta.commits import OpenTables
+from warehouse.delta.newest_epoch import EPOCHS
 from warehouse.delta.table_files import read_file
 from warehouse.lock.lock import WriterLock
 from warehouse.system_tables import cluster, epochs
@@ -66,8 +67,10 @@ def open_writer(
             done locally.
         tasks: The number of tasks that read a large batch.
     """
+    epoch = epochs.last(warehouse) if warehouse.exists(EPOCHS) else None
+    epochs.require_tables(warehouse.location, epoch)
     warehouse.create_system_tables()
-    epochs.roll_back(warehouse, epochs.last(warehouse))
+    epochs.roll_back(warehouse, epoch)
     cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = apply_masks(warehouse, config, load_state(warehouse))
     for definitions in spaces_by_table(state).values():

@@ -16,7 +16,7 @@ from pipeline.lookup.key_copies import CopyFolder
 from pipeline.partition import PartitionPlan
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.summary import Summary
+from pipeline.plan.rows.summary import Summary
 from pipeline.write.changes import TableChange, TableWrite
 from pipeline.write.vector_rule import NO_VECTORS, VectorRule
 from warehouse.delta.data_files import DataFile
@@ -58,7 +58,7 @@ class BatchWork:
     aggregator_rows: pa.Table | None = None
     """Rows for `_changelog` with the aggregator's own changes of `_cluster`."""
     reapplied_rows: Sequence[pa.Table] = ()
-    """Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.generation`)."""
+    """Rows of `_changelog` that are applied again, after all segments (`pipeline.requests.healing`)."""
     vector_rules: Mapping[str, VectorRule] = field(default_factory=dict)
     """For each table of a space: whether rows are deleted by deletion vectors; those of other tables are not."""
     copy_folder: CopyFolder = field(default_factory=CopyFolder)

@@ -149,7 +149,7 @@ project() {
 }
 
 jars() {
-  "$venv/bin/python" setup/spark_jars.py delta
+  "$venv/bin/python" -m aggregator setup delta
 }
 
 bytecode() {
@@ -157,21 +157,25 @@ bytecode() {
 }
 
 class_archive() {
-  "$venv/bin/python" setup/java_archive.py
+  "$venv/bin/python" -m aggregator setup classes || true # everything works without it
 }
 
-# Machine code lies beside the sources, and goes with it (`make clean`): so does the note that it is there.
+# Whether the kernels were compiled with the locked numba. Machine code lies beside the sources, and goes with it
+# (`make clean`): so does the note. After a change of a kernel, its first call compiles it.
+has_kernels() {
+  [ "$(cat udfs/__pycache__/compiled 2>/dev/null)" = "$(grep '^numba==' requirements-run.lock)" ]
+}
+
 kernels() {
-  local note=udfs/__pycache__/compiled
-  [ "$(cat "$note" 2>/dev/null)" != "$(digest setup/tools.lock requirements-run.lock)" ] || return 0
-  "$venv/bin/python" setup/compile_kernels.py
-  digest setup/tools.lock requirements-run.lock >"$note"
+  ! has_kernels || return 0
+  "$venv/bin/python" -m aggregator setup batch-kernels
+  grep '^numba==' requirements-run.lock >udfs/__pycache__/compiled
 }
 
 want_tests() {
   part packages_of_tests requirements-test.lock
   part packages_of_docs requirements-docs.lock
-  part class_archive "${of_jars[@]}" setup/java_archive.py
+  part class_archive "${of_jars[@]}" jobs/installation/java_archive.py
 }
 
 want_docs() {
@@ -218,12 +222,12 @@ want_airflow() {
 # Spark's jars for s3a:// have 18 MiB, and few users need them. The S3 server of the tests has an environment of its own,
 # because its packages need other versions than ours.
 want_s3() {
-  part jars_of_s3 "${of_jars[@]}" setup/jars-s3.sha256
+  part jars_of_s3 "${of_jars[@]}" jobs/installation/jars-s3.sha256
   part s3_server setup/s3.lock
 }
 
 jars_of_s3() {
-  "$venv/bin/python" setup/spark_jars.py s3
+  "$venv/bin/python" -m aggregator setup s3
   class_archive # Java ignores an archive that was made with other jars
 }
 
@@ -271,10 +275,9 @@ if ! is_done tools setup/tools.lock || ! is_done packages "${of_packages[@]}"; t
 fi
 # Another version of Spark comes without what these parts have put into its folder.
 spark=("$venv"/lib/python3*/site-packages/pyspark/version.py)
-of_jars=("${spark[0]}" setup/spark_jars.py setup/jars-delta.sha256)
+of_jars=("${spark[0]}" jobs/installation/spark_jars.py jobs/installation/jars-delta.sha256)
 of_bytecode=("${spark[0]}" setup/compile_pyspark.py)
-if [ "$(cat udfs/__pycache__/compiled 2>/dev/null)" != "$(digest "${of_packages[@]}")" ] ||
-  ! is_done jars "${of_jars[@]}" || ! is_done project "${of_project[@]}" || ! is_done bytecode "${of_bytecode[@]}"; then
+if ! has_kernels || ! is_done jars "${of_jars[@]}" || ! is_done project "${of_project[@]}" || ! is_done bytecode "${of_bytecode[@]}"; then
   side_by_side kernels "part jars ${of_jars[*]}" "part project ${of_project[*]}" "part bytecode ${of_bytecode[*]}"
 fi
 for wanted in "$@"; do

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from zipfile import ZipFile
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def spark_jars() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("spark_jars", ROOT / "setup" / "spark_jars.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["spark_jars"] = module  # dataclasses ask for it
-    spec.loader.exec_module(module)
-    return module
-
+from jobs.installation import spark_jars
+from schemas.errors import ConfigurationError
 
 GROUPS = ["delta", "s3"]
 
 
-def known_sums(spark_jars: ModuleType, name: str) -> dict[str, str]:
+def known_sums(name: str) -> dict[str, str]:
     return dict(line.split()[::-1] for line in spark_jars.group_of(name).sums_file.read_text().splitlines())
 
 
@@ -39,25 +24,23 @@ def jar(path: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_what_set_up_copied_here_has_the_sums_that_are_noted(spark_jars: ModuleType, name: str) -> None:
+def test_what_set_up_copied_here_has_the_sums_that_are_noted(name: str) -> None:
     copied_names = spark_jars.group_of(name).copied_list
     copied = copied_names.read_text().split() if copied_names.exists() else []
     assert copied or name == "s3"  # which only `with-s3` copies
     sums = {one: spark_jars.sum_of(spark_jars.JARS / one) for one in copied}
-    assert sums.items() <= known_sums(spark_jars, name).items()
+    assert sums.items() <= known_sums(name).items()
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_each_jar_that_set_up_asks_for_has_a_sum(spark_jars: ModuleType, name: str) -> None:
+def test_each_jar_that_set_up_asks_for_has_a_sum(name: str) -> None:
     """A new version of one is seen here, before set-up refuses it."""
     coordinates = spark_jars.group_of(name).coordinates
     asked = {f"{artifact}-{version}.jar" for _, artifact, version in (one.split(":") for one in coordinates)}
-    assert asked <= known_sums(spark_jars, name).keys()
+    assert asked <= known_sums(name).keys()
 
 
-def test_nothing_is_copied_if_one_jar_differs(
-    spark_jars: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_copied_if_one_jar_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spark, ivy, sums = tmp_path / "spark", tmp_path / "ivy", tmp_path / "jars-delta.sha256"
     for folder in (spark, ivy):
         folder.mkdir()
@@ -68,7 +51,7 @@ def test_nothing_is_copied_if_one_jar_differs(
     jar(spark / "own.jar", "own.class")
     sums.write_text("".join(f"{spark_jars.sum_of(one)}  {spark_jars.file_name(one)}\n" for one in brought))
     jar(brought[1], "other.class")
-    with pytest.raises(SystemExit, match=r"jars-delta\.sha256: two-1\.0\.jar \("):
+    with pytest.raises(ConfigurationError, match=r"jars-delta\.sha256: two-1\.0\.jar \("):
         spark_jars.copy(brought, group)
     assert [one.name for one in spark.iterdir()] == ["own.jar"]
     jar(brought[1], "two.class")
@@ -76,16 +59,16 @@ def test_nothing_is_copied_if_one_jar_differs(
     assert (spark / "two-1.0.jar").read_bytes() == brought[1].read_bytes()
 
 
-def test_another_jar_ends_set_up_by_name(spark_jars: ModuleType, tmp_path: Path) -> None:
+def test_another_jar_ends_set_up_by_name(tmp_path: Path) -> None:
     jar, sums = tmp_path / "org_one-1.0.jar", tmp_path / "jars.sha256"
     jar.write_bytes(b"content")
     sums.write_text(f"{spark_jars.sum_of(jar)}  one-1.0.jar\n")
     spark_jars.check_sums([jar], sums)
     jar.write_bytes(b"other")
-    with pytest.raises(SystemExit, match=r"not the jars of jars\.sha256: one-1\.0\.jar"):
+    with pytest.raises(ConfigurationError, match=r"not the jars of jars\.sha256: one-1\.0\.jar"):
         spark_jars.check_sums([jar], sums)
 
 
-def test_without_the_list_of_sums_no_jar_is_taken(spark_jars: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"none\.sha256 is missing"):
+def test_without_the_list_of_sums_no_jar_is_taken(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.sha256 is missing"):
         spark_jars.check_sums([tmp_path / "org_one-1.0.jar"], tmp_path / "none.sha256")

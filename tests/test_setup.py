@@ -15,16 +15,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILING = runpy.run_path(str(ROOT / "setup" / "compile_pyspark.py"))
-TOOLS = ("bash", "cat", "dirname", "env", "id", "mkdir", "sed", "sha256sum")
+TOOLS = ("bash", "cat", "dirname", "env", "grep", "id", "mkdir", "sed", "sha256sum")
 LOCKS = ("requirements-run.lock", "requirements-test.lock", "requirements-docs.lock")
 SPARK = ".venv/lib/python3.11/site-packages/pyspark/version.py"
 PARTS: Mapping[str, tuple[str, ...]] = {
     ".venv/.parts/tools": ("setup/tools.lock",),
     ".venv/.parts/packages": ("setup/tools.lock", "requirements-run.lock"),
     ".venv/.parts/project": ("setup/tools.lock", "requirements-run.lock", "pyproject.toml"),
-    ".venv/.parts/jars": (SPARK, "setup/spark_jars.py", "setup/jars-delta.sha256"),
+    ".venv/.parts/jars": (SPARK, "jobs/installation/spark_jars.py", "jobs/installation/jars-delta.sha256"),
     ".venv/.parts/bytecode": (SPARK, "setup/compile_pyspark.py"),
-    "udfs/__pycache__/compiled": ("setup/tools.lock", "requirements-run.lock"),
 }
 """The notes of parts that are done, each with the files of which the note has the SHA-256."""
 
@@ -38,6 +37,7 @@ def machine(tmp_path: Path) -> Path:
         assert found, tool
         (tmp_path / "bin" / tool).symlink_to(found)
     shutil.copytree(ROOT / "setup", tmp_path / "setup")
+    shutil.copytree(ROOT / "jobs" / "installation", tmp_path / "jobs" / "installation")
     for file in (*LOCKS, "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
     return tmp_path
@@ -94,6 +94,9 @@ def note_done(machine: Path, *parts: str) -> None:
     """Write the notes of parts, as if they were done."""
     (machine / SPARK).parent.mkdir(parents=True, exist_ok=True)
     (machine / SPARK).write_text("__version__ = '4.2.0'\n")
+    lock = (machine / "requirements-run.lock").read_text().splitlines(keepends=True)
+    (machine / "udfs" / "__pycache__").mkdir(parents=True, exist_ok=True)
+    (machine / "udfs" / "__pycache__" / "compiled").write_text(*(x for x in lock if x.startswith("numba==")))
     for part in parts:
         text = b"".join((machine / file).read_bytes() for file in PARTS[part])
         (machine / part).parent.mkdir(parents=True, exist_ok=True)
@@ -121,15 +124,15 @@ def test_a_set_up_that_failed_goes_on_with_what_is_missing(machine: Path) -> Non
     note_done(
         machine, *(part for part in PARTS if part not in (".venv/.parts/jars", ".venv/.parts/bytecode"))
     )
-    called = python_that_notes(machine, fails_at="spark_jars.py")
+    called = python_that_notes(machine, fails_at="aggregator setup delta")
     assert set_up(machine).returncode == 1
-    assert "setup/spark_jars.py delta" in called.read_text().splitlines()
+    assert "-m aggregator setup delta" in called.read_text().splitlines()
     called.unlink()
     python_that_notes(machine)
     assert set_up(machine).returncode == 0
     again = called.read_text().splitlines()
-    assert "setup/spark_jars.py delta" in again
-    assert {*again} <= {"setup/spark_jars.py delta", "setup/compile_pyspark.py"}
+    assert "-m aggregator setup delta" in again
+    assert {*again} <= {"-m aggregator setup delta", "setup/compile_pyspark.py"}
     called.unlink()
     assert set_up(machine).returncode == 0
     assert not called.exists()
@@ -146,7 +149,7 @@ def test_what_tests_need_is_installed_only_for_them(machine: Path) -> None:
     text = called.read_text()
     assert text.count("requirements-docs.lock") == 1
     assert "requirements-test.lock" in text
-    assert "setup/java_archive.py" in text
+    assert "-m aggregator setup classes" in text
 
 
 def test_without_a_tarantool_it_goes_on_and_says_so(machine: Path) -> None:

@@ -212,16 +212,16 @@ def arrows_to_later_stages(files: house.Arrows) -> set[tuple[str, str]]:
 
 def test_a_circle_and_an_arrow_to_a_later_stage_would_be_found() -> None:
     files: house.Arrows = {
-        "pipeline.state": {"pipeline.plan.tables"},
-        "pipeline.plan.tables": {"pipeline.commit.load"},
-        "pipeline.plan.router": set(),
-        "pipeline.commit.load": {"pipeline.plan.router"},
+        "pipeline.state": {"pipeline.plan.spaces.tables"},
+        "pipeline.plan.spaces.tables": {"pipeline.commit.load"},
+        "pipeline.plan.spaces.router": set(),
+        "pipeline.commit.load": {"pipeline.plan.spaces.router"},
     }
     assert house.circles(files) == set()
     rooms = house.arrows_between_rooms(files, "pipeline")
     assert house.circles(rooms) == {frozenset({"pipeline.plan", "pipeline.commit"})}
     assert arrows_to_later_stages(files) == {("state", "plan"), ("plan", "commit")}
-    files["pipeline.plan.router"].add("pipeline.plan.tables")
+    files["pipeline.plan.spaces.router"].add("pipeline.plan.spaces.tables")
     assert house.circles(files) == {frozenset(files) - {"pipeline.state"}}
 
 

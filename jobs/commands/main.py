@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 
 from jobs.commands import fix, follow, ids, look, use
 from jobs.runtime.command_line import CONTEXT_SETTINGS, command, run_command
+from jobs.runtime.parts import DEFAULT_PARTS, PARTS
 
 PROGRAM = "aggregator"
 COMPLETION_VARIABLE = "_AGGREGATOR_COMPLETE"
@@ -27,6 +28,22 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is not None:
         click.echo(kind(commands, {}, PROGRAM, COMPLETION_VARIABLE).source())
+
+
+@command("setup", "aggregator setup", "aggregator setup s3 classes")
+@click.argument("parts", metavar="[PART]...", nargs=-1, type=click.Choice([*PARTS]))
+def setup(parts: tuple[str, ...]) -> int:
+    """Prepare this installation: Delta's jars and compiled kernels, once, before the first run.
+
+    Without it, each start downloads the jars, and the first batch compiles for a minute. What is there already is left
+    as it is, and needs no network. Run it as the owner of the package; others use what it made.
+
+    PART: `delta` and `kernels` are the default. `batch-kernels`: without those of the daemons. `s3`: the jars for
+    s3a://. `classes`: an archive of Java's classes, 200 MB, with which commands start seconds earlier.
+    """
+    from jobs.setup import set_up
+
+    return set_up(parts or DEFAULT_PARTS)
 
 
 COMMANDS_BY_SECTION = {
@@ -51,7 +68,7 @@ COMMANDS_BY_SECTION = {
         *(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair_gaps, fix.maintain),
     ),
     "Ids and copies": (ids.cluster, ids.rid),
-    "Set up": (completion,),
+    "Set up": (setup, completion),
 }
 
 

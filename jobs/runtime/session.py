@@ -35,7 +35,7 @@ CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
 SPARK_FOLDER = Path(pyspark.__file__).resolve().parent
 
 JAVA_ARCHIVE = SPARK_FOLDER / "classes.jsa"
-"""Java's class data archive of Spark's classes, with which Java starts faster; made by `setup/java_archive.py`."""
+"""Java's class data archive of Spark's classes, with which Java starts faster; made by `aggregator setup classes`."""
 
 ARCHIVED_CLASS_PATH = f"{SPARK_FOLDER}/jars/*"
 """The jars whose classes are in the archive. Java uses the archive only if Java's class path begins with the same jars.
@@ -114,7 +114,7 @@ def delta_coordinates() -> str:
 
 
 def _start_java() -> None:
-    """Start Java with the configuration folder `conf/`; Ivy downloads Delta's jars unless `make setup` did so."""
+    """Start Java with the configuration folder `conf/`; Ivy downloads Delta's jars unless `aggregator setup` did so."""
     if (CONF_FOLDER / "spark-defaults.conf").is_file():
         os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
     conf = SparkConf()
@@ -168,5 +168,5 @@ def _require_delta(session: SparkSession) -> None:
     except Exception as error:
         raise ConfigurationError(
             f"this Spark has no Delta: {DELTA_CATALOG} is not there",
-            advice=f"run `make setup`, or give spark-submit `--packages {delta_coordinates()}`",
+            advice=f"run `aggregator setup`, or give spark-submit `--packages {delta_coordinates()}`",
         ) from error

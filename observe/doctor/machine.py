@@ -80,7 +80,7 @@ def _check_python(facts: MachineFacts) -> Finding:
             "python_version",
             "python",
             f"{shown} is not 3.11",
-            "make setup with PYTHON=/path/to/python3.11",
+            "install the package for a Python 3.11 (in a clone: PYTHON=/path/to/python3.11 make setup)",
         )
     return ok("python", "python", shown)
 
@@ -103,20 +103,25 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
             for name, version in (("pyspark", facts.pyspark_version), ("delta-spark", facts.delta_version))
             if not version
         ]
-        yield fail("spark_missing", "spark", f"not installed: {', '.join(missing)}", "make setup")
+        yield fail(
+            "spark_missing",
+            "spark",
+            f"not installed: {', '.join(missing)}",
+            "pip install pyspark delta-spark",
+        )
         return
     yield ok("spark", "spark", facts.pyspark_version)
     jars = [jar for jar in facts.delta_jars if jar.startswith("delta-spark_")]
     if not jars:
-        yield fail(
+        yield warn(
             "delta_jar_missing",
             "delta",
             "Spark's folder of jars has no delta-spark, so each start would download it with Ivy",
-            "make setup, or spark-submit --packages (docs/operation.md, Set-up)",
+            "aggregator setup, or spark-submit --packages (docs/operation.md, Set-up)",
         )
     elif not any(jar.endswith(f"-{facts.delta_version}.jar") for jar in jars):
         text = f"delta-spark is {facts.delta_version} in Python and {', '.join(jars)} among Spark's jars"
-        yield fail("delta_jar_version", "delta", text, "make setup")
+        yield fail("delta_jar_version", "delta", text, "aggregator setup")
     else:
         yield ok("delta", "delta", facts.delta_version)
     if facts.needs_s3 and not any(jar.startswith("hadoop-aws-") for jar in facts.s3_jars):
@@ -124,7 +129,7 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
             "s3_jar_missing",
             "spark",
             "a path is on s3a://, and Spark has no hadoop-aws",
-            "setup/setup.sh with-s3",
+            "aggregator setup s3",
         )
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
 from observe.validation.check import MAX_EXAMPLES, Check, frame_of_rows
-from pipeline.plan.tables import TablePlan, current_table_plan
+from pipeline.plan.spaces.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
 from schemas.names import table_of_exact_tuples

@@ -27,7 +27,7 @@ from observe.validation.space_rows import (
 )
 from observe.validation.suites import expect_known_ids, expect_not_in_future, expect_not_null, expect_unique
 from pipeline.encode.columns import encoding_of
-from pipeline.plan.tables import TablePlan, current_table_plan
+from pipeline.plan.spaces.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from pipeline.write.changes import table_schema
 from schemas.errors import UnsupportedError

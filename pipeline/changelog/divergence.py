@@ -5,7 +5,7 @@ row because of a conflict writes a NOP in its place. The row that was settled fi
 `_gaps` and in the log. Rows are compared whenever a batch reads them again: after a failover, a backfill, a lost
 checkpoint. Timestamps are not compared, since each member sets its own.
 
-An operator can heal a divergence: a snapshot replaces the replicaset's state (`pipeline.requests.generation`). Healed
+An operator can heal a divergence: a snapshot replaces the replicaset's state (`pipeline.requests.healing`). Healed
 lsns are not reported again.
 """
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.summary import LOCAL_ID
+from pipeline.plan.rows.summary import LOCAL_ID
 from schemas.states import GapKind, GapState
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, read_file

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.moves import bucket_events_column
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.plan.tables import CHANGE_TYPES
+from pipeline.plan.spaces.tables import CHANGE_TYPES
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes
 from udfs.operations.update_rules import release_number
 from udfs.tuples import row_body

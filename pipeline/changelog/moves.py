@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.history import NO_TABLE, History
-from pipeline.plan.position import LogPosition, first_row_index
-from pipeline.plan.vshard import ReplicasetBuckets
+from pipeline.plan.rows.position import LogPosition, first_row_index
+from pipeline.plan.spaces.meanings import NO_TABLE, History
+from pipeline.plan.spaces.vshard import ReplicasetBuckets
 from schemas.space import KeyPart, Space
 from schemas.states import RowMove
 from schemas.vshard import COLLECTED_STATES, RECEIVING, is_bucket_space, shard_field
@@ -183,7 +183,7 @@ class ShardPlan:
     """As `BucketMoves.bucket_id_keys`."""
     doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]
     """By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
-    (doubled: see `pipeline.plan.vshard`), the lower id first.
+    (doubled: see `pipeline.plan.spaces.vshard`), the lower id first.
     """
     version_by_table: Mapping[str, int]
     """For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's

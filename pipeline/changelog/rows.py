@@ -20,11 +20,11 @@ from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, SERVER_VERSION, keyed_rows_of
 from pipeline.changelog.moves import bucket_events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
-from pipeline.plan.history import NO_TABLE
-from pipeline.plan.position import BEGINNING, first_row_index
-from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
-from pipeline.plan.tables import CHANGE_TYPES
-from pipeline.plan.unknown import missing_definition_reason
+from pipeline.plan.rows.position import BEGINNING, first_row_index
+from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID
+from pipeline.plan.spaces.meanings import NO_TABLE
+from pipeline.plan.spaces.tables import CHANGE_TYPES
+from pipeline.plan.spaces.undefined import missing_definition_reason
 from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
@@ -229,8 +229,8 @@ def _with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordB
     """Return rows with the column `server_version`.
 
     Rows from `_pending` and `_changelog` have this column; only its nulls are filled. A row of a file gets the version
-    of the file's header, or a newer one (`pipeline.plan.upgrades`). A spool of several peers names the version of each
-    peer.
+    of the file's header, or a newer one (`pipeline.plan.ids.upgrades`). A spool of several peers names the version of
+    each peer.
 
     Args:
         rows: With a column `replica_id`.

@@ -13,11 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.moves import BucketMoves, bucket_moves
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.history import NO_TABLE, History, Meaning
-from pipeline.plan.members import map_entries_of_source
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.settle import RolledBackRows, Settlement
-from pipeline.plan.upgrades import Upgrade, find_upgrades
+from pipeline.plan.ids.members import map_entries_of_source
+from pipeline.plan.ids.settle import RolledBackRows, Settlement
+from pipeline.plan.ids.upgrades import Upgrade, find_upgrades
+from pipeline.plan.rows.position import LogPosition, LogSegment
+from pipeline.plan.spaces.meanings import NO_TABLE, History, Meaning
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from schemas.tables import PENDING
@@ -36,9 +36,10 @@ class Meanings:
     lineages: Int32s
     eras: Int32s
     truncations: Int32s
-    """As in `pipeline.plan.history.Meaning`, but `truncations` counts only those within the era (int32[meanings])."""
+    """As in `pipeline.plan.spaces.meanings.Meaning`, but `truncations` counts only those within the era
+    (int32[meanings])."""
     is_early: NDArray[np.bool_]
-    """As in `pipeline.plan.history.Meaning` (bool[meanings])."""
+    """As in `pipeline.plan.spaces.meanings.Meaning` (bool[meanings])."""
     space_names: Sequence[str]
     """The space's name, by schema version."""
     key_plan: KeyPlan

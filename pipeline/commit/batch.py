@@ -18,25 +18,29 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
+from pipeline.commit.doubled_buckets import bucket_rows, doubled_bucket_conflicts
 from pipeline.commit.epoch import commit_epoch
-from pipeline.commit.vshard import bucket_rows, doubled_bucket_conflicts
 from pipeline.compaction.after_batch import join_small_files
+from pipeline.lookup.key_search import MASKED_TABLE, SPACE_TABLE, key_search_in
 from pipeline.pending.rows import PENDING, processed_rows_mask
-from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.control import SpaceChange
-from pipeline.plan.summary import LOCAL_ID, ControlRow
+from pipeline.plan.rows.summary import LOCAL_ID, ControlRow
+from pipeline.plan.spaces.system_rows import SpaceChange
+from pipeline.plan.state_after import with_settled_lsns
 from pipeline.state import ReplicasetState, State, TableWriters
 from pipeline.work import BatchOutput, BatchWork
+from pipeline.write.changes import TableWrite
+from pipeline.write.moved import relocated
 from pipeline.write.prepare import PreparedTables, rewrite_masked
 from pipeline.write.system_rows import append_rows, write_system_rows
+from schemas.errors import TableMovedError
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
-from warehouse.delta.commits import OpenTables
+from warehouse.delta.commits import COMMIT_ATTEMPTS, OpenTables
 from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import RowNumbers
 from warehouse.delta.read import newest_of_each
@@ -45,6 +49,11 @@ from warehouse.system_tables import schema, vclock
 from warehouse.system_tables.gaps import KEY
 
 log = logging.getLogger(__name__)
+
+CommitFiles = Callable[
+    [str, Sequence[DataFile], Sequence[TableFile], Mapping[TableFile, RowNumbers] | None], None
+]
+"""Commits added files, removed files and deleted rows of a table."""
 
 CommitHook = Callable[[str], None]
 """Called with the name of a table after its commit."""
@@ -121,10 +130,10 @@ def commit_batch(
             after_commit(table)
 
     commit("_changelog", written.changelog)
-    _commit_pending(tables, plan, written.pending, commit)
+    _again_if_moved(lambda: _commit_pending(tables, plan, written.pending, commit))
     for one in written.tables:
         if one.schema is None:
-            commit(one.table, one.added, one.removed, one.deleted)
+            _commit_table(tables, work, one, commit)
         else:
             versions[one.table] = tables.replace(one.table, one.added, one.schema)
             after_commit(one.table)
@@ -160,6 +169,37 @@ def commit_batch(
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
     after_commit("_epochs")
     return state
+
+
+def _again_if_moved(work: Callable[[], None]) -> None:
+    """Do something again if somebody else has moved the rows of a table meanwhile."""
+    for _ in range(COMMIT_ATTEMPTS - 1):
+        try:
+            work()
+        except TableMovedError as error:
+            log.info("%s; the writer looks again", error)
+        else:
+            return
+    work()
+
+
+def _commit_table(tables: OpenTables, work: BatchWork, write: TableWrite, commit: CommitFiles) -> None:
+    """Commit the changes of a space's table, and follow its rows if somebody else moves them meanwhile."""
+    exact = {one.exact_table for one in work.partition_plan.encodings}
+    search, rule = key_search_in(work.copy_folder), work.vector_rule(write.table)
+    copied = SPACE_TABLE if write.table in exact else MASKED_TABLE
+    current = write
+
+    def follow_and_commit() -> None:
+        nonlocal current
+        try:
+            commit(current.table, current.added, current.removed, current.deleted)
+        except TableMovedError:
+            files = tables.files(current.table)
+            current = relocated(work.location, current, files, rule, search, copied)
+            raise
+
+    _again_if_moved(follow_and_commit)
 
 
 def _with_settled_vclocks(plan: BatchPlan, written: BatchOutput) -> State:
@@ -212,7 +252,7 @@ def _commit_pending(
     tables: OpenTables,
     plan: BatchPlan,
     added: Sequence[DataFile],
-    commit: Callable[[str, Sequence[DataFile], Sequence[TableFile]], None],
+    commit: CommitFiles,
 ) -> None:
     """Remove the rows of `_pending` that the batch read, and add the rows that wait now."""
     before = plan.before.replicasets
@@ -222,7 +262,7 @@ def _commit_pending(
         if uuid in before and space_id in before[uuid].unknown_spaces
     }
     if not ended and not any(uuid in before and before[uuid].has_waiting_rows for uuid in plan.settlements):
-        commit(PENDING, added, ())
+        commit(PENDING, added, (), None)
         return
     ids = [plan.after.replicasets[uuid].id for uuid in plan.settlements]
     rest: list[DataFile] = []
@@ -236,7 +276,7 @@ def _commit_pending(
         removed.append(file)
         if others.num_rows:
             rest.append(write_system_rows(tables.location, PENDING, others, is_new_data=False))
-    commit(PENDING, [*added, *rest], removed)
+    commit(PENDING, [*added, *rest], removed, None)
 
 
 def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ from datetime import datetime
 
 from deltalake import DeltaTable
 
-from pipeline.commit import vshard
-from pipeline.commit.vshard import buckets_writable_in_several, stored_buckets
+from pipeline.commit import doubled_buckets
+from pipeline.commit.doubled_buckets import buckets_writable_in_several, stored_buckets
 from pipeline.pending.rows import unknown_spaces
+from pipeline.plan.rows.summary import LOCAL_ID
 from pipeline.plan.settings import TABLES_FORMAT
-from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import (
     ApplierMapEntry,
     ReplicasetState,
@@ -64,7 +64,9 @@ def load_state(warehouse: Warehouse) -> State:
     read = _waiting_lsns(warehouse.opened("_pending"))
     unknown = unknown_spaces(warehouse.open_tables)
     lossy = _replicasets_with_loss(warehouse.opened("_gaps"))
-    buckets = stored_buckets(newest_of_each(warehouse.opened(vshard.TABLE), ("replicaset_id", "bucket_id")))
+    buckets = stored_buckets(
+        newest_of_each(warehouse.opened(doubled_buckets.TABLE), ("replicaset_id", "bucket_id"))
+    )
     leaders = {} if epoch.end_offset is None else _leading_sources(epoch.end_offset)
     replicasets = {}
     for uuid, settled in epoch.vclock.items():

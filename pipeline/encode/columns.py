@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.plan.masks import Mask
-from pipeline.plan.tables import TablePlan
+from pipeline.plan.spaces.masks import Mask
+from pipeline.plan.spaces.tables import TablePlan
 from schemas.layout import (
     ERROR_COLUMN,
     EXTRA_COLUMN,
@@ -62,7 +62,7 @@ class TableEncoding:
     quarantines_misfits: bool = False
     has_moved_fields: bool = False
     has_added_fields: bool = False
-    """As in `pipeline.plan.tables.TablePlan`."""
+    """As in `pipeline.plan.spaces.tables.TablePlan`."""
 
     @cached_property
     def decoding_plan(self) -> DecodingPlan:

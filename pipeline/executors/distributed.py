@@ -44,7 +44,7 @@ from pipeline.executors.partition_task import (
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
 from pipeline.lookup.partitions import KeyRanges, key_ranges
-from pipeline.plan.summary import Summary
+from pipeline.plan.rows.summary import Summary
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.write.changes import (

@@ -22,7 +22,7 @@ from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.lookup.key_search import KeySearch
 from pipeline.partition import PartitionResult, process_partition
-from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
+from pipeline.plan.rows.summary import Summary, concat_summaries, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.write.changes import TableChange, TableChanges, TableWrite, write_exact, write_masked

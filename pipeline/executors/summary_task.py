@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.plan.summary import Summary, concat_summaries, summarize_rows
+from pipeline.plan.rows.summary import Summary, concat_summaries, summarize_rows
 from pipeline.work import SyncSpaces, WatchedSpaces
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import Meanings, build_meanings
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.history import NO_TABLE, Lineage, SchemaVersion
-from pipeline.plan.position import BEGINNING
-from pipeline.plan.tables import change_types, lineages_with_changes
+from pipeline.plan.rows.position import BEGINNING
+from pipeline.plan.spaces.meanings import NO_TABLE, Lineage, SchemaVersion
+from pipeline.plan.spaces.tables import change_types, lineages_with_changes
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of_release
 
@@ -30,7 +30,7 @@ class ReducePlan:
     """The tables' names. A table's number is its index here."""
     is_empty: tuple[bool, ...]
     is_contended: tuple[bool, ...]
-    """By table number, as in `pipeline.plan.tables.TablePlan`."""
+    """By table number, as in `pipeline.plan.spaces.tables.TablePlan`."""
     lineages: tuple[Lineage, ...]
     """A lineage's number is its index here."""
     is_active: tuple[bool, ...]

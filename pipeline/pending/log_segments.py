@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pipeline.pending.rows import pending_by_segment
-from pipeline.plan.position import LogSegment
-from pipeline.plan.upgrades import server_version_in_schema
+from pipeline.plan.ids.upgrades import server_version_in_schema
+from pipeline.plan.rows.position import LogSegment
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
@@ -76,7 +76,7 @@ def _vclock_before_file(segment: Segment) -> dict[int, int]:
 def _server_version_at(
     segment: Segment, meta: Meta, replicaset: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
-    """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
+    """Return the version of the server that wrote the first row of a segment (`pipeline.plan.ids.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version

@@ -22,10 +22,10 @@ from pipeline.pending.rows import (
     vclock_before_file,
     waiting_segment,
 )
-from pipeline.plan.generation import apply_generation, find_generation
-from pipeline.plan.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
-from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import LOCAL_ID, Summary
+from pipeline.plan.ids.generation import apply_generation, find_generation
+from pipeline.plan.ids.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
 from sources.xlog.format.vclock import vclock_maximum
 from sources.xlog.stream.segment import Segment

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.keyed_rows import SERVER_VERSION
 from pipeline.changelog.segment_plan import EARLIER, PENDING_ARROW
-from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary
-from pipeline.plan.unknown import waits_for_definition
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.undefined import waits_for_definition
 from pipeline.state import ReplicasetState, State
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.vclock import vclock_of

@@ -1,9 +1,6 @@
 """Plans a batch before any of its rows is processed: pure functions that turn state and control rows into a plan.
 
-In the order of the work: `position` defines positions and segments of the log; `transactions` and `summary` summarize
-a part of the log; `members` translates replica ids where members disagree; `settle` decides which rows take effect;
-`control` follows the system spaces, and `generation` a snapshot after a gap; `advance` computes the replicaset's state
-after the batch; `history_builder` finds what space ids mean (`history`), and `router` their tables; `tables` plans
-each table, `masks` what readers of a masked space see, `healing` what a snapshot replaces; `batch_plan` combines all of
-them.
+In the order of the work: `rows` summarizes the rows, `ids` decides which of them count and whose they are, `spaces`
+which tables they change. `batch_plan` combines all of them, `state_after` computes the state after the batch, and
+`healing` is what a snapshot replaces.
 """

@@ -1,8 +1,9 @@
 """Plans a batch from the summaries of its rows.
 
 Pure, except for the allocation of ids, which is passed in as a function. For each replicaset: which rows take effect
-(`settle`), and what its system rows change (`control`). For all together: global ids, applier maps, the meaning of
-space ids (`history`), the tables (`tables`). The later stages need only the resulting `BatchPlan` and the rows.
+(`ids.settle`), and what its system rows change (`spaces.system_rows`). For all together: global ids, applier maps, the
+meaning of space ids (`spaces.meanings`), the tables (`spaces.tables`). The later stages need only the resulting
+`BatchPlan` and the rows.
 """
 
 from __future__ import annotations
@@ -12,33 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from config.deployment import Config
-from pipeline.plan.advance import (
-    ReplicasetDecision,
-    instances_seen,
-    new_map_rows,
-    state_after_batch,
-    with_history,
-    with_refused_spaces,
-)
-from pipeline.plan.control import ControlChanges, ReplicaIdChange
-from pipeline.plan.generation import SnapshotGeneration, apply_generation, find_generation
-from pipeline.plan.history import History
-from pipeline.plan.history_builder import SpacesBefore, build_history
-from pipeline.plan.members import (
-    IdTranslation,
-    assign_source_ids,
-    translate_summary,
-    translate_vclock,
-)
-from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
-from pipeline.plan.router import Router
+from pipeline.plan.ids.generation import SnapshotGeneration, apply_generation, find_generation
+from pipeline.plan.ids.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
+from pipeline.plan.ids.settle import IsSync, Settlement, settle
+from pipeline.plan.ids.upgrades import last_server_version, log_upgrade
+from pipeline.plan.rows.position import BEGINNING, LogPosition, LogSegment
+from pipeline.plan.rows.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.settings import settings_json
-from pipeline.plan.settle import IsSync, Settlement, settle
-from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
-from pipeline.plan.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
-from pipeline.plan.unknown import UnknownRanges, unknown_ranges
-from pipeline.plan.upgrades import last_server_version, log_upgrade
-from pipeline.plan.vshard import (
+from pipeline.plan.spaces.meanings import History
+from pipeline.plan.spaces.meanings_builder import SpacesBefore, build_history
+from pipeline.plan.spaces.router import Router
+from pipeline.plan.spaces.system_rows import ControlChanges, ReplicaIdChange
+from pipeline.plan.spaces.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
+from pipeline.plan.spaces.undefined import UnknownRanges, unknown_ranges
+from pipeline.plan.spaces.vshard import (
     MOVE_WAIT,
     BucketProgress,
     Departure,
@@ -49,6 +37,14 @@ from pipeline.plan.vshard import (
     has_arrived,
     latest_time,
     with_doubled_buckets,
+)
+from pipeline.plan.state_after import (
+    ReplicasetDecision,
+    instances_seen,
+    new_map_rows,
+    state_after_batch,
+    with_history,
+    with_refused_spaces,
 )
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, is_unknown_type

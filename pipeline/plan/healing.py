@@ -1,6 +1,6 @@
 """What a batch does to heal a replicaset by a snapshot. Pure.
 
-`pipeline.requests.generation` plans it.
+`pipeline.requests.healing` plans it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import Summary
 from schemas.states import GapState
 
 

@@ -1,5 +1,5 @@
 """Keyed rows and base versions → each replicaset's new version of each key.
 
-`reduce` applies the rows to the base versions that `pipeline.lookup` found, with `fold` for keys with UPDATEs or
-UPSERTs.
+`reduce` applies the rows to the base versions that `pipeline.lookup` found, with `operated_keys` for keys with UPDATEs
+or UPSERTs.
 """

@@ -20,7 +20,7 @@ from pipeline.lookup.ranges import RowKeyPairs
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.lookup.requests import KeyedRows, ranged_lineages
 from pipeline.lookup.versions import CHANGES, FAULT, MERGED, time_column, times_of
-from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
+from pipeline.reduce.operated_keys import BaseVersion, FoldedKey, fold_keys
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.keys.keys import canonical_keys_with_plan

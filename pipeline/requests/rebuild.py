@@ -24,7 +24,7 @@ from pipeline.lookup.key_search import KeySearch
 from pipeline.lookup.lookup import find_versions
 from pipeline.lookup.requests import BaseRequest
 from pipeline.partition import PartitionResult, encode_result
-from pipeline.plan.tables import current_table_plan, field_suggestion, unknown_fields
+from pipeline.plan.spaces.tables import current_table_plan, field_suggestion, unknown_fields
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters

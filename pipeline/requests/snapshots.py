@@ -6,7 +6,7 @@ out before, one that was refused and can be followed now, or one whose definitio
 spaces and the stream continue.
 
 The snapshot is a generation; rows that are later than it are applied again from `_changelog`
-(`pipeline.requests.generation` plans this).
+(`pipeline.requests.healing` plans this).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pipeline.batch import BatchWriter
 from pipeline.changelog.divergence import LSN_HASHES
 from pipeline.commit.batch import BatchName
 from pipeline.plan.healing import Healing
-from pipeline.plan.history import Refusal
-from pipeline.plan.history_builder import WAS_LEFT_OUT
-from pipeline.plan.router import build_router
-from pipeline.plan.tables import check_space
-from pipeline.requests.generation import plan_healing
+from pipeline.plan.spaces.meanings import Refusal
+from pipeline.plan.spaces.meanings_builder import WAS_LEFT_OUT
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.tables import check_space
+from pipeline.requests.healing import plan_healing
 from pipeline.requests.read_again import source_log_stream
 from pipeline.state import ReplicasetState, State
 from schemas.errors import SourceError, TupleError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from config.policies import Policy
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.tables import TablePlan
+from pipeline.plan.spaces.tables import TablePlan
 from pipeline.state import State
 from udfs.before_replace.policies import POLICIES
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
@@ -54,7 +54,7 @@ class ResolvePlan:
     tables: tuple[TablePolicy, ...]
     """By the number of a table (its index in the batch's plan)."""
     is_contended: tuple[bool, ...]
-    """By the number of a table, as in `pipeline.plan.tables.TablePlan`."""
+    """By the number of a table, as in `pipeline.plan.spaces.tables.TablePlan`."""
     replicaset_uuids: Sequence[str]
     instance_uuids: Sequence[str]
     """The uuid of each replicaset by its id, and of each instance by its global id; "" for an unused id."""

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.own_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
-from pipeline.plan.summary import CONTROL_SPACES
+from pipeline.changelog.replica_ids import NO_REPLICA_ID, lsns_of_ids, replica_ids_in_replicaset
+from pipeline.plan.rows.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress, SourceProgress
 from pipeline.retention.removal import Removal, read_columns, without_nulls
 from pipeline.state import ReplicasetState, State

@@ -34,7 +34,7 @@ from pipeline.lookup.lookup import find_versions
 from pipeline.lookup.requests import BaseRequest
 from pipeline.lookup.versions import MERGED, STATE_NAMES, times_of
 from pipeline.lookup.versions_table import VERSIONS
-from pipeline.plan.tables import current_table_plan
+from pipeline.plan.spaces.tables import current_table_plan
 from pipeline.retention.changelog import changelog_removal
 from pipeline.retention.progress import ReadProgress, SourceProgress, read_progress
 from pipeline.retention.removal import (

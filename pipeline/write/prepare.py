@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding
-from pipeline.plan.masks import MASKS_PROPERTY, TUPLE_COLUMN
+from pipeline.plan.spaces.masks import MASKS_PROPERTY, TUPLE_COLUMN
 from pipeline.write.changes import (
     TableChange,
     TableChanges,

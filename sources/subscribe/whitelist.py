@@ -67,7 +67,7 @@ class OriginWhitelist:
         """{replica id: instance uuid} after the last filtered row, also of expelled instances."""
         self._is_loaded = False
         if self.origins:
-            _compile_kernels()
+            compile_kernels()
 
     def invalidate(self) -> None:
         """Make the next `load` read the spool again, because rows were written that this object has not filtered."""
@@ -222,7 +222,7 @@ def _cluster_rows(rows: bytes) -> Iterator[dict[str, Any]]:
             }
 
 
-def _compile_kernels() -> None:
+def compile_kernels() -> None:
     """Compile the kernels, or load them from numba's cache, before the first row arrives.
 
     Later this would delay acknowledgements by seconds.

@@ -18,7 +18,7 @@ from observe.log_rows.row_format import tuple_text
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.lookup.ranges import ranges_in
 from pipeline.lookup.reduce_plan import ReducePlan
-from pipeline.plan.tables import CHANGE_TYPES
+from pipeline.plan.spaces.tables import CHANGE_TYPES
 from schemas.errors import AggregatorError
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space

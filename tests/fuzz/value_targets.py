@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from config.spaces import Spaces
-from pipeline.plan.control import apply_control_rows
-from pipeline.plan.history_builder import SpacesBefore, build_history
-from pipeline.plan.router import build_router
-from pipeline.plan.settle import settle
-from pipeline.plan.summary import Summary
-from pipeline.plan.tables import build_table_layout, check_space
+from pipeline.plan.ids.settle import settle
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.meanings_builder import SpacesBefore, build_history
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.system_rows import apply_control_rows
+from pipeline.plan.spaces.tables import build_table_layout, check_space
 from pipeline.state import SpaceDefinition
 from schemas.errors import UnsupportedError
 from schemas.field_types import type_family

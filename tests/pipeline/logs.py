@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from pipeline.plan.position import LogPosition
-from pipeline.plan.summary import ControlRow
+from pipeline.plan.rows.position import LogPosition
+from pipeline.plan.rows.summary import ControlRow
 from pipeline.state import SpaceDefinition
 from schemas.iproto import BodyKey, SystemSpace
 from schemas.xrow import XROW_ARROW

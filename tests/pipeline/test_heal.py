@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from pipeline.plan.healing import Healing
-from pipeline.plan.position import LogSegment
-from pipeline.plan.summary import Summary
-from pipeline.requests.generation import plan_healing
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import Summary
+from pipeline.requests.healing import plan_healing
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from tests.pipeline.logs import A1, A

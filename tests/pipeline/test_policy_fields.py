@@ -8,7 +8,7 @@ import pytest
 
 from config.policies import Policies, Policy
 from pipeline.commit.load import load_state
-from pipeline.plan.tables import unknown_fields
+from pipeline.plan.spaces.tables import unknown_fields
 from pipeline.requests.rebuild import plan_rebuild
 from pipeline.start import open_writer
 from schemas.errors import UnsupportedError

@@ -14,7 +14,7 @@ import pytest
 from config.policies import Policy
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
-from pipeline.plan.tables import current_table_plan
+from pipeline.plan.spaces.tables import current_table_plan
 from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents

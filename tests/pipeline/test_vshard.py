@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.batch import MakeDistributed
-from pipeline.plan import vshard
+from pipeline.plan.spaces import vshard
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted

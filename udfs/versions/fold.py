@@ -1,7 +1,7 @@
 """Applies the rows of one key in one replicaset, in the order of the log: `Fold` is the key's state between two rows.
 
 The result is the tuple that the replicaset's servers have, or a `Fault` that names the row that cannot be applied; it
-is never a wrong tuple. `pipeline.reduce.fold` applies the rows of many keys.
+is never a wrong tuple. `pipeline.reduce.operated_keys` applies the rows of many keys.
 
 Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a missing tuple is in the log and changes
 nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a

@@ -1,21 +1,22 @@
 """Copies one table: plans what the target lacks, copies it, and checks the result.
 
-Data files are copied first, then the log from the oldest commit on, so a version can be read only with all its files.
-Before that, commits of a discarded branch are removed from the target's log, the newest first.
+Data files, and files of their deletion vectors, are copied first, then the log from the oldest commit on, so a version
+can be read only with all its files. Before that, commits of a discarded branch are removed from the target's log, the
+newest first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 from deltalake.exceptions import DeltaError
 
-from schemas.errors import SyncError
+from schemas.errors import SyncError, WarehouseError
 from warehouse.copies import files
 from warehouse.copies.delta_log import (
     LAST_CHECKPOINT,
@@ -25,8 +26,10 @@ from warehouse.copies.delta_log import (
     is_readable,
     plan_log,
 )
+from warehouse.delta.deletion_vectors import ABSOLUTE
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, active_files, open_footer
+from warehouse.delta.vector_files import read_vector
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TableCopyPlan:
     """The version that the target will have."""
     log: LogPlan
     data_files: Mapping[str, int] = field(default_factory=dict)
-    """Data files that the target lacks: path in the table's folder to size in bytes."""
+    """Files of rows and of deletion vectors that the target lacks: path in the table's folder to size in bytes."""
     sidecars: Mapping[str, int] = field(default_factory=dict)
     """Sidecar files of checkpoints that the target lacks: name to size in bytes."""
     source_log_sizes: Mapping[str, int] = field(default_factory=dict)
@@ -86,7 +89,7 @@ def plan_table(
     log = plan_log(ours, theirs, version, has_same_log_file, check_all=check_all)
     if trusts_target and not log.copy and not log.truncate:
         return TableCopyPlan(table, version, log, {}, {}, ours)
-    data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
+    data = _file_sizes(source, table, version)
     if trusts_target and not log.truncate:
         data = _not_in_target(source, target, table, data)
     return TableCopyPlan(
@@ -103,24 +106,24 @@ def missing_files(
     source: WarehouseLocation, target: WarehouseLocation, table: str, version: int
 ) -> dict[str, int]:
     """Return the source's data files that the target lacks or has in another size: path to size in bytes."""
-    data = {path: size for path, (size, _) in _data_files(source, table, version).items()}
+    data = _file_sizes(source, table, version)
     return _missing_or_different(target, table, data, lambda _name: True, check_all=False)
 
 
 def _not_in_target(
     source: WarehouseLocation, target: WarehouseLocation, table: str, source_files: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return those of the source's data files (path to size) that the target's newest version does not name."""
+    """Return those of the source's files (path to size) that the target's newest version does not name."""
     opened = target.open(table)
-    target_files = {} if opened is None else _data_files(source, table, opened.version())
-    return {path: size for path, size in source_files.items() if path not in target_files}
+    named = set() if opened is None else _paths(_table_files(source, table, opened.version()))
+    return {path: size for path, size in source_files.items() if path not in named}
 
 
-def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[str, tuple[int, int | None]]:
-    """Return a table's data files at a version: path to (size in bytes, number of rows or None if not logged).
+def _table_files(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
+    """Return the files of a table at a version.
 
     Raises:
-        SyncError: If the table cannot be opened at that version, or has deletion vectors.
+        SyncError: The table cannot be opened at that version, or has deletion vectors outside of its folder.
     """
     try:
         opened = location.open(table, version)
@@ -128,14 +131,42 @@ def _data_files(location: WarehouseLocation, table: str, version: int) -> dict[s
         raise SyncError(f"version {version} cannot be opened: {error}", table=location.uri(table)) from error
     if opened is None:
         raise SyncError(f"there is no table with a version {version}", table=location.uri(table))
-    if "deletionVectors" in (opened.protocol().reader_features or ()):
+    found = frozenset(active_files(opened))
+    if any(file.vector is not None and file.vector.storage == ABSOLUTE for file in found):
         raise SyncError(
-            "the table has deletion vectors, which are not copied",
+            "the table has deletion vectors outside of its folder, which are not copied",
             table=location.uri(table),
-            advice="set delta.enableDeletionVectors to false and run REORG TABLE … APPLY (PURGE)",
+            advice="run REORG TABLE … APPLY (PURGE)",
         )
-    # The log has paths as URIs: percent-encoded.
-    return {unquote(file.path): (file.size, file.num_records) for file in active_files(opened)}
+    return found
+
+
+def _vector_files(files: Iterable[TableFile]) -> set[str]:
+    """Return the paths of the files that have the deletion vectors of data files."""
+    return {file.vector.path for file in files if file.vector is not None and file.vector.path is not None}
+
+
+def _paths(files: Collection[TableFile]) -> set[str]:
+    """Return the paths of data files and of the files that have their deletion vectors."""
+    return {unquote(file.path) for file in files} | _vector_files(files)  # the log has paths as URIs
+
+
+def _file_sizes(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
+    """Return the files of a version that a copy needs: path to size in bytes.
+
+    Raises:
+        SyncError: A file of deletion vectors does not exist.
+    """
+    found = _table_files(location, table, version)
+    sizes = {unquote(file.path): file.size for file in found}
+    vectors = sorted(_vector_files(found))
+    for path, info in zip(
+        vectors, location.fs.get_file_info([location.at(table, path) for path in vectors]), strict=True
+    ):
+        if info.type != pafs.FileType.File:
+            raise SyncError("a file of deletion vectors is missing", table=location.uri(table), file=path)
+        sizes[path] = info.size
+    return sizes
 
 
 def _missing_or_different(
@@ -233,32 +264,38 @@ def check_copy(
     if opened is None or opened.version() != version:
         found = None if opened is None else opened.version()
         raise _copy_differs(table, f"version {found} instead of {version}")
-    ours, theirs = _data_files(source, table, version), _data_files(target, table, version)
-    if ours != theirs:
-        one_side = len(ours.keys() ^ theirs.keys())
+    ours, theirs = _table_files(source, table, version), _table_files(target, table, version)
+    if _facts(ours) != _facts(theirs):
+        one_side = len(ours ^ theirs)
         raise _copy_differs(table, f"{one_side} files are on one side only, or sizes or row counts differ")
-    checked = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data_files}
-    infos = target.fs.get_file_info([target.at(table, path) for path in checked])
-    for info, (path, (size, _)) in zip(infos, checked.items(), strict=True):
+    checked = {file for file in theirs if not only_copied or _paths([file]) & plan.data_files.keys()}
+    sizes = {unquote(file.path): file.size for file in checked}
+    infos = target.fs.get_file_info([target.at(table, path) for path in sizes])
+    for info, (path, size) in zip(infos, sizes.items(), strict=True):
         if info.type != pafs.FileType.File or info.size != size:
             raise _copy_differs(table, f"{path} is missing, or its size is not {size} bytes")
-    return _count_rows(target, table, checked)
+    return sum(_count_rows(target, table, file) for file in checked)
 
 
-def _count_rows(
-    location: WarehouseLocation, table: str, checked: Mapping[str, tuple[int, int | None]]
-) -> int:
-    """Return the total number of rows of data files, by their footers.
+def _facts(files: Iterable[TableFile]) -> dict[str, tuple[int, int | None]]:
+    return {file.id: (file.size, file.num_records) for file in files}
 
-    `checked` has path to (size in bytes, number of rows in the log). Raises SyncError if a number differs from the log.
+
+def _count_rows(location: WarehouseLocation, table: str, file: TableFile) -> int:
+    """Return the number of rows of a data file, by its footer and its deletion vector.
+
+    Raises:
+        SyncError: A number differs from the log, or the deletion vector cannot be read.
     """
-    total = 0
-    for path, (size, logged) in checked.items():
-        counted: int = open_footer(location, table, TableFile(quote(path), size, logged)).num_rows
-        if logged is not None and logged != counted:
-            raise _copy_differs(table, f"{path} has {counted} rows instead of {logged}")
-        total += counted
-    return total
+    counted = int(open_footer(location, table, file).num_rows)
+    if file.num_records is not None and file.num_records != counted:
+        raise _copy_differs(table, f"{unquote(file.path)} has {counted} rows instead of {file.num_records}")
+    if file.vector is None:
+        return counted
+    try:
+        return counted - len(read_vector(location, table, file.vector))
+    except WarehouseError as error:
+        raise _copy_differs(table, error.reason) from error
 
 
 def _copy_differs(table: str, reason: str) -> SyncError:

@@ -317,7 +317,7 @@ class OpenTables:
             try:
                 version = self._change(table, opened, write)
             except TableMovedError:
-                self.open(table)  # reads the commits of others, and refuses those that change rows
+                self._refuse_foreign_changes(table, int(opened.version()), int(self.open(table).version()))
                 continue
             self._after_commit(table, version)
             return version

@@ -56,15 +56,20 @@ def refuse_foreign_changes(location: WarehouseLocation, table: str, before: int,
         log.info("%s: %s; the writer looks again", table, commit)
         if harmful is None and not commit.effect.is_harmless:
             harmful = commit
-    if harmful is not None and not _are_equal(location, table, before, after):
-        raise ForeignChangeError(
-            f"somebody else has changed the table: {harmful}",
-            table=table,
-            advice=ADVICE.format(version=harmful.version - 1, table=table),
-        )
+    if harmful is not None and not are_equal(location, table, before, after):
+        raise foreign_change_error(table, harmful, harmful.version - 1)
 
 
-def _are_equal(location: WarehouseLocation, table: str, before: int, after: int) -> bool:
+def foreign_change_error(table: str, commit: ForeignCommit, version: int) -> ForeignChangeError:
+    """Return the error that somebody else has changed a table; `version` is the one to take it back to."""
+    return ForeignChangeError(
+        f"somebody else has changed the table: {commit}",
+        table=table,
+        advice=ADVICE.format(version=version, table=table),
+    )
+
+
+def are_equal(location: WarehouseLocation, table: str, before: int, after: int) -> bool:
     """Return whether two versions of a table have the same files, deletion vectors and columns."""
     one, other = (read_log(location, table, version) for version in (before, after))
     return (

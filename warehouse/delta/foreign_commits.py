@@ -27,10 +27,10 @@ class Effect(Enum):
     NOTHING = "nothing that the aggregator reads"
     FILES = "where rows are"
     METADATA = "properties, a comment, or further columns"
+    PROTOCOL = "the table's protocol"
     ROWS = "rows"
     RESTORED = "rows, by taking the table back to an earlier version"
     COLUMNS = "columns"
-    PROTOCOL = "the table's protocol"
 
     @property
     def is_harmless(self) -> bool:
@@ -94,9 +94,10 @@ def _effect(actions: Iterable[Action], operation: str, columns: Mapping[str, Any
 def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any]) -> Effect:
     file = action.get("add") or action.get("remove")
     if file:
-        if not file.get("dataChange", True):
-            return Effect.FILES
-        return Effect.RESTORED if operation == RESTORE else Effect.ROWS
+        # delta-rs says of the files of a RESTORE that they change no rows.
+        if operation == RESTORE:
+            return Effect.RESTORED
+        return Effect.ROWS if file.get("dataChange", True) else Effect.FILES
     if metadata := action.get("metaData"):
         after = columns_of(metadata)
         keeps_all = all(after.get(name) == kind for name, kind in columns.items())

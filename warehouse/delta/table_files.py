@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -115,11 +115,15 @@ def _vectors(table: DeltaTable) -> dict[str, Descriptor]:
     """Return the deletion vectors of a table's files at its open version, by path; delta-rs does not show them."""
     if FEATURE not in (table.protocol().reader_features or ()):
         return {}
-    root, _, name = str(table.table_uri).rstrip("/").rpartition("/")
-    fs, path = pafs.FileSystem.from_uri(
-        root.replace("s3a://", "s3://", 1) if "://" in root else f"file://{root}"
-    )
-    return read_log(WarehouseLocation(root, fs, path), name, int(table.version())).vectors()
+    root, _, name = unquote(table.table_uri).rstrip("/").rpartition("/")
+    return read_log(_folder(root.removeprefix("file://")), name, int(table.version())).vectors()
+
+
+def _folder(root: str) -> WarehouseLocation:
+    if "://" not in root:
+        return WarehouseLocation(root, pafs.LocalFileSystem(), root)
+    fs, path = pafs.FileSystem.from_uri(quote(root.replace("s3a://", "s3://", 1), safe=":/"))
+    return WarehouseLocation(root, fs, path)
 
 
 def live_files(state: LogState) -> list[TableFile]:

@@ -34,6 +34,9 @@ _CHECKPOINT = re.compile(
 )
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 
+_MAPS = frozenset({"partitionValues", "tags", "configuration", "options"})
+"""The parts of actions that are maps; Arrow returns a map as a list of pairs."""
+
 _CHECKPOINT_COLUMNS = ("txn", "add", "metaData", "protocol", "sidecar")
 
 
@@ -208,8 +211,7 @@ def _checkpoint_actions(location: WarehouseLocation, path: str, table: str) -> l
 
 def _plain(value: Any) -> Any:
     """Return a value of a checkpoint as a commit's JSON has it: maps as objects, and without missing parts."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items() if part is not None}
-    if isinstance(value, list) and value and all(isinstance(one, tuple) for one in value):
-        return dict(value)
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    given = {name: part for name, part in value.items() if part is not None}
+    return {name: dict(part) if name in _MAPS else _plain(part) for name, part in given.items()}

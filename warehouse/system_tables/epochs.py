@@ -19,6 +19,8 @@ from deltalake import CommitProperties, DeltaTable
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.delta.commits import OpenTables
+from warehouse.delta.foreign_changes import are_equal, foreign_change_error, foreign_commits
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import EPOCHS as TABLE
 from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK, RID
 from warehouse.delta.read import newest, rows_of
@@ -26,6 +28,16 @@ from warehouse.delta.write import USER_METADATA
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
+
+VCLOCK = "_vclock"
+
+KEPT_TABLES = frozenset({"_cluster", "_applier_map"})
+"""Tables that no epoch names, and whose rows nothing else has."""
+
+LOST_ADVICE = (
+    "put the folder back from a copy of the same time (docs/operation.md, Backups); without one, begin again with an "
+    "empty warehouse and a new checkpoint"
+)
 
 
 @dataclass(frozen=True)
@@ -73,8 +85,8 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     """Restore the tables that an unfinished batch has changed, and return their names.
 
     Raises:
-        WarehouseError: Somebody else has committed to such a table after the unfinished batch, or a table cannot be
-            restored.
+        ForeignChangeError: Somebody else has changed a table since the last epoch.
+        WarehouseError: A table cannot be restored.
         LockError: Another writer commits at the same time.
     """
     tables = warehouse.open_tables
@@ -112,7 +124,7 @@ def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
 def _roll_back_table(tables: OpenTables, table: str, epoch_version: int) -> bool:
     """Restore a table to version `epoch_version` if an unfinished batch has changed it; return whether it had."""
     opened = _open_for_fence(tables, table)
-    if opened is None or not _has_unfinished_batch(opened, table, epoch_version):
+    if opened is None or not _has_unfinished_batch(tables, opened, table, epoch_version):
         return False
     seen = int(opened.version())
 
@@ -135,29 +147,65 @@ def _roll_back_table(tables: OpenTables, table: str, epoch_version: int) -> bool
     return True
 
 
-def _has_unfinished_batch(opened: DeltaTable, table: str, epoch_version: int) -> bool:
+def _has_unfinished_batch(tables: OpenTables, opened: DeltaTable, table: str, epoch_version: int) -> bool:
     """Whether the aggregator has committed to a table after the version that the last epoch names.
 
     Raises:
-        WarehouseError: Both the aggregator and somebody else have.
+        ForeignChangeError: Somebody else has changed the table since that version.
     """
     now = int(opened.version())
     if now <= epoch_version:
         return False
-    history = opened.history(now - epoch_version)
+    history = [one for one in opened.history(now - epoch_version) if one["version"] > epoch_version]
     if _is_restoration(history[0], epoch_version):
         return False
-    foreign = sorted(
-        c["version"]
-        for c in history
-        if c["version"] > epoch_version and c.get("userMetadata") != USER_METADATA
-    )
-    if len(foreign) == now - epoch_version:
+    own = [one for one in history if one.get("userMetadata") == USER_METADATA]
+    if len(own) == len(history):
+        return True
+    if are_equal(tables.location, table, epoch_version, now):
         return False
-    if foreign:
+    for commit in foreign_commits(tables.location, table, epoch_version, now):
+        if not commit.effect.is_harmless:
+            raise foreign_change_error(table, commit, epoch_version)
+    return bool(own)
+
+
+def require_tables(location: WarehouseLocation, epoch: Epoch | None) -> None:
+    """Check, before a writer creates missing tables, that the tables of the last epoch are there.
+
+    Raises:
+        WarehouseError: A table is lost, or is older than the last epoch: its folder was restored from a copy.
+    """
+    names = set(location.tables())
+    if epoch is None:
+        _require_first_batch(location, names)
+        return
+    lost = sorted((epoch.versions.keys() | KEPT_TABLES) - names)
+    if lost:
         raise WarehouseError(
-            f"commit {foreign[0]} is not the aggregator's and follows an unfinished batch",
-            table=table,
-            advice=f"restore the table to version {epoch_version}, or to a version you trust, and start again",
+            f"epoch {epoch.epoch} has tables that are not there any more: {', '.join(lost)}",
+            warehouse=location.root,
+            advice=LOST_ADVICE,
         )
-    return True
+    for name, version in sorted(epoch.versions.items()):
+        # A missing version may only be lost at the end of the log: older commits are removed in time.
+        opened = None if location.may_have(name, version) and version == 0 else location.open(name)
+        if opened is not None and int(opened.version()) < version:
+            raise WarehouseError(
+                f"the table is at version {opened.version()}, epoch {epoch.epoch} has version {version}: "
+                "its folder is an older one",
+                table=name,
+                advice=LOST_ADVICE,
+            )
+
+
+def _require_first_batch(location: WarehouseLocation, names: set[str]) -> None:
+    """Raise WarehouseError if `_epochs` has no row although batches were committed."""
+    opened = location.open(VCLOCK) if VCLOCK in names else None
+    row = None if opened is None else newest(opened, "epoch")
+    if row is not None and int(row["epoch"] or 0) > 0:
+        raise WarehouseError(
+            f"the table {TABLE} is lost: it has no epoch, but {VCLOCK} has rows of epoch {row['epoch']}",
+            warehouse=location.root,
+            advice=LOST_ADVICE,
+        )

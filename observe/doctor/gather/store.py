@@ -6,7 +6,7 @@ The writer lock is not acquired, since a job that starts at that moment would be
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from warehouse.delta.commits import columns_of
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
 from warehouse.delta.read import query_rows, rows_of
-from warehouse.delta.table_files import files_of
+from warehouse.delta.table_files import TableFile, files_of
 from warehouse.lock.lease import LEASE_SECONDS, holder_of
 from warehouse.lock.lease_store import object_lease
 from warehouse.lock.lock import LOCK_NAME, local_folder
@@ -202,24 +202,26 @@ def _unreadable_tables(warehouse: EpochWarehouse, versions: Mapping[str, int]) -
             if opened is None:
                 yield name, "it is in the newest epoch, but does not exist"
             else:
-                missing = _missing_file(
-                    warehouse, name, [unquote(file.path) for file in files_of(opened, name)]
-                )
+                missing = _missing_file(warehouse, name, files_of(opened, name))
                 if missing is not None:
                     yield name, f"its file {missing} is missing"
         except _TABLE_ERRORS as error:
             yield name, str(error)
 
 
-def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
-    """Return the first of some files of a table that does not exist; None if all exist.
+def _missing_file(warehouse: EpochWarehouse, table: str, files: Sequence[TableFile]) -> str | None:
+    """Return the first of some data files of a table, and of their deletion vectors, that does not exist.
 
     Files in an object store are not checked, since each check would be a request.
     """
     folder = local_folder(warehouse.root)
     if folder is None:
         return None
-    return next((name for name in files if not (folder / table / name).is_file()), None)
+    paths = {unquote(file.path): None for file in files}
+    paths |= {
+        file.vector.path: None for file in files if file.vector is not None and file.vector.path is not None
+    }
+    return next((path for path in paths if not (folder / table / path).is_file()), None)
 
 
 def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:

@@ -290,7 +290,7 @@ def shorter_logs(one: Healthy) -> None:
 FAIL, WARN = Level.FAIL, Level.WARN
 FAULTS: list[tuple[Fault, str, Level]] = [
     (no_java, "java_missing", FAIL),
-    (no_delta_jar, "delta_jar_missing", FAIL),
+    (no_delta_jar, "delta_jar_missing", WARN),
     (other_delta_jar, "delta_jar_version", FAIL),
     (little_memory, "memory_small", WARN),
     (full_disk, "disk_full", FAIL),

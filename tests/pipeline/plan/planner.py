@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from config.deployment import Config
 from config.spaces import Spaces
-from pipeline.plan.advance import with_settled_lsns
 from pipeline.plan.batch_plan import BatchPlan, plan_batch, sync_spaces
-from pipeline.plan.history import NO_TABLE
-from pipeline.plan.members import map_entries_of_source
-from pipeline.plan.position import LogPosition, LogSegment
-from pipeline.plan.router import Router, build_router
-from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, concat_summaries, summarize_rows
+from pipeline.plan.ids.members import map_entries_of_source
+from pipeline.plan.rows.position import LogPosition, LogSegment
+from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID, Summary, concat_summaries, summarize_rows
+from pipeline.plan.spaces.meanings import NO_TABLE
+from pipeline.plan.spaces.router import Router, build_router
+from pipeline.plan.state_after import with_settled_lsns
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of

@@ -9,8 +9,8 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from pipeline.plan.history import NO_TABLE
-from pipeline.plan.summary import control_rows, has_inapplicable_rows, row_headers
+from pipeline.plan.rows.summary import control_rows, has_inapplicable_rows, row_headers
+from pipeline.plan.spaces.meanings import NO_TABLE
 from schemas.iproto import BodyKey
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, Row, Transaction, define, drop, index, put, register, truncate, txn

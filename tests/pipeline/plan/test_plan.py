@@ -8,8 +8,8 @@ import pytest
 
 from config.spaces import Spaces
 from pipeline.plan.batch_plan import sync_spaces
-from pipeline.plan.control import apply_control_rows
-from pipeline.plan.router import build_router
+from pipeline.plan.spaces.router import build_router
+from pipeline.plan.spaces.system_rows import apply_control_rows
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from tests.pipeline import logs
 from tests.pipeline.logs import (

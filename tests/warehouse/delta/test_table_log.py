@@ -106,6 +106,7 @@ def test_a_file_with_a_vector_has_it_also_after_a_checkpoint(location: Warehouse
     assert again.vector_of(path) == state.vector_of(path)
     assert again.adds[path]["stats"] == state.adds[path]["stats"]
     assert (again.features, again.properties) == (state.features, state.properties)
+    assert again.metadata == {name: value for name, value in state.metadata.items() if value is not None}
     assert {p: dict(a)["size"] for p, a in again.adds.items()} == {
         p: dict(a)["size"] for p, a in state.adds.items()
     }

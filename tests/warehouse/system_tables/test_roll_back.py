@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from schemas.errors import WarehouseError
+from schemas.errors import ForeignChangeError, WarehouseError
+from tests.warehouse.vectors import delete_rows
 from warehouse.delta.read import rows_of
-from warehouse.system_tables.epochs import roll_back
+from warehouse.delta.table_files import active_files
+from warehouse.system_tables.epochs import Epoch, require_tables, roll_back
 from warehouse.warehouse import Warehouse
+
+NO_EPOCH = Epoch(0, "q", 0, {}, {}, {}, None)
 
 
 @pytest.fixture
@@ -38,11 +43,65 @@ def test_ids_that_were_given_stay_given(warehouse: Warehouse) -> None:
     assert len(rows_of(warehouse.opened("_cluster"))) == 1
 
 
-def test_a_commit_of_others_behind_an_unfinished_batch_is_an_error(warehouse: Warehouse) -> None:
+def test_a_commit_of_others_behind_an_unfinished_batch_is_an_error_until_it_is_taken_back(
+    warehouse: Warehouse,
+) -> None:
     warehouse.append_rows("_schema", [{"epoch": 0, "name": "unfinished"}])
     opened = DeltaTable(warehouse.location.uri("_schema"))
     write_deltalake(opened, opened.to_pyarrow_table().slice(0, 1), mode="append")
-    with pytest.raises(
-        WarehouseError, match="commit 2 is not the aggregator's and follows an unfinished batch"
-    ):
+    with pytest.raises(ForeignChangeError, match=r"version 2, WRITE.*changes rows.*TO VERSION AS OF 0"):
         roll_back(warehouse, None)
+    DeltaTable(warehouse.location.uri("_schema")).restore(0)
+    assert roll_back(warehouse, None) == []
+    assert rows_of(warehouse.opened("_schema")) == []
+
+
+def test_a_compaction_of_others_behind_an_unfinished_batch_is_rolled_back_with_it(
+    warehouse: Warehouse,
+) -> None:
+    for name in ("one", "other"):
+        warehouse.append_rows("_schema", [{"epoch": 0, "name": name}])
+    DeltaTable(warehouse.location.uri("_schema")).optimize.compact()
+    assert roll_back(warehouse, None) == ["_schema"]
+    assert rows_of(warehouse.opened("_schema")) == []
+
+
+def test_a_lost_table_and_an_older_one_are_named(warehouse: Warehouse) -> None:
+    epoch = Epoch(7, "q", 7, {}, {"_schema": 1, "_gaps": 0, "accounts": 3}, {}, None)
+    with pytest.raises(WarehouseError, match="epoch 7 has tables that are not there any more: accounts"):
+        require_tables(warehouse.location, epoch)
+    epoch = replace(epoch, versions={"_schema": 1, "_gaps": 0})
+    with pytest.raises(
+        WarehouseError, match="at version 0, epoch 7 has version 1: its folder is an older one"
+    ):
+        require_tables(warehouse.location, epoch)
+    warehouse.append_rows("_schema", [{"epoch": 7, "name": "there"}])
+    require_tables(warehouse.location, epoch)
+    warehouse.drop("_cluster")
+    with pytest.raises(WarehouseError, match="not there any more: _cluster"):
+        require_tables(warehouse.location, epoch)
+
+
+def test_lost_epochs_are_not_a_new_warehouse(warehouse: Warehouse) -> None:
+    require_tables(warehouse.location, None)
+    warehouse.append_rows("_vclock", [{"epoch": 3}])
+    with pytest.raises(
+        WarehouseError, match="_epochs is lost: it has no epoch, but _vclock has rows of epoch 3"
+    ):
+        require_tables(warehouse.location, None)
+
+
+def test_deletion_vectors_of_an_unfinished_batch_are_rolled_back(warehouse: Warehouse) -> None:
+    warehouse.append_rows("_schema", [{"epoch": 0, "name": name} for name in ("a", "b", "c")])
+
+    def delete(name: str) -> int:
+        return delete_rows(
+            warehouse.location, "_schema", lambda rows: [one == name for one in rows["name"].to_pylist()]
+        )
+
+    kept = replace(NO_EPOCH, versions={"_schema": delete("a")})
+    delete("b")
+    assert roll_back(warehouse, kept) == ["_schema"]
+    assert sorted(row["name"] for row in rows_of(warehouse.opened("_schema"))) == ["b", "c"]
+    assert [file.rows for file in active_files(warehouse.opened("_schema"))] == [2]
+    assert roll_back(warehouse, kept) == []

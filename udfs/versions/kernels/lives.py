@@ -2,8 +2,8 @@
 
 The *life* of a key begins with the insertion of a missing tuple; a DELETE, a truncation, or a snapshot that lacks the
 key ends it. Time never goes back within a life. A DELETE leaves a deleted version, which a later truncation does not
-change; a truncation itself leaves nothing. A DELETE of a missing tuple has no effect. `pipeline.reduce.fold` handles
-keys with an operation (UPDATE, UPSERT).
+change; a truncation itself leaves nothing. A DELETE of a missing tuple has no effect. `pipeline.reduce.operated_keys`
+handles keys with an operation (UPDATE, UPSERT).
 """
 
 from __future__ import annotations

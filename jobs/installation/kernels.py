@@ -1,0 +1,118 @@
+"""Compiles the kernels that batches and daemons call, and stores their machine code (`schemas.kernel_cache`).
+
+Numba compiles a kernel at its first call. All kernels take a minute of one core, which the first batch would take, and
+so would each parallel process of the tests. So the recordings of two small replicasets, which are installed with the
+package, are aggregated into a temporary folder, without Spark: that calls the kernels of reading, reducing, writing.
+"""
+
+from __future__ import annotations
+
+import site
+import sys
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from numba.core import event
+from tqdm import tqdm
+
+from config.deployment import Config
+from pipeline.batch import BatchWriter
+from pipeline.commit.batch import BatchName
+from pipeline.commit.load import load_state
+from pipeline.source_options import stream_options
+from schemas.errors import ConfigurationError
+from sources.iproto import inflow
+from sources.relay import outflow
+from sources.subscribe import whitelist
+from sources.xlog.directory.offset import OffsetEntry, to_text
+from sources.xlog.options import parse_options
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.instants import log_stream_of
+from warehouse.lock.lock import WriterLock
+from warehouse.system_tables import cluster
+from warehouse.warehouse import Warehouse
+
+RECORDINGS = "share/tarantool-aggregator/recordings"
+"""Where the recordings are installed, below Python's prefix; in a clone they are among the tests."""
+
+BYTES_PER_BATCH = 1 << 20
+"""Less than the recordings have, so that later batches change rows of earlier ones."""
+
+
+def aggregate(config: Config) -> int:
+    """Aggregate the sources of a configuration into empty tables in this process; return the number of rows read."""
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    warehouse.create_system_tables()
+    cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
+    rows = 0
+    with WriterLock(warehouse, "setup") as lock:
+        state = load_state(warehouse)
+        log_stream = log_stream_of(parse_options(stream_options(config, state, 1)))
+        writer = BatchWriter(warehouse, config, log_stream, lock, state, None)
+        number = 0
+        offset: Mapping[str, OffsetEntry] = {}
+        while (end := log_stream.latest(offset, BYTES_PER_BATCH)) != offset:
+            segments = segments_between(log_stream, offset, end)
+            rows += writer.process(segments, BatchName("setup", number, (to_text(offset), to_text(end))))[0]
+            offset, number = end, number + 1
+    return rows
+
+
+def recordings() -> Path:
+    """Return the folder with the recordings `a1` and `b1`.
+
+    Raises:
+        ConfigurationError: If they are not installed.
+    """
+    clone = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "2.6.0"
+    for folder in (clone, Path(sys.prefix) / RECORDINGS, Path(site.getuserbase()) / RECORDINGS):
+        if (folder / "a1").is_dir():
+            return folder
+    raise ConfigurationError(
+        f"the recordings that compile the kernels are not in {sys.prefix}/{RECORDINGS}",
+        advice="install the wheel by pip; without them, the first batch compiles the kernels",
+    )
+
+
+def compile_kernels(*, daemons: bool = True) -> int:
+    """Compile the kernels that are not compiled yet, and return how many these were.
+
+    Args:
+        daemons: Whether to compile the kernels of the subscription daemon and the relay as well.
+    """
+    sources = [{"name": name, "path": str(recordings() / name)} for name in ("a1", "b1")]
+    with tempfile.TemporaryDirectory() as folder, Counter() as counter:
+        paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
+        aggregate(Config.model_validate({**paths, "sources": sources}))
+        if daemons:
+            inflow.compile_kernels()
+            outflow.compile_kernels()
+            whitelist.compile_kernels()
+    return counter.count
+
+
+class Counter(event.Listener):  # type: ignore[misc]
+    """Counts the functions that numba compiles, and shows their number on a terminal."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._bar = tqdm(unit=" functions", desc="kernels", disable=not sys.stderr.isatty(), leave=False)
+
+    def __enter__(self) -> Counter:
+        event.register("numba:compile", self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        event.unregister("numba:compile", self)
+        self._bar.close()
+
+    def on_start(self, _event: Any) -> None:
+        """Numba has begun to compile a function, which may begin with functions that it calls."""
+
+    def on_end(self, _event: Any) -> None:
+        """Count a function that is compiled."""
+        self.count += 1
+        self._bar.update()

@@ -1,0 +1,188 @@
+"""Applies the rows of keys with operations (UPDATE, UPSERT) to the base version, one by one, as Tarantool does.
+
+This costs some microseconds of Python per row. `udfs.versions.kernels.lives` reduces keys without operations, and
+`udfs.operations.operations` applies one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.lookup.reduce_plan import ReducePlan
+from pipeline.plan.spaces.tables import CHANGE_TYPES
+from udfs.versions.fold import Fold, Version
+from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+
+_TYPES_FOR_ONE_KEY = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
+"""For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
+
+
+class FoldedKey(NamedTuple):
+    """The version of a key after its rows; times in microseconds since 1970; `faults` has the fields of `FAULT`."""
+
+    state: int
+    tuple: bytes | None
+    global_id: int | None
+    lsn: int | None
+    timestamp: int | None
+    created: int | None
+    is_changed: bool
+    faults: list[dict[str, Any]]
+
+
+class BaseVersion(NamedTuple):
+    """The version of a key before its rows, as in `pipeline.lookup.versions.BASE_VERSIONS`."""
+
+    state: int
+    tuple: bytes | None
+    global_id: int | None
+    lsn: int | None
+    timestamp: int | None
+    created: int | None
+
+
+def fold_keys(
+    rows: pa.Table,
+    key_numbers: NDArray[np.int32],
+    truncations: NDArray[np.int32],
+    base_versions: dict[int, BaseVersion],
+    era_ends: dict[int, tuple[int, bool]],
+    plan: ReducePlan,
+) -> dict[int, FoldedKey]:
+    """Return the versions of keys after their rows, by key number.
+
+    Args:
+        rows: `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
+        key_numbers: The number of each row's key (int32[rows]).
+        truncations: The number of truncations before each row (int32[rows]).
+        base_versions: By key number.
+        era_ends: By key number: the number of truncations in the era, and whether a generation renews the key's space.
+    """
+    versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
+    # A row's format depends on its definition, and on the server that the row was read from.
+    distinct, format_indexes = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
+    formats = [plan.tuple_format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
+    fold = _KeyFold(Fold(formats, plan.tuple_limit_bytes))
+    found: dict[int, FoldedKey] = {}
+    current = -1
+    snapshots = rows["is_snapshot"].to_pylist()
+    news = rows["new_tuple"].to_pylist()
+    for key, before, is_snapshot, row, new in zip(
+        key_numbers.tolist(),
+        truncations.tolist(),
+        snapshots,
+        _row_changes(rows, format_indexes.tolist()),
+        news,
+        strict=True,
+    ):
+        if key != current:
+            if current >= 0:
+                found[current] = fold.finish(*era_ends[current])
+            current = key
+            fold.begin(base_versions.get(key))
+        fold.apply(row, before, is_snapshot, era_ends[key][1], new)
+    if current >= 0:
+        found[current] = fold.finish(*era_ends[current])
+    return found
+
+
+def _row_changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield each row as `udfs.versions.fold.RowChange`."""
+    kinds = [_TYPES_FOR_ONE_KEY[kind] for kind in rows["type"].to_pylist()]
+    columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
+    times = rows["timestamp"].cast(pa.int64()).to_pylist()
+    return zip(kinds, *columns, times, format_indexes, strict=True)
+
+
+class _KeyFold:
+    """Applies the rows of one key after another, and the events that end versions: truncations, and generations."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self._faults: list[dict[str, Any]] = []
+        self._truncations, self._is_in_snapshot, self._is_compared, self._ended = 0, False, False, False
+        self._before, self._was_known = Version(None, 0, 0, None, None), False
+
+    def begin(self, base: BaseVersion | None) -> None:
+        self._truncations, self._is_in_snapshot, self._is_compared, self._ended = 0, False, False, False
+        self._faults = []
+        if base is None or base.state == NONE:
+            self._fold.start(None)
+            return
+        version = Version(
+            *(base.tuple, base.global_id or 0, base.lsn or 0, base.timestamp, base.created),
+        )
+        self._fold.start(version, base.state == UNFIT and base.tuple is None)
+
+    def apply(
+        self,
+        row: tuple[Any, ...],
+        truncations: int,
+        is_snapshot: bool,
+        is_renewed: bool,
+        logged_result: bytes | None = None,
+    ) -> None:
+        if is_renewed and is_snapshot:
+            if not self._is_in_snapshot:
+                self._begin_snapshot()
+        elif is_renewed and not self._is_compared:
+            self._compare_with_snapshot()
+        if truncations > self._truncations:
+            self._truncations = truncations
+            self._end_version()
+        self._fold.apply(row, logged_result)
+
+    def finish(self, truncations: int, is_renewed: bool) -> FoldedKey:
+        if is_renewed and not self._is_compared:
+            self._compare_with_snapshot()
+        if truncations > self._truncations:
+            self._end_version()
+        fold = self._fold
+        version = fold.version
+        state = PRESENT if fold.is_present else (DELETED if version.lsn else NONE)
+        state = UNFIT if fold.is_unfit else state
+        faults = [*self._faults, *map(asdict, fold.faults)]
+        return FoldedKey(
+            *(state, version.tuple if state in (PRESENT, UNFIT) else None),
+            *(version.global_id, version.lsn, version.timestamp, version.created),
+            fold.is_changed or self._ended or bool(faults),
+            faults,
+        )
+
+    def _begin_snapshot(self) -> None:
+        """Remember the version before the snapshot, and begin without one: a snapshot has the key's complete state.
+
+        A snapshot of a vinyl space may have several rows of the key.
+        """
+        fold = self._fold
+        self._is_in_snapshot, self._was_known = True, fold.is_present and not fold.is_unfit
+        self._before, self._ended = fold.version, fold.is_present
+        fold.start(None)
+
+    def _compare_with_snapshot(self) -> None:
+        """Restore the remembered version if the snapshot has its tuple; remove it if the snapshot lacks the key."""
+        self._is_compared = True
+        if not self._is_in_snapshot:
+            self._end_version()
+            return
+        fold, before = self._fold, self._before
+        if not self._ended or not fold.is_present:
+            return
+        if self._was_known and not fold.is_unfit and fold.version.tuple == before.tuple:
+            fold.start(before)
+        else:
+            times = [time for time in (fold.timestamp, before.timestamp) if time is not None]
+            fold.timestamp, fold.created = max(times, default=None), before.created
+        self._ended = False
+
+    def _end_version(self) -> None:
+        if self._fold.is_present:
+            self._faults += map(asdict, self._fold.faults)
+            self._fold.start(None)
+            self._ended = True
