@@ -17,7 +17,7 @@ from pathlib import Path
 import msgpack
 import numpy as np
 
-from sources.iproto.inflow import RowStream
+from sources.iproto.row_stream import RowStream
 from sources.spool.spool import Spool
 from sources.xlog.format.arrays import Bytes
 from tests.sources.iproto.streams import Row, packet_bytes

@@ -32,12 +32,12 @@ import numpy as np
 import psutil
 
 from schemas.errors import ConnectionLostError
-from sources.iproto import inflow
+from sources.iproto import row_stream
 from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import connect
-from sources.iproto.inflow import RowStream, TransactionChunk
 from sources.iproto.messages import Subscription, auth_body
 from sources.iproto.packet import encode_packet
+from sources.iproto.row_stream import RowStream, TransactionChunk
 from sources.spool.spool import Spool
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.commands import Command
@@ -76,7 +76,7 @@ def main() -> None:
 
 async def measure(folder: Path, options: argparse.Namespace) -> None:
     """Run the relay and the clients for some seconds, and print the subscriber's lag and the relay's cost."""
-    inflow.compile_kernels()
+    row_stream.compile_kernels()
     write_spool(folder / "spool", 1)
     config, log = folder / "config.yaml", folder / "relay.log"
     config.write_text(CONFIG.format(status=options.port + 1, port=options.port))
@@ -145,7 +145,7 @@ class HonestSubscriber:
 
     async def _acknowledge(self, rows: RowStream) -> None:
         while True:
-            self._connection.acknowledge(inflow.array_to_vclock(rows.vclock), to_relay=True)
+            self._connection.acknowledge(row_stream.array_to_vclock(rows.vclock), to_relay=True)
             await asyncio.sleep(1)
 
     def note_append(self, lsn: int) -> None:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sources.iproto import inflow
+from sources.iproto import row_stream
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
 from sources.subscribe.replicaset import ReplicasetSubscription
@@ -47,7 +47,7 @@ def main() -> None:
 
 def measure(folder: Path, rows: int, rounds: int, port: int) -> None:
     """Write the rows, let replica and daemon follow in turn, and print their rates."""
-    inflow.compile_kernels()
+    row_stream.compile_kernels()
     address = f"127.0.0.1:{port}"
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30}) as master:
         master.eval("box.schema.space.create('load'):create_index('pk')")

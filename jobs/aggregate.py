@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -24,8 +26,10 @@ from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
+from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
 from pipeline.batch import BatchWriter
 from pipeline.executors.distributed import DistributedExecutor
+from pipeline.requests.pending_moves import PendingMoves
 from pipeline.requests.service import Service
 from pipeline.source_options import stream_options
 from pipeline.start import open_writer
@@ -38,7 +42,7 @@ from udfs.before_replace.custom import load_function
 from warehouse import catalog
 from warehouse.copies.primary import PrimaryLock
 from warehouse.copies.standbys import Standbys
-from warehouse.delta.location import location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -118,11 +122,18 @@ def start_stream(
     return stream.start()
 
 
-def aggregate(config: Config, *, once: bool = False) -> State:
-    """Run the job until it is stopped, or with `once` up to the current end of the logs.
+@dataclass(frozen=True)
+class RunEnd:
+    """Where a run of the job has ended."""
 
-    Returns the state after the last epoch.
-    """
+    epoch: int
+    """The last epoch; -1 if there is none."""
+    pending: tuple[str, ...]
+    """What is not done: pending rows, sources that were not read, open requests."""
+
+
+def aggregate(config: Config, *, once: bool = False) -> RunEnd:
+    """Run the job until it is stopped, or with `once` up to the current end of the logs."""
     check_custom_functions(config)
     if not is_cached(walk_rows):
         text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
@@ -146,6 +157,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         watches.append(lambda _done: metastore.register(writer.state.versions))
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
+        moves = PendingMoves(writer)
         with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
@@ -157,7 +169,9 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 progress.wait_for_end(
                     query,
                     lambda: keep_standbys_connected(
-                        writer, standbys, may_have_new_epoch=service.serve_if_due() > 0
+                        writer,
+                        standbys,
+                        may_have_new_epoch=service.serve_if_due() + moves.look_again_if_due() > 0,
                     ),
                 )
             finally:
@@ -168,8 +182,26 @@ def aggregate(config: Config, *, once: bool = False) -> State:
                 finally:
                     query.stop()
         service.serve()
+        if once:
+            moves.look_again(datetime.now(UTC))
+        pending = _pending_work(warehouse.location, query)
         metastore.register(warehouse.tables())
-    return writer.state
+    return RunEnd(writer.state.epoch, pending)
+
+
+def _pending_work(location: WarehouseLocation, query: StreamingQuery) -> tuple[str, ...]:
+    """Return texts about what is not done although the stream has ended."""
+    last = query.lastProgress
+    source = last.sources[0] if last is not None and last.sources else None
+    unread = unread_sources(None if source is None else source.latestOffset)
+    end = None if source is None else source.endOffset
+    leaders = leaders_of(end)
+    return (
+        *waiting_instants(end),
+        *(f"source {name} was not read: {reason}" for name, reason in sorted(unread.items())),
+        *pending_rows(location, leaders),
+        *(f"request {text}" for text in open_requests(location)),
+    )
 
 
 if __name__ == "__main__":

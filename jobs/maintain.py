@@ -1,6 +1,6 @@
 """Maintain the tables: join small files, and remove files and rows by age.
 
-    spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--dry-run]
+    spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--purge] [--dry-run]
 
 The holder of the writer lock does the work, as for a backfill, since files must not be replaced while a batch rewrites
 them. Table versions younger than `--keep-days` stay readable, and those of the newest epoch. Rows of the aggregator's
@@ -30,7 +30,9 @@ from sources.xlog.stream.log_stream import LogStream
 from warehouse.warehouse import Warehouse
 
 
-def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = False) -> int:
+def maintain(
+    config: Config, keep_days: int = KEEP_DAYS, *, purge: bool = False, dry_run: bool = False
+) -> int:
     """Request maintenance of the tables, and return the exit code."""
     if keep_days < KEEP_DAYS:
         raise ConfigurationError(
@@ -46,6 +48,7 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
         "keep_days": keep_days,
         "retention": config.retention.model_dump(mode="json"),
         "sources": [source.name for source in config.sources],
+        "purge": purge,
     }
     session = partial(log_reading_session, config, "maintain")
     request = request_and_wait(config, warehouse, RequestKind.MAINTENANCE, arguments, session)

@@ -15,8 +15,9 @@ from typing import Any
 
 from config.deployment import Config
 from observe.json_objects import json_object
+from observe.pending_work import open_requests, pending_rows
 from schemas.names import is_space_table, replicaset_label
-from schemas.states import RequestState, refusal_reason
+from schemas.states import refusal_reason
 from sources.spool.state import StoppedSpool
 from udfs.rid.comparison import Verdict
 from udfs.rid.value import EMPTY_ULID, Rid
@@ -26,12 +27,6 @@ from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.newest_epoch import newest_epoch_row
 from warehouse.delta.read import newest_of_each, query_rows, rows_of
 from warehouse.system_tables.gaps import open_gaps
-
-_OPEN_REQUESTS_QUERY = f"""
-    SELECT request, kind, asked_at FROM
-    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS row_index FROM opened)
-    WHERE row_index = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
-"""
 
 
 @dataclass(frozen=True)
@@ -106,6 +101,8 @@ class Overview:
     """Requests to the writer (rows of `_requests`) that it has not carried out yet."""
     pending_rows: int
     """Number of rows of `_pending`."""
+    pending: tuple[str, ...]
+    """What these rows wait for, and since when; one text for each replicaset and reason."""
     set_aside_rows: int
     """Number of rows of `_quarantine` that are in no table."""
     misfit_rows: int
@@ -127,10 +124,7 @@ class Overview:
         found = [
             (f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.open_gaps
         ]
-        if self.pending_rows:
-            found.append(
-                (f"{self.pending_rows} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1")
-            )
+        found += [(text, "docs/operation.md, runbook: rows wait") for text in self.pending]
         if self.set_aside_rows:
             found.append((f"{self.set_aside_rows} rows are set aside", "SELECT * FROM _quarantine"))
         for spool in self.stopped_spools:
@@ -166,13 +160,13 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         query = f"SELECT count(*) AS n FROM opened WHERE {where}"
         return 0 if opened is None else int(query_rows(opened, query)[0]["n"])
 
-    gaps, requests = location.open("_gaps"), location.open("_requests")
+    gaps = location.open("_gaps")
     leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
     replicasets = {
         uuid: {**leaders.get(uuid, {}), "vclock": vclock}
         for uuid, vclock in json.loads(last["vclock"] or "{}").items()
     }
-    asked = [] if requests is None else query_rows(requests, _OPEN_REQUESTS_QUERY)
+    names = {uuid: str(one["leader"]) for uuid, one in leaders.items()}
     return Overview(
         warehouse=location.root,
         epoch=int(last["epoch"]),
@@ -181,12 +175,13 @@ def overview_of(location: WarehouseLocation, now: datetime) -> Overview:
         space_table_count=sum(1 for name, _ in last["versions"] if is_space_table(name)),
         replicasets=replicasets,
         open_gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
-        open_requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
+        open_requests=open_requests(location),
         pending_rows=count("_pending", "true"),
+        pending=pending_rows(location, names),
         set_aside_rows=count("_quarantine", "misfits IS NULL"),
         misfit_rows=count("_quarantine", "misfits IS NOT NULL"),
         conflict_rows=count("_conflicts", "true"),
-        refused_spaces=_refused_spaces(location, {uuid: str(one["leader"]) for uuid, one in leaders.items()}),
+        refused_spaces=_refused_spaces(location, names),
     )
 
 

@@ -13,8 +13,8 @@ a snapshot, the history of the space begins with the snapshot's rows, whose time
 rows of a key, the key's history begins with the first remaining row that has a complete tuple or is a DELETE.
 
 A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
-A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.history` computes
-the versions of keys.
+A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.all_versions`
+computes the versions of keys.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from udfs.keys.keys import key_columns
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.tuples.tuples import tuple_columns
-from udfs.versions.history import (
+from udfs.versions.all_versions import (
     INPUT_COLUMNS,
     KEY_COLUMNS,
     POSITION_COLUMNS,

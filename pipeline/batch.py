@@ -26,6 +26,7 @@ from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import commit_epoch
+from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
@@ -113,8 +114,10 @@ class BatchWriter:
         self._router = build_router(config.spaces, check_space)
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
+        self._credits = CompactionCredits()
         self._cluster: Cluster | None = None
         self._began = 0.0
+        self._read_to_end_at: datetime | None = None
         self.seconds_by_step: dict[str, float] = {}
 
     def process(
@@ -123,6 +126,7 @@ class BatchWriter:
         name: BatchName,
         healing: Healing | None = None,
         log_stream: LogStream | None = None,
+        read_to_end_at: datetime | None = None,
     ) -> tuple[int, int]:
         """Process one batch; return the number of rows read, and of tables of spaces written.
 
@@ -130,7 +134,9 @@ class BatchWriter:
             segments: The parts of logs to read; waiting rows of the same replicasets are read as well.
             healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
             log_stream: Lists the segments' files; by default the one that follows the deployment's sources.
+            read_to_end_at: A time at which the logs were read to their end, if it is known.
         """
+        self._read_to_end_at = read_to_end_at
         self._began, self.seconds_by_step = time.monotonic(), {}
         with self.tables.refreshed_once_per_table():
             spaced = with_spaced_numbers(segments, self.state)
@@ -154,7 +160,9 @@ class BatchWriter:
         self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
-        self.state = commit_batch(self.tables, work, prepared, written, name, self._step_done, closed)
+        self.state = commit_batch(
+            self.tables, work, prepared, written, name, self._step_done, self._credits, closed
+        )
         return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:
@@ -195,7 +203,10 @@ class BatchWriter:
         log_stream: LogStream,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the waiting rows that the batch reads."""
-        planner = Planner(self._config, self.tables, self.state, self._allocate_global_ids, self._router)
+        planner = Planner(
+            *(self._config, self.tables, self.state, self._allocate_global_ids, self._router),
+            read_to_end_at=self._read_to_end_at,
+        )
         return planner.plan(executor, segments, log_stream, healing)
 
     def _allocate_global_ids(self, incoming: Sequence[IncomingMember]) -> Cluster:

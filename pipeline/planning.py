@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from config.deployment import Config
@@ -45,6 +46,8 @@ class Planner:
     allocate_ids: Allocator
     """Assigns global ids to the instances that a batch names."""
     router: Router
+    read_to_end_at: datetime | None = None
+    """A time at which the logs were read to their end, if it is known."""
 
     def plan(
         self,
@@ -77,7 +80,9 @@ class Planner:
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.as_healing_segments(parts), healing.add_counts(whole)
-            plan = plan_batch(self.config, self.state, parts, whole, self.allocate_ids, self.router)
+            plan = plan_batch(
+                *(self.config, self.state, parts, whole, self.allocate_ids, self.router), self.read_to_end_at
+            )
             found = sync_spaces(self.state, plan.controls)
             more = _union_of_space_ids(
                 bucket_spaces(self.state, plan.controls), _spaces_to_watch(plan), watched

@@ -5,10 +5,12 @@ Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spac
 
 - `_bucket` has the format {id unsigned, status string, destination string}. Its primary key is `id`.
 - A move from A to B writes on A: REPLACE {id, sending, B}, later REPLACE {id, sent, B}; on B: INSERT {id, receiving,
-  A}, then INSERTs of the tuples, then REPLACE {id, active}. B is active before A is sent.
+  A}, then INSERTs of the tuples, then REPLACE {id, active}. Before vshard 0.1.24 B is active before A is sent; since
+  then A is sent first, when B has received all tuples, and B becomes active afterwards.
 - The garbage collector of A writes UPDATE status = garbage, DELETEs of the tuples, and DELETE {id} of `_bucket`. In
   older versions it leaves the state at `sent` while it deletes the tuples.
-- Clients write to a bucket only while it is `active` or `pinned`.
+- Clients write to a bucket only while it is `active` or `pinned`. Newer versions have the state `readonly` too, in
+  which a bucket still has its tuples, and a fourth field `opts`, a map with the bucket's generation.
 - A space is sharded if it has an index `bucket_id` (the default of vshard's `shard_index`) whose first part is a
   number.
 """
@@ -26,8 +28,8 @@ BUCKET_SPACE = "_bucket"
 SHARD_INDEX = "bucket_id"
 BUCKET_FIELDS = ("id", "status", "destination")
 
-ACTIVE, PINNED, SENDING, SENT, RECEIVING, GARBAGE = (
-    *("active", "pinned", "sending", "sent", "receiving", "garbage"),
+ACTIVE, PINNED, READONLY, SENDING, SENT, RECEIVING, GARBAGE = (
+    *("active", "pinned", "readonly", "sending", "sent", "receiving", "garbage"),
 )
 WRITABLE_STATES = frozenset({ACTIVE, PINNED})
 """States in which clients write to a bucket."""

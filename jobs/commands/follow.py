@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from jobs.runtime.command_line import (
+    DONE,
+    PENDING,
     command,
     config_option,
     is_verbose,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 @config_option
 @click.option("--once", is_flag=True, help="Stop when the logs are read to their current end.")
 @spark_options
-def run(config: str, once: bool) -> None:
+def run(config: str, once: bool) -> int:
     """Read the logs of all sources into the Delta tables.
 
     Runs until it is stopped; with --once, until it has read all logs to their current end. Starts Spark in this
@@ -38,11 +40,20 @@ def run(config: str, once: bool) -> None:
     """
     from jobs.aggregate import aggregate
 
-    state = aggregate(load_deployment(config), once=once)
-    if state.epoch < 0:
+    end = aggregate(load_deployment(config), once=once)
+    for text in end.pending:
+        print_result(text)
+    if end.pending:
+        print_result(
+            f"read up to epoch {end.epoch}; what is named above waits",
+            f"aggregator status --config {config}",
+        )
+        return PENDING
+    if end.epoch < 0:
         print_result("no source has a row yet", "aggregator status --config " + config)
     else:
-        print_result(f"everything is done up to epoch {state.epoch}", f"aggregator report --config {config}")
+        print_result(f"everything is done up to epoch {end.epoch}", f"aggregator report --config {config}")
+    return DONE
 
 
 def daemon_sections(file: str) -> DaemonConfig:

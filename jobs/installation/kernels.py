@@ -24,8 +24,8 @@ from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError
-from sources.iproto import inflow
-from sources.relay import outflow
+from sources.iproto import row_stream
+from sources.relay import row_packets
 from sources.subscribe import whitelist
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.options import parse_options
@@ -88,8 +88,8 @@ def compile_kernels(*, daemons: bool = True) -> int:
         paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
         aggregate(Config.model_validate({**paths, "sources": sources}))
         if daemons:
-            inflow.compile_kernels()
-            outflow.compile_kernels()
+            row_stream.compile_kernels()
+            row_packets.compile_kernels()
             whitelist.compile_kernels()
     return counter.count
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 DONE, FAILED, MISUSED = 0, 1, 2
 
+PENDING = 6
+"""Exit code of `run --once`: all that could be done is done, but something waits, or a source was not read."""
+
 VERBOSE_KEY = "jobs.verbose"
 """Key of click's context for `--verbose`."""
 

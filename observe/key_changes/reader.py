@@ -20,7 +20,7 @@ from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value, begins_with_key, key_pattern
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
-from udfs.versions.fold import Fold, RowChange
+from udfs.versions.key_state import Fold, RowChange
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import newest_epoch_row
 from warehouse.delta.read import query_rows

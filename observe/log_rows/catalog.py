@@ -1,7 +1,7 @@
 """Collects from the rows of a log the definitions of spaces, the instances, and the current tuples of keys.
 
 Definitions are rows of `_space` and `_index`, instances are rows of `_cluster`. UPDATEs of these rows are applied
-(`udfs.versions.fold`). Tuples of other spaces are stored only on request, since they need memory.
+(`udfs.versions.key_state`). Tuples of other spaces are stored only on request, since they need memory.
 `observe.log_rows.read` decides which rows are read.
 """
 
@@ -21,7 +21,7 @@ from udfs.before_replace.row import decode
 from udfs.operations.msgpack_walk import split_tuple
 from udfs.operations.tuple_format import Step, format_of, steps_of_part
 from udfs.operations.update_rules import LATEST, Rules, rules_of
-from udfs.versions.fold import Fold, RowChange, Version
+from udfs.versions.key_state import Fold, RowChange, Version
 
 HashableKey = tuple[Any, ...]
 """A primary key as a hashable value, which is equal for all rows of one key (`LoggedSpace.hashable_key`)."""

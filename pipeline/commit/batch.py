@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pipeline.changelog.divergence import divergence_rows
 from pipeline.commit.doubled_buckets import bucket_rows, doubled_bucket_conflicts
 from pipeline.commit.epoch import commit_epoch
-from pipeline.compaction.after_batch import join_small_files
+from pipeline.compaction.after_batch import CompactionCredits, compact_after_batch
 from pipeline.lookup.key_search import MASKED_TABLE, SPACE_TABLE, key_search_in
 from pipeline.pending.rows import PENDING, processed_rows_mask
 from pipeline.plan.batch_plan import BatchPlan
@@ -102,12 +102,14 @@ def commit_batch(
     written: BatchOutput,
     name: BatchName,
     after_commit: CommitHook,
+    credits: CompactionCredits,
     closed_gaps: Sequence[Mapping[str, Any]] = (),
 ) -> State:
     """Commit the output of a batch, and return the state after it.
 
     Args:
         after_commit: Called with the name of each table after its commit.
+        credits: How much compaction may write after the batch.
         closed_gaps: Rows of `_gaps` for gaps that the batch closes.
     """
     plan = work.plan
@@ -127,6 +129,7 @@ def commit_batch(
                 tables.add_columns(table, SYSTEM_TABLES[table])
             versions[table] = tables.commit(table, added, [(file, True) for file in removed], deleted)
             new_files[table] += len(added)
+            credits.add(table, list(added))
             after_commit(table)
 
     commit("_changelog", written.changelog)
@@ -163,7 +166,7 @@ def commit_batch(
     for table in (names | prepared.committed) - versions.keys():
         if table not in plan.before.versions or table in prepared.committed:
             versions[table] = tables.version(table)
-    versions |= join_small_files(tables, versions, new_files)
+    versions |= compact_after_batch(tables, versions, new_files, credits)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
@@ -188,6 +191,13 @@ def _commit_table(tables: OpenTables, work: BatchWork, write: TableWrite, commit
     exact = {one.exact_table for one in work.partition_plan.encodings}
     search, rule = key_search_in(work.copy_folder), work.vector_rule(write.table)
     copied = SPACE_TABLE if write.table in exact else MASKED_TABLE
+    if write.deleted and not rule.is_enabled:
+        log.warning(
+            "%s has deletion vectors from now on: a batch would write %d MiB of its old rows again "
+            "(docs/sql.md says which readers know them)",
+            write.table,
+            sum(file.size for file in write.deleted) >> 20,
+        )
     current = write
 
     def follow_and_commit() -> None:

@@ -1,34 +1,90 @@
-"""Joins small files of the tables that a batch wrote, if a table has many, in commits that change no row."""
+"""Writes files again after a batch: joins small ones, and leaves out deleted rows of sparse ones, within a budget.
+
+No commit changes a row. Each batch that writes to a table gives it a credit, a multiple of the bytes that it wrote.
+Sparse files are written again once the table has a credit of their size, so that compaction writes no more than this
+multiple, and no batch waits for a file that it could not pay. Maintenance does the rest.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping
 
-from pipeline.compaction.choose import crowded_size_classes, groups_to_join, is_join_due
+from pipeline.compaction.choose import (
+    affordable,
+    crowded_size_classes,
+    groups_to_join,
+    is_join_due,
+    sparse_files,
+)
 from pipeline.compaction.rewrite import sized_files, write_joined
+from pipeline.write.limits import COMPACTION_SHARE
+from schemas.errors import TableMovedError
 from warehouse.delta.commits import OpenTables
+from warehouse.delta.data_files import DataFile
+
+log = logging.getLogger(__name__)
 
 
-def join_small_files(
-    tables: OpenTables, versions: Mapping[str, int], added_files: Mapping[str, int]
+class CompactionCredits:
+    """How many bytes compaction may write to each table, in the process that commits batches."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+        """The bytes that compaction has written, by table."""
+
+    def add(self, table: str, added: list[DataFile]) -> None:
+        """Add to a table's credit what a batch wrote to it."""
+        self._bytes[table] += COMPACTION_SHARE * sum(file.size for file in added)
+
+    def pay(self, table: str, size: int) -> None:
+        """Take the size of files that are written again from a table's credit."""
+        self._bytes[table] -= size
+
+    def of(self, table: str) -> int:
+        """Return the credit of a table."""
+        return self._bytes[table]
+
+
+def compact_after_batch(
+    tables: OpenTables,
+    versions: Mapping[str, int],
+    added_files: Mapping[str, int],
+    credits: CompactionCredits,
 ) -> dict[str, int]:
-    """Join small files of tables that have many, and return the new versions of these tables.
+    """Write files of tables again where it is due, and return the new versions of these tables.
 
     Args:
+        tables: The writer's tables.
         versions: The versions of the tables that the batch wrote.
         added_files: The number of files that the batch added to each table.
+        credits: What compaction may write.
     """
     due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
-    after = {name: _join_files_of(tables, name) for name in sorted(due)}
+    after = {}
+    for name in sorted(due):
+        try:
+            after[name] = _compact(tables, name, credits)
+        except TableMovedError as error:
+            log.info("%s is not compacted after this batch: %s", name, error)
+            after[name] = tables.version(name)
     return {name: version for name, version in after.items() if version != versions[name]}
 
 
-def _join_files_of(tables: OpenTables, table: str) -> int:
-    """Join one group of files of each size class that has many, and return the table's version."""
+def _compact(tables: OpenTables, table: str, credits: CompactionCredits) -> int:
+    """Write a table's sparse files again as far as its credit goes, then join small files; return its version."""
     version = tables.version(table)
+    for file in affordable(sparse_files(tables.files(table)), credits.of(table)):
+        added = write_joined(tables, table, [file])
+        credits.pay(table, file.size)
+        credits.written[table] += sum(one.size for one in added)
+        version = tables.commit(table, added, [(file, False)])
     for files in crowded_size_classes(tables.files(table)):
         group = next(groups_to_join(sized_files(tables, table, files)), [])
         if group:
-            removed = [(file, False) for file in group]
-            version = tables.commit(table, write_joined(tables, table, group), removed)
+            added = write_joined(tables, table, group)
+            credits.written[table] += sum(one.size for one in added)
+            version = tables.commit(table, added, [(file, False) for file in group])
     return version

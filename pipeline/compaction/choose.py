@@ -14,6 +14,7 @@ from pipeline.write.limits import (
     MAX_JOINED_MEMORY_BYTES,
     MIN_FILES_TO_JOIN,
     SIZE_CLASS_BYTES,
+    SPARSE_SHARE,
 )
 from warehouse.delta.table_files import TableFile
 
@@ -77,3 +78,29 @@ def groups_to_join(
         size, in_memory = size + one.file.size, in_memory + one.memory_bytes
     if len(group) > 1:
         yield group
+
+
+def sparse_files(files: Iterable[TableFile]) -> list[TableFile]:
+    """Return the files with so many deleted rows that they are written again, those with the largest share first."""
+    shares = {file: deleted_share(file) for file in files if file.vector is not None}
+    return sorted(
+        (file for file in shares if shares[file] * SPARSE_SHARE > 1), key=lambda file: -shares[file]
+    )
+
+
+def deleted_share(file: TableFile) -> float:
+    """Return which share of a file's rows is deleted."""
+    if file.vector is None or not file.num_records:
+        return 0.0
+    return file.vector.cardinality / file.num_records
+
+
+def affordable(files: Iterable[TableFile], credit_bytes: int) -> list[TableFile]:
+    """Return the first files that have at most `credit_bytes` together."""
+    found: list[TableFile] = []
+    for file in files:
+        credit_bytes -= file.size
+        if credit_bytes < 0:
+            break
+        found.append(file)
+    return found

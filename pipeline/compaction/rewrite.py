@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.compaction.choose import SizedFile, groups_to_join, small_files
+from pipeline.compaction.choose import SizedFile, groups_to_join, small_files, sparse_files
 from pipeline.write.changes import write_rows
 from pipeline.write.limits import MAX_JOINED_BYTES
 from pipeline.write.system_rows import write_system_rows
@@ -21,16 +21,26 @@ from warehouse.delta.table_files import TableFile, open_file, open_footer, read_
 _KEY_COLUMN = "_key"
 
 
-def compact(tables: OpenTables, table: str) -> int:
-    """Join all small files of a table in one commit, and return the number of joined files."""
-    small = small_files(tables.files(table))
+def compact(tables: OpenTables, table: str, *, purge: bool = False) -> int:
+    """Join all small files of a table, and leave out deleted rows, in one commit; return the number of files.
+
+    Args:
+        tables: The writer's tables.
+        table: The table.
+        purge: Whether all files with deleted rows are written again, so that the table has no deletion vector. By
+            default only sparse files are.
+    """
+    files = tables.files(table)
+    sparse = [file for file in files if file.vector is not None] if purge else sparse_files(files)
+    small = small_files(set(files) - set(sparse))
     if _has_key_column(tables, table):
         small.sort(key=lambda file: _least_key(tables, table, file))
+    groups = [[file] for file in sparse]
+    groups += groups_to_join(sized_files(tables, table, small))
     added: list[DataFile] = []
-    removed: list[TableFile] = []
-    for files in groups_to_join(sized_files(tables, table, small)):
-        added += write_joined(tables, table, files)
-        removed += files
+    for group in groups:
+        added += write_joined(tables, table, group)
+    removed = [file for group in groups for file in group]
     tables.commit(table, added, [(file, False) for file in removed])
     return len(removed)
 

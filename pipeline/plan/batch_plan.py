@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from config.deployment import Config
 from pipeline.plan.ids.generation import SnapshotGeneration, apply_generation, find_generation
@@ -53,7 +54,7 @@ from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import vclock_maximum
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, IncomingMember, Member
-from udfs.versions.fold import TUPLE_LIMIT_BYTES
+from udfs.versions.key_state import TUPLE_LIMIT_BYTES
 from warehouse.system_tables.applier_map import MapRow
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ def plan_batch(
     summaries: Mapping[str, Summary],
     allocate: Allocator,
     router: Router,
+    read_to_end_at: datetime | None = None,
 ) -> BatchPlan:
     """Plan a batch.
 
@@ -135,11 +137,12 @@ def plan_batch(
         segments: By ascending number.
         summaries: By replicaset uuid.
         allocate: Assigns global ids to the instances that the batch names (`warehouse.system_tables.cluster.allocate`).
+        read_to_end_at: A time at which the logs were read to their end, if it is known.
     """
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:
         parts.setdefault(segment.replicaset_uuid, []).append(segment)
-    decided = _decide_replicasets(state, parts, summaries, config.on_gap)
+    decided = _decide_replicasets(state, parts, summaries, config.on_gap, read_to_end_at)
     snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, parts))
     after = {u: state_after_batch(one, parts[u], cluster, summaries[u]) for u, one in decided.items()}
@@ -213,7 +216,11 @@ def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
 
 
 def _decide_replicasets(
-    state: State, segments: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
+    state: State,
+    segments: Mapping[str, Sequence[LogSegment]],
+    summaries: Mapping[str, Summary],
+    on_gap: str,
+    read_to_end_at: datetime | None,
 ) -> dict[str, ReplicasetDecision]:
     """Decide which rows of each replicaset take effect.
 
@@ -224,14 +231,21 @@ def _decide_replicasets(
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }
     while senders := [uuid for uuid, one in decided.items() if one.vshard_buckets.departures]:
-        read = {u: BucketProgress(one.buckets, one.last_log_time) for u, one in state.replicasets.items()}
+        read = {
+            u: BucketProgress(one.buckets, _later_of(one.last_log_time, read_to_end_at))
+            for u, one in state.replicasets.items()
+        }
         for uuid, one in decided.items():
-            last = None if one.settlement.waits_from is not None else summaries[uuid].last_time_us
-            read[uuid] = BucketProgress(one.vshard_buckets.after, latest_time(one.before.last_log_time, last))
+            waits = one.settlement.waits_from is not None
+            until = latest_time(one.before.last_log_time, None if waits else summaries[uuid].last_time_us)
+            read[uuid] = BucketProgress(
+                one.vshard_buckets.after, until if waits else _later_of(until, read_to_end_at)
+            )
         delayed = {}
         for uuid in senders:
             one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
             end = latest_time(one.before.last_log_time, summaries[uuid].last_time_us)
+            end = _later_of(end, read_to_end_at)
             awaited = first_awaited_departure(one.vshard_buckets.departures, end, others)
             if awaited is not None:
                 delayed[uuid] = _decide_replicaset(
@@ -243,6 +257,10 @@ def _decide_replicasets(
         # Waiting rows do not count as read, so further replicasets may have to wait for these.
         decided |= delayed
     return decided
+
+
+def _later_of(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((moment for moment in (one, other) if moment is not None), default=None)
 
 
 def _log_late_destinations(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.plan.spaces.tables import CHANGE_TYPES
-from udfs.versions.fold import Fold, Version
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+from udfs.versions.key_state import Fold, Version
 
 _TYPES_FOR_ONE_KEY = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 """For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
@@ -93,7 +93,7 @@ def fold_keys(
 
 
 def _row_changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row as `udfs.versions.fold.RowChange`."""
+    """Yield each row as `udfs.versions.key_state.RowChange`."""
     kinds = [_TYPES_FOR_ONE_KEY[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()

@@ -63,6 +63,8 @@ class MaintenanceArguments(Arguments):
     keep_days: int = Field(ge=KEEP_DAYS)
     retention: Retention = Retention()
     sources: tuple[str, ...] = ()
+    purge: bool = False
+    """Whether no table has a deletion vector afterwards."""
 
 
 KINDS: Mapping[str, type[Arguments]] = {

@@ -171,8 +171,8 @@ class Service:
         # This comes first: Delta must not forget files that kept epochs need.
         longer = {table for table in found if maintenance.set_retention(self._warehouse, table, days)}
         tables = self._warehouse.open_tables
-        self._log_step("joining small files")
-        joined = {table: compact(tables, table) for table in found}
+        self._log_step("joining small files, and leaving deleted rows out")
+        joined = {table: compact(tables, table, purge=arguments.purge) for table in found}
         self._log_step("looking for rows that are older than their retention")
         cleaning = self._plan_cleaning(arguments)
         counts = cleaning.count_texts()
@@ -192,7 +192,7 @@ class Service:
         for table in found:
             maintenance.vacuum(self._warehouse, table, 24.0 * days)
         some = sum(1 for files in joined.values() if files)
-        report = [f"{sum(joined.values())} files of {some} tables were joined"]
+        report = [f"{sum(joined.values())} files of {some} tables were joined or written again"]
         report += [f"{count} were removed" for count in counts]
         return "; ".join([*report, *cleaning.stay_reasons])
 

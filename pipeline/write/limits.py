@@ -38,5 +38,11 @@ byte is rewritten at most twice."""
 MAX_FOOTERS_READ = 4 * MIN_FILES_TO_JOIN
 """The maximum number of footers that are read after a batch to choose files."""
 
+SPARSE_SHARE = 3
+"""A file with more than one deleted row in this many rows is written again without them."""
+
+COMPACTION_SHARE = 4
+"""After a batch, sparse files are written again up to this many times the bytes that batches wrote to the table."""
+
 COMPACT_BELOW_BYTES = 32 << 20
 """Maintenance joins all files of fewer bytes."""

@@ -4,7 +4,7 @@
 rows, and the connection sends only acknowledgements. The caller must send acknowledgements regularly, even if it
 reads no rows, because a server disconnects a subscriber that is silent for four times its `replication_timeout`.
 
-`packet`, `messages` and `inflow` decode bytes; `sources.subscribe` decides which requests are sent.
+`packet`, `messages` and `row_stream` decode bytes; `sources.subscribe` decides which requests are sent.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from schemas.iproto import Command, MessageKey, SystemSpace
 from sources.iproto import messages
 from sources.iproto.address import Peer
 from sources.iproto.greeting import Greeting, scramble
-from sources.iproto.inflow import Sink
 from sources.iproto.packet import Packet, encode_packet
+from sources.iproto.row_stream import Sink
 from sources.iproto.wire import WireProtocol
 
 

@@ -6,7 +6,7 @@ which enlarges the kernel's buffer as well). A unix socket does not support this
 
 `server_error` converts a server's error codes to exceptions that say what to do and whether to retry. The codes are in
 `src/box/errcode.h`; their meanings were observed on 2.6.0 or read in the source of later versions. `client` sends the
-requests; `inflow` decodes a stream's bytes.
+requests; `row_stream` decodes a stream's bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from schemas.errors import (
 )
 from schemas.iproto import Command, MessageKey
 from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
-from sources.iproto.inflow import Sink
 from sources.iproto.messages import REPLICA_IDS, printable
 from sources.iproto.packet import (
     ANSWER_MAX_BYTES,
@@ -40,6 +39,7 @@ from sources.iproto.packet import (
     decode_packet_header,
     packet_bounds,
 )
+from sources.iproto.row_stream import Sink
 
 ACCESS_DENIED, NO_USER, PASSWORD = 42, 45, 47
 WAL_MODE_NONE, ILLEGAL_PARAMS, INVALID_MSGPACK = 5, 1, 20

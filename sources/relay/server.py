@@ -25,11 +25,11 @@ from schemas.errors import AggregatorError, ConfigurationError
 from sources.iproto.address import Address
 from sources.iproto.greeting import SALT_SIZE, Greeting, format_greeting
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
-from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RelayOptions
-from sources.relay.outflow import compile_kernels
+from sources.relay.row_packets import compile_kernels
 from sources.relay.session import RelaySession
 from sources.spool.acks import SUBSCRIBER_PREFIX, renew_ack, write_ack
+from sources.spool.catalog import SpoolCatalog
 from sources.xlog.format.vclock import rows_ahead
 
 logger = logging.getLogger(__name__)

@@ -36,10 +36,10 @@ from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT, UNKNOWN
 from sources.iproto.messages import parse_uuid, parse_vclock_map, printable
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
-from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RELAY_EXTENSIONS_VERSION, RelayOptions
-from sources.relay.outflow import LogPackets, RowFramer, snapshot_packets
+from sources.relay.row_packets import LogPackets, RowFramer, snapshot_packets
 from sources.spool.acks import acknowledged_subscribers
+from sources.spool.catalog import SpoolCatalog
 from sources.spool.spool import ServerVersions
 from sources.xlog.format.arrays import Ints
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sources.iproto.messages import REPLICA_IDS, Ballot
-from sources.subscribe.link import PeerLink
 from sources.subscribe.options import FeedMode, OrphanPolicy, ReplicasetOptions
+from sources.subscribe.peer_state import PeerLink
 from sources.xlog.format.vclock import Vclock
 
 IdsByPeer = Mapping[str, frozenset[int] | None]

@@ -17,12 +17,12 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from schemas.errors import AggregatorError
-from sources.iproto import inflow
+from sources.iproto import row_stream
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired_acks
 from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolRetention
-from sources.subscribe.link import Backoff, PeerLink
+from sources.subscribe.peer_state import Backoff, PeerLink
 from sources.subscribe.replicaset import ReplicasetSubscription
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def daemon_tasks(
     replicasets: Sequence[ReplicasetSubscription], retention: SpoolRetention
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the coroutines to run: one that follows each replicaset, and one that removes files of all spools."""
-    inflow.compile_kernels()
+    row_stream.compile_kernels()
     return [
         *(_follow_with_restarts(replicaset) for replicaset in replicasets),
         _remove_files_repeatedly(replicasets, retention),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schemas.compiled import kernel
-from sources.iproto.inflow import TransactionChunk
+from sources.iproto.row_stream import TransactionChunk
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.damage import transaction_limit_error
 from sources.xlog.format.kernels.native import address_of, copy_bytes

@@ -29,16 +29,16 @@ from schemas.errors import (
     UnknownInstanceError,
 )
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.inflow import TransactionChunk
+from sources.iproto.row_stream import TransactionChunk
 from sources.spool.disk_space import DiskSpace
 from sources.spool.spool import Spool
 from sources.spool.state import REWOUND_PREFIX
 from sources.subscribe.assignment import FeedChooser, FeedDecision, format_assignment, peer_signature
-from sources.subscribe.feed import PeerFeed, combined_versions, fetch_snapshot, start_feed
-from sources.subscribe.history import PeerHistory
-from sources.subscribe.link import Backoff, PeerLink
 from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, SpoolStart
+from sources.subscribe.peer_rows import PeerFeed, combined_versions, fetch_snapshot, start_feed
+from sources.subscribe.peer_state import Backoff, PeerLink
+from sources.subscribe.rewind import PeerHistory
 from sources.subscribe.whitelist import OriginWhitelist, RowSender
 from sources.xlog.format.vclock import Vclock
 

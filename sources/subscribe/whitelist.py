@@ -24,10 +24,10 @@ import numpy as np
 
 from schemas.errors import ProtocolError, UnknownInstanceError
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType, SystemSpace, type_name
-from sources.iproto.inflow import TransactionChunk
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.filter import next_registering_transaction, replace_unwanted_rows
-from sources.relay.catalog import SpoolCatalog
+from sources.iproto.row_stream import TransactionChunk
+from sources.spool.catalog import SpoolCatalog
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.stream.origins import first_owners, id_assignment_of, unknown_instance_error
 

@@ -1,8 +1,8 @@
 """Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
 
-`sources.xlog.options` checks the options, and `sources.xlog.readers` reads. The data source defines no `pushFilters`,
-because Spark refuses a data source with this method if filter pushdown for Python data sources is off, which is the
-default. Options filter rows instead.
+`sources.xlog.options` checks the options, and `sources.xlog.spark_readers` reads. The data source defines no
+`pushFilters`, because Spark refuses a data source with this method if filter pushdown for Python data sources is off,
+which is the default. Options filter rows instead.
 
 The readers are imported at their first use, because they load compiled kernels, which takes half a second. Spark also
 starts a process that needs only the schema.
@@ -76,13 +76,13 @@ class XlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """Return the reader of a batch query."""
-        from sources.xlog.readers import XlogReader
+        from sources.xlog.spark_readers import XlogReader
 
         return XlogReader(self._xlog_options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of a streaming query."""
-        from sources.xlog.readers import XlogStreamReader
+        from sources.xlog.spark_readers import XlogStreamReader
 
         return XlogStreamReader(self._xlog_options)
 

@@ -32,7 +32,7 @@ from udfs.keys.key_order import directions_of, key_order, ordered_keys
 from udfs.keys.keys import canonical_keys
 from udfs.operations.tuple_format import format_of
 from udfs.tuples.tuples import decode_tuples
-from udfs.versions.fold import Fold, Version
+from udfs.versions.key_state import Fold, Version
 
 FIELDS = (Field("id", "string"), Field("value", "any"), Field("list", "array"), Field("map", "map"))
 SPACE = Space(512, 1, "s", "memtx", FIELDS, (KeyPart(0, "string"),))

@@ -42,7 +42,7 @@ GUARDED = (
         "sources.xlog.reader.scan",
         "sources.xlog.reader.file_buffer",
     ),
-    *("sources.iproto.inflow",),
+    *("sources.iproto.row_stream",),
 )
 """The modules that allocate what kernels read and write."""
 

@@ -18,7 +18,6 @@ from schemas.errors import AggregatorError, ProtocolError
 from schemas.iproto import Command, HeaderKey, MessageKey, SystemSpace
 from sources.iproto.address import Address
 from sources.iproto.greeting import parse_greeting
-from sources.iproto.inflow import RowStream, SnapshotStream
 from sources.iproto.messages import (
     answer_vclock,
     parse_ballot,
@@ -31,10 +30,11 @@ from sources.iproto.messages import (
     printable,
 )
 from sources.iproto.packet import Packet, decode_packet, encode_packet, packet_bounds
+from sources.iproto.row_stream import RowStream, SnapshotStream
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
-from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import ClientLimits, RelayOptions
 from sources.relay.session import RelaySession
+from sources.spool.catalog import SpoolCatalog
 from tests.fuzz import draw as made
 from tests.fuzz.draw import Draw
 from tests.sources.iproto.streams import heartbeat, stream, transaction

@@ -81,7 +81,9 @@ def test_what_status_says_of_a_peer(
     what(pair)
     root = pair.b.location.root
     assert standbys_overview(config_of(pair)) == (StandbyOverview(root, is_up_to_date, state),)
-    found = Overview("w", 1, "", 0, 0, {}, (), (), 0, 0, 0, 0, standbys=standbys_overview(config_of(pair)))
+    found = Overview(
+        "w", 1, "", 0, 0, {}, (), (), 0, (), 0, 0, 0, standbys=standbys_overview(config_of(pair))
+    )
     assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"standby {root}: {state}"]
 
 

@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
+from pipeline.commit.epoch import commit_epoch
+from pipeline.compaction.after_batch import CompactionCredits, compact_after_batch
+from pipeline.compaction.choose import deleted_share, sparse_files
+from pipeline.compaction.rewrite import compact
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.lookup import key_copies
+from pipeline.write.limits import CHECK_EVERY_COMMITS, COMPACTION_SHARE, SPARSE_SHARE
 from schemas.tables import SYSTEM_TABLES
 from tests.pipeline.deployment import Deployment, contents
 from tests.pipeline.test_executors import POLICIES
 from tests.soaked import partly_soaked
 from tests.truth import own
+from warehouse.delta.data_files import DataFile
 from warehouse.delta.location import location_of
 from warehouse.delta.table_files import live_files
 from warehouse.delta.table_log import read_log
@@ -111,3 +118,54 @@ def test_the_distributed_executor_writes_the_same_rows(spark: SparkSession, tmp_
     local, distributed_ = found
     for table in local:
         assert local[table] == distributed_[table], table
+
+
+def test_compaction_leaves_deleted_rows_out_and_a_purge_leaves_no_vector(tmp_path: Path) -> None:
+    policy = "by time, made tuples, masks"
+    plain = Deployment(tmp_path / "never", sources(), **POLICIES[policy], **MODES["never"])
+    plain.run(cuts(random.Random(1)))
+    deployment = Deployment(tmp_path / "always", sources(), **POLICIES[policy], **MODES["always"])
+    deployment.run(cuts(random.Random(1)))
+    location = location_of(str(deployment.folder / "warehouse"))
+    for purge in (False, True):
+        with deployment.writer() as (warehouse, writer):
+            tables = warehouse.open_tables
+            names = [name for name in writer.state.versions if name not in SYSTEM_TABLES]
+            before = {name: tables.version(name) for name in names}
+            written = {name: compact(tables, name, purge=purge) for name in names}
+            assert all(written[name] > 0 for name in vectors_of(deployment)), (
+                "a table has vectors, and was not written"
+            )
+            versions = {name: tables.version(name) for name in names if tables.version(name) != before[name]}
+            writer.state = commit_epoch(tables, writer.state, versions, ("compaction", int(purge)))
+        shares = [
+            deleted_share(file)
+            for name in names
+            for file in live_files(read_log(location, name))
+            if file.vector
+        ]
+        assert all(share <= 1 / SPARSE_SHARE for share in shares)
+        for table, wanted in rows_of(plain).items():
+            assert rows_of(deployment)[table] == wanted, table
+    assert vectors_of(deployment) == {}
+    for name in names:
+        rows = DeltaTable(location.uri(name)).to_pyarrow_table
+        if "deletionVectors" not in read_log(location, name).features:
+            assert rows().num_rows == len(deployment.rows(name))
+
+
+def test_sparse_files_are_written_again_within_the_credit_of_batches(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, sources(), **POLICIES["by time, made tuples, masks"], **MODES["always"])
+    deployment.run([2_000, 2_000, 2_000, 5_000, 5_000, 10_000, *[30_000] * 40])
+    with deployment.writer() as (warehouse, _):
+        tables, credits = warehouse.open_tables, CompactionCredits()
+        name = next(name for name in vectors_of(deployment) if sparse_files(tables.files(name)))
+        sparse = sparse_files(tables.files(name))
+        before, many = {name: tables.version(name)}, {name: CHECK_EVERY_COMMITS}
+        assert compact_after_batch(tables, before, many, credits) == {}, "without a credit nothing is written"
+        size = sum(file.size for file in sparse)
+        credits.add(name, [DataFile(name, "p", -(-size // COMPACTION_SHARE), 1, "{}")])
+        after = compact_after_batch(tables, before, many, credits)
+        assert after == {name: before[name] + len(sparse)}
+        assert sparse_files(tables.files(name)) == []
+        assert 0 <= credits.of(name) < COMPACTION_SHARE

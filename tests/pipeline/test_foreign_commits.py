@@ -104,7 +104,7 @@ def test_others_who_change_rows_are_named_and_taking_it_back_helps(
         with pytest.raises(ForeignChangeError, match=named):
             beside.run()
     else:
-        acted = []
+        acted: list[object] = []
 
         def act(table: str, opened: DeltaTable) -> None:
             if table == "_exact_accounts" and not acted:

@@ -20,7 +20,7 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import InstantState, OffsetEntry, from_document, from_text, to_text
 from sources.xlog.options import parse_options
-from sources.xlog.readers import XlogStreamReader
+from sources.xlog.spark_readers import XlogStreamReader
 from sources.xlog.stream.instants import instant_between
 from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.bank import Bank, recovery_point, sum_at, sums_by_instant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 
 from pipeline.batch import MakeDistributed
 from pipeline.plan.spaces import vshard
-from tests.jobs.written import Node, replicasets_of
+from pipeline.requests.pending_moves import PendingMoves
+from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
 from tests.pipeline.storages import BUCKET, ORDERS, SETTINGS, USERS, Cluster, marked_rows, unpacked_tuples
@@ -329,3 +330,109 @@ def test_a_doubled_bucket_has_no_tuple_that_left_it(tmp_path: Path, is_cut: bool
     rows = [row for row in deployment.rows("_conflicts") if row["kind"] == "doubled"]
     keys = [msgpack.unpackb(row["winner_tuple"] or row["loser_tuple"]) for row in rows]
     assert keys == [[4, 1, 9]]
+
+
+def mutual_moves(folder: Path, *, is_sent_first: bool) -> tuple[Deployment, Cluster]:
+    """Each of two replicasets sends the other one a bucket at once; `is_sent_first` as vshard does since 0.1.24."""
+    cluster = Cluster(folder, count=2)
+    for key in range(12):
+        cluster.put(USERS, key)
+    deployment = cluster.deployment(folder)
+    cluster.close()
+    deployment.run()
+    pairs = [(bucket, cluster.owner[bucket], other) for bucket, other in ((1, "a1"), (2, "b1"))]
+    assert all(source != target for _, source, target in pairs)
+    for bucket, source, target in pairs:
+        cluster.storages[source].set_status(bucket, "readonly", None, {"generation": 2}, at=cluster._now())
+        cluster.storages[source].set_status(bucket, "sending", cluster.uuids[target], at=cluster._now())
+    for bucket, source, target in pairs:
+        cluster.storages[target].insert(BUCKET, bucket, "receiving", cluster.uuids[source], at=cluster._now())
+        for space_id, tuples in cluster.tuples_of_bucket(bucket).items():
+            for fields in tuples:
+                cluster.storages[target].insert(space_id, *fields, at=cluster._now())
+    for is_source in (True, False) if is_sent_first else (False, True):
+        for bucket, source, target in pairs:
+            if is_source:
+                cluster.storages[source].set_status(bucket, "sent", cluster.uuids[target], at=cluster._now())
+                cluster.garbage.append((source, bucket))
+            else:
+                cluster.storages[target].update(
+                    BUCKET, bucket, ["=", 1, "active"], ["=", 3, {"generation": 3}], at=cluster._now()
+                )
+                cluster.owner[bucket] = target
+    cluster.collect()
+    return deployment, cluster
+
+
+@pytest.mark.parametrize("is_sent_first", [False, True])
+@pytest.mark.parametrize("order", ["together", "a1", "b1", "cut"])
+def test_two_replicasets_send_buckets_to_each_other(tmp_path: Path, order: str, is_sent_first: bool) -> None:
+    deployment, cluster = mutual_moves(tmp_path, is_sent_first=is_sent_first)
+    keys = list(range(12))
+    if order in cluster.names:
+        cluster.close(order)
+        deployment.run()
+        assert keys_of(deployment) == keys
+    cluster.close()
+    while order == "cut" and deployment.run(1, 1):
+        assert keys_of(deployment) == keys
+    deployment.run()
+    assert deployment.rows("_pending") == []
+    assert keys_of(deployment) == keys
+    assert all(row["doubled_with"] is None for row in deployment.rows("_vshard"))
+    newest = {
+        (row["replicaset_id"], row["bucket_id"]): row["status"]
+        for row in sorted(deployment.rows("_vshard"), key=lambda row: int(row["epoch"]))
+    }
+    assert set(newest.values()) == {"active", None}
+
+
+def test_clocks_of_two_servers_may_differ(tmp_path: Path) -> None:
+    """By the destination's clock, which is behind, it received the bucket before the source had it."""
+    cluster = Cluster(tmp_path, count=2)
+    source, target = cluster.storages["a1"], cluster.storages["b1"]
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run()
+    at = cluster._now()
+    source.insert(BUCKET, 7, "active", at=at)
+    source.insert(USERS, 100, 7, 1, at=at)
+    source.set_status(7, "sending", cluster.uuids["b1"], at=at)
+    target.insert(BUCKET, 7, "receiving", cluster.uuids["a1"], at=at - 0.9)
+    target.insert(USERS, 100, 7, 1, at=at - 0.9)
+    target.set_status(7, "active", at=at - 0.9)
+    source.set_status(7, "sent", cluster.uuids["b1"], at=at)
+    source.delete(USERS, 100, at=at)
+    source.delete(BUCKET, 7, at=at)
+    cluster.close()
+    deployment.run()
+    assert deployment.rows("_pending") == []
+    assert keys_of(deployment) == [100]
+    assert all(row["doubled_with"] is None for row in deployment.rows("_vshard"))
+
+
+def test_waiting_rows_are_looked_at_again_although_no_log_gets_rows(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, count=2)
+    for key in range(12):
+        cluster.put(USERS, key)
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run()
+    source, target = send_one(cluster)
+    sent = datetime.fromtimestamp(BEGAN + cluster.at, UTC)
+    cluster.close(source)
+    deployment.run()
+    waiting = len(deployment.rows("_pending"))
+    assert waiting
+    with deployment.writer() as (_, writer):
+        moves = PendingMoves(writer)
+        assert moves.look_again_if_due() == 0
+        moves.look_again(sent - timedelta(seconds=5))
+    assert len(deployment.rows("_pending")) == waiting
+    with deployment.writer() as (_, writer):
+        assert PendingMoves(writer).look_again(sent + vshard.MOVE_WAIT) == waiting
+        assert PendingMoves(writer).look_again(sent + vshard.MOVE_WAIT) == 0
+    assert deployment.rows("_pending") == []
+    cluster.close(target)
+    deployment.run()
+    assert keys_of(deployment) == list(range(12))

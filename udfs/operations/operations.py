@@ -2,7 +2,8 @@
 
 Source: `src/box/xrow_update.c`. Operations apply one after another, each to the result of the previous ones; untouched
 values keep their bytes, so a number that is not in its shortest form stays so. `udfs.operations.update_path` applies
-one operation, `udfs.versions.fold` the rows of a key. `quick_update` is a shortcut for the most frequent operations.
+one operation, `udfs.versions.key_state` the rows of a key. `quick_update` is a shortcut for the most frequent
+operations.
 
 The primary key is compared as the index compares it, so a number in it may change its type
 (`memtx_space_execute_upsert` in `src/box/memtx_space.c`, `tuple_compare`). An UPDATE that changes the key is an error;

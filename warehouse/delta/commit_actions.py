@@ -22,6 +22,9 @@ READER_VERSION, WRITER_VERSION = 3, 7
 
 VARIANT_FEATURE = "variantType"
 
+REMOVED_FILES_PROPERTY, REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration", "interval 1 hours"
+"""The property by which a log keeps the names of removed files, and its value in a table with deletion vectors."""
+
 _FEATURES_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -119,11 +122,20 @@ def protocol_for(state: LogState, schema: StructType) -> list[Action]:
     return [] if not has_variant else with_features(state, [VARIANT_FEATURE])
 
 
-def vectors_enabled(state: LogState) -> list[Action]:
-    """Return the actions that allow deletion vectors in a table; empty if they are allowed already."""
+def vectors_enabled(state: LogState, *, forgets_soon: bool) -> list[Action]:
+    """Return the actions that allow deletion vectors in a table; empty if they are allowed already.
+
+    Args:
+        state: The table.
+        forgets_soon: Whether the log forgets removed files after an hour. A batch names each file of the table that it
+            touches, so within days a log would have millions of removed files in each checkpoint.
+    """
     actions = with_features(state, [FEATURE])
     if state.properties.get(ENABLING_PROPERTY) != "true":
-        actions.append(metadata_with(state, properties={ENABLING_PROPERTY: "true"}))
+        properties = {ENABLING_PROPERTY: "true"}
+        if forgets_soon and REMOVED_FILES_PROPERTY not in state.properties:
+            properties[REMOVED_FILES_PROPERTY] = REMOVED_FILES_KEPT
+        actions.append(metadata_with(state, properties=properties))
     return actions
 
 

@@ -10,12 +10,15 @@ meanwhile, their commits are read: commits that change no rows are accepted, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
@@ -319,6 +322,7 @@ class OpenTables:
             except TableMovedError:
                 self._refuse_foreign_changes(table, int(opened.version()), int(self.open(table).version()))
                 continue
+            self._date_removals(table, named)
             self._after_commit(table, version)
             return version
         raise TableMovedError(
@@ -326,6 +330,20 @@ class OpenTables:
             table=table,
             advice="let them wait while the job runs, then start again",
         )
+
+    def _date_removals(self, table: str, removed: Iterable[TableFile]) -> None:
+        """Set the time of removed files and replaced vectors to now, on a local disk.
+
+        VACUUM removes a file by its age once the log has forgotten its removal. So earlier versions stay readable for
+        as long as VACUUM keeps files, although the log of a table with deletion vectors forgets after an hour.
+        """
+        if not self.location.is_local:
+            return
+        for file in removed:
+            for path in (file.path, None if file.vector is None else file.vector.path):
+                if path is not None:
+                    with contextlib.suppress(OSError):
+                        os.utime(self.location.at(table, unquote(path)))
 
     def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
         """Raise TableMovedError if the open version of a table lacks one of some files."""
@@ -347,7 +365,7 @@ class OpenTables:
         found: list[Action] = []
         if deleted:
             state = self.log(table)
-            found += vectors_enabled(state)
+            found += vectors_enabled(state, forgets_soon=self.location.is_local)
             whole = {
                 file.path: union(
                     NO_ROWS if file.vector is None else read_vector(self.location, table, file.vector), rows

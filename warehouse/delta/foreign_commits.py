@@ -2,8 +2,8 @@
 
 Users compact, describe, restore, alter and delete in the tables. A commit that moves rows to other files, or describes
 the table, does no harm: the writer looks again and continues. After a commit that changes rows, the table differs from
-what the logs of the replicasets give, and a commit that removes or changes columns makes it another table: both are
-refused by name. Whether rows change is what the commit itself says (`dataChange`, Delta protocol, "Add File and Remove
+what the logs of the replicasets give, and a commit that changes columns makes it another table: both are refused by
+name. Whether rows change is what the commit itself says (`dataChange`, Delta protocol, "Add File and Remove
 File").
 """
 
@@ -26,7 +26,7 @@ class Effect(Enum):
 
     NOTHING = "nothing that the aggregator reads"
     FILES = "where rows are"
-    METADATA = "properties, a comment, or further columns"
+    METADATA = "properties or a comment"
     PROTOCOL = "the table's protocol"
     ROWS = "rows"
     RESTORED = "rows, by taking the table back to an earlier version"
@@ -99,7 +99,6 @@ def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any]
             return Effect.RESTORED
         return Effect.ROWS if file.get("dataChange", True) else Effect.FILES
     if metadata := action.get("metaData"):
-        after = columns_of(metadata)
-        keeps_all = all(after.get(name) == kind for name, kind in columns.items())
-        return Effect.METADATA if keeps_all else Effect.COLUMNS
+        # A further column is refused too: the next change of the space's format would drop it.
+        return Effect.METADATA if columns_of(metadata) == columns else Effect.COLUMNS
     return Effect.PROTOCOL if action.get("protocol") else Effect.NOTHING

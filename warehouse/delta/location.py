@@ -43,6 +43,11 @@ class WarehouseLocation:
     path: str = field(repr=False, compare=False)
     """The same folder as `root`, as a path of `fs`."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on a local disk."""
+        return isinstance(self.fs, pafs.LocalFileSystem)
+
     def uri(self, table: str) -> str:
         """Return the path or URI of a table, for delta-rs."""
         return f"{self.root}/{table}"

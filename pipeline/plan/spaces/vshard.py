@@ -8,8 +8,13 @@ up to the move. So this is decided only when each log is read beyond the time at
 bucket; time means the timestamps of rows.
 
 A replicaset deletes the tuples of a bucket that it has sent away. Its rows from there on wait until the destination's
-log is read, else the tables would lack these keys meanwhile (`first_awaited_departure`). The destination activates a
-bucket before the source marks it as sent, so no two replicasets wait for each other.
+log is read, else the tables would lack these keys meanwhile (`first_awaited_departure`). The destination has received
+all tuples before the source marks the bucket as sent, in all versions of vshard; since 0.1.24 it activates the bucket
+after that. Two replicasets may send buckets to each other at once: then both are judged by all rows that were read of
+both logs, those that wait included, so none waits for rows that the other one holds back.
+
+Times of different servers are compared with a tolerance (`MAX_CLOCK_DIFFERENCE`). A log that gets no more rows does not
+show how far it is read: `pipeline.requests.pending_moves` looks at the waiting rows again by the clock.
 """
 
 from __future__ import annotations
@@ -183,11 +188,30 @@ def _bucket_tuple_after(number: int, known: VshardBucket | None, row: ControlRow
         return (
             None
             if old is None
-            else apply_update(old, row.operations, row.index_base, format_of_names(BUCKET_FIELDS))
+            else apply_update(old, _bucket_operations(row), row.index_base, format_of_names(BUCKET_FIELDS))
         )
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
-        return apply_upsert(old, row.tuple, row.operations, row.index_base, format_of_names(BUCKET_FIELDS))
+        return apply_upsert(
+            old, row.tuple, _bucket_operations(row), row.index_base, format_of_names(BUCKET_FIELDS)
+        )
     raise TupleError(f"a row of type {row.type} in _bucket")
+
+
+def _bucket_operations(row: ControlRow) -> bytes:
+    """Return the operations of a row that change one of `BUCKET_FIELDS`; newer versions have fields after these."""
+    operations = [
+        operation
+        for operation in msgpack.unpackb(row.operations, strict_map_key=False)
+        if _is_of_bucket_field(operation[1], row.index_base)
+    ]
+    packed: bytes = msgpack.packb(operations)
+    return packed
+
+
+def _is_of_bucket_field(field: object, index_base: int) -> bool:
+    if isinstance(field, int):
+        return field < 0 or field - index_base < len(BUCKET_FIELDS)
+    return isinstance(field, str) and field in BUCKET_FIELDS
 
 
 def latest_time(known: datetime | None, row_time_us: int | None) -> datetime | None:
@@ -235,12 +259,16 @@ def _has_arrived_at(departure: Departure, other: BucketProgress) -> bool:
     bucket = other.buckets.get(departure.bucket_id)
     if departure.sent_at is None:
         return True
-    if bucket is not None and bucket.status == RECEIVING:
-        return _is_read_to(other.read_until, departure.sent_at + MOVE_WAIT)
     # A state from before `departure.received_at` is older than the move: the log is not read up to the arrival.
     is_new = bucket is not None and (
-        bucket.since is None or departure.received_at is None or bucket.since >= departure.received_at
+        bucket.since is None
+        or departure.received_at is None
+        or bucket.since >= departure.received_at - MAX_CLOCK_DIFFERENCE
     )
+    if bucket is not None and bucket.status == RECEIVING:
+        # All tuples were received before the bucket was sent, but it is unknown which of them are read.
+        wait = MAX_CLOCK_DIFFERENCE if is_new else MOVE_WAIT
+        return _is_read_to(other.read_until, departure.sent_at + wait)
     # The destination may have lost the bucket again: then the timestamp decides.
     return is_new or _is_read_to(other.read_until, departure.sent_at + MAX_CLOCK_DIFFERENCE)
 
@@ -285,7 +313,7 @@ def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
 
 
 def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], uuid: str, other_uuid: str) -> bool:
-    """Return whether each log is read beyond the time at which the other replicaset received the bucket."""
+    """Return whether each log is certainly read beyond the time at which the other replicaset received the bucket."""
     return _is_read_beyond(state, uuid, holders[other_uuid].since) and _is_read_beyond(
         state, other_uuid, holders[uuid].since
     )
@@ -293,7 +321,7 @@ def _can_judge_pair(state: State, holders: Mapping[str, VshardBucket], uuid: str
 
 def _is_read_beyond(state: State, uuid: str, moment: datetime | None) -> bool:
     read = state.replicasets[uuid].last_log_time
-    return moment is None or (read is not None and read >= moment)
+    return moment is None or (read is not None and read >= moment + MAX_CLOCK_DIFFERENCE)
 
 
 def changed_buckets(before: State, after: State) -> list[tuple[str, int, VshardBucket | None]]:

@@ -18,6 +18,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,7 @@ from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
 from sources.xlog.format.selection import Selection
-from sources.xlog.format.vclock import vclock_maximum
+from sources.xlog.format.vclock import Vclock, are_equal, vclock_maximum
 from sources.xlog.options import Source
 from sources.xlog.reader import reader
 from sources.xlog.reader.fingerprint import checksum_before
@@ -60,6 +61,8 @@ LARGE_BLOCK_BYTES = 1 << 12
 SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException)
 """Exceptions that mean that a source cannot be read."""
 
+logger = logging.getLogger(__name__)
+
 FileLocation = tuple[pafs.FileSystem, str]
 """A file system, and a path in it."""
 
@@ -80,10 +83,14 @@ class FileEnds:
     """
     _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     """By file: its size when the end was found, and the end."""
+    following_vclocks: dict[str, Vclock] = field(default_factory=dict)
+    """By log: the VClock in the header of the next log, as of the last listing."""
     _end_vclock_by_file: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
     """By file: the end of its complete blocks, in bytes, and the vclock there."""
     _is_complete_by_file: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """By file: its size when it was checked, and whether the EOF marker ends it."""
+    _followed_end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
+    """By log that another one follows, without EOF marker: its size when its rows were read, and its end."""
     _checksum_by_file: dict[str, tuple[tuple[int, int, float | None], int]] = field(default_factory=dict)
     """By file: a position with the file's size and time of writing, and the checksum of the bytes before it."""
 
@@ -92,8 +99,7 @@ class FileEnds:
         for known in (
             self._end_by_file,
             self._end_vclock_by_file,
-            self._is_complete_by_file,
-            self._checksum_by_file,
+            *(self._is_complete_by_file, self._checksum_by_file, self._followed_end_by_file),
         ):
             for name in [name for name in known if name not in names]:
                 del known[name]
@@ -114,6 +120,10 @@ class FileEnds:
         Raises:
             XlogError: If the file is damaged and `mode` is FAILFAST.
         """
+        if closed and self.mode is Mode.FAILFAST and file.name in self.following_vclocks:
+            followed = self._end_of_followed(file)
+            if followed is not None:
+                return followed
         remembered = self._end_by_file.get(file.name)
         if remembered is not None and remembered[0] == file.size:
             return remembered[1]
@@ -128,6 +138,45 @@ class FileEnds:
                 end = FileEnd(file.size, has_marker=False)
         self._end_by_file[file.name] = (file.size, end)
         return end
+
+    def _end_of_followed(self, file: LogFile) -> FileEnd | None:
+        """Return the end of a damaged log that another log follows; None if the log is not damaged at its end.
+
+        A server that was killed may leave a torn or zeroed block at the end of its log. With `force_recovery` it
+        leaves the block out and begins the next log; so the next log's VClock is what the rows before the block give.
+        Then the block and what follows it were never a part of the server's data. Otherwise the result has `damage`.
+
+        Only logs without the EOF marker can be so. Their rows are read anyway, to see whether the next log follows
+        without a gap.
+        """
+        remembered = self._followed_end_by_file.get(file.name)
+        if remembered is not None and remembered[0] == file.size:
+            return remembered[1]
+        if self.is_complete(file):
+            return None
+        try:
+            self._last_lsns(file, file.size)
+            return None
+        except XlogError as error:
+            if "offset" not in error.fields:
+                raise
+            damage, position = error, int(error.fields["offset"])
+        reached = vclock_maximum(file.vclock, self._last_lsns(file, position))
+        if are_equal(reached, self.following_vclocks[file.name]):
+            logger.warning(
+                "%s: the server itself left out what is at byte %d and behind it (%s): its next log continues at %s",
+                *(file.path, position, damage.reason, reached),
+            )
+            end = FileEnd(position, has_marker=False)
+            self._end_vclock_by_file[file.name] = (position, reached)
+        else:
+            end = FileEnd(position, has_marker=False, damage=damage)
+        self._followed_end_by_file[file.name] = (file.size, end)
+        return end
+
+    def vclock_at(self, file: LogFile, position: int) -> dict[int, int]:
+        """Return the vclock at the end of a block of a log; this reads the headers of all rows before it."""
+        return vclock_maximum(file.vclock, self._last_lsns(file, position))
 
     def _walk_from(self, name: str, cached_end: int, begin: int) -> FileEnd:
         """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error.
@@ -194,7 +243,7 @@ class FileEnds:
 
         This is slow, because it reads the headers of all rows.
         """
-        end = self.end_of(file, closed=False)
+        end = self.end_of(file, closed=file.name in self.following_vclocks)
         remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
             vclock = vclock_maximum(file.vclock, self._last_lsns(file, end.position))
@@ -244,8 +293,6 @@ class FileEnds:
             # Block starts after damage are not certain, so one task reads the whole range.
             return [begin]
 
-
-logger = logging.getLogger(__name__)
 
 _FILE_NAME = re.compile(r"\d{20}\.(xlog|snap)\Z")
 _FILETYPE_BY_SUFFIX = {"xlog": "XLOG", "snap": "SNAP"}
@@ -329,6 +376,7 @@ class Directory:
             return Listing(self.source.name, snapshots, logs, is_file=True)
         snapshots = self._readable_files(info for info in infos if info.base_name.endswith(".snap"))
         logs = self._readable_files(info for info in infos if info.base_name.endswith(".xlog"))
+        self.ends.following_vclocks = {log.name: after.vclock for log, after in pairwise(logs)}
         found = generations_of(snapshots, logs) if self.with_generations else ()
         generations = tuple(file for file in found if self.ends.is_complete(file))
         return Listing(self.source.name, snapshots, logs, generations=generations)

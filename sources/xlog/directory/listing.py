@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.errors import XlogMissingError
+from schemas.errors import XlogError, XlogMissingError
 from sources.xlog.directory.offset import OffsetEntry
 from sources.xlog.format.vclock import Vclock, are_equal, is_at_most, without_local
 
@@ -122,6 +122,8 @@ class FileEnd:
     """The end of the last complete block, in bytes."""
     has_marker: bool
     """Whether the EOF marker follows there."""
+    damage: XlogError | None = None
+    """Why the rest of a log that another log follows cannot be read, unless the server left the rest out itself."""
 
 
 def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local: bool) -> int | None:

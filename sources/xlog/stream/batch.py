@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from schemas.errors import OffsetError, XlogGapError, XlogRewrittenError, XlogTruncatedError
+from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import LogFile, files_from, files_up_to
 from sources.xlog.directory.offset import Offset, OffsetEntry
 from sources.xlog.format.damage import Mode
@@ -54,6 +55,7 @@ def _replicaset_files(
     files = _files_up_to_end(files_from(directory.listing(), start), start, end)
     refuse_changed_history(directory, files[0], start)
     refuse_changed_history(directory, files[-1], end)
+    start, end = _before_torn_block(directory, files[0], start), _before_torn_block(directory, files[-1], end)
     pairs = list(pairwise(files))
     return ReplicasetFiles(
         replicaset_uuid=uuid,
@@ -63,6 +65,21 @@ def _replicaset_files(
         gaps=(None, *(gap_between(directory, before, after) for before, after in pairs)),
         start=start,
         end=end,
+    )
+
+
+def _before_torn_block(directory: Directory, file: LogFile, entry: OffsetEntry) -> OffsetEntry:
+    """Return an entry, moved to the end of its log if the server left out a torn block before it.
+
+    While the server was down, this block was planned as a part of a batch, which then could not be read.
+    """
+    if file.name not in directory.ends.following_vclocks:
+        return entry
+    end = directory.ends.end_of(file, closed=True)
+    return (
+        replace(entry, position=end.position)
+        if not end.has_marker and end.position < entry.position
+        else entry
     )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from schemas.errors import (
     AggregatorError,
     SourceError,
+    XlogError,
     XlogMissingError,
     XlogRewrittenError,
     XlogTruncatedError,
@@ -26,7 +27,7 @@ from sources.xlog.directory import paths
 from sources.xlog.directory.directory import SOURCE_ERRORS, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Offset, OffsetEntry
-from sources.xlog.format.vclock import is_at_most, rows_ahead, vclock_maximum, without_local
+from sources.xlog.format.vclock import Vclock, is_at_most, rows_ahead, vclock_maximum, without_local
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.stream import failover
 from sources.xlog.stream.failover import MemberFiles
@@ -239,12 +240,27 @@ class LogStream:
             if restart is not None:
                 return restart
             successors, reason = failover.successor_entries(entry, members, vclock_before_gap), error
+            if not successors and leader is not None and isinstance(error, XlogError):
+                # No member has the whole damaged log, but one may have what comes after the last row that was read.
+                reached = replace(entry, vclock=self._vclock_at(leader, entry))
+                successors = failover.successor_entries(reached, members, vclock_before_gap)
         if not successors:
             self._raise_or_report(entry.leader, reason)
             return None
         label = replicaset_label(uuid, entry.leader)
         logger.warning("replicaset %s: %s takes over: %s", label, successors[0].leader, reason)
         return successors[0]
+
+    def _vclock_at(self, leader: MemberFiles, entry: OffsetEntry) -> Vclock:
+        """Return the vclock of the rows that were read up to an entry, or that of its file's header."""
+        logs = leader.listing.logs if leader.listing is not None else ()
+        file = next((log for log in logs if log.name == entry.file), None)
+        if file is None or not entry.position:
+            return entry.vclock
+        try:
+            return without_local(self.directory(leader.name).ends.vclock_at(file, entry.position))
+        except SOURCE_ERRORS:
+            return entry.vclock
 
     def _restart_entry(
         self, uuid: str, entry: OffsetEntry, members: Sequence[MemberFiles], error: Exception

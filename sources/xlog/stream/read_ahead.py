@@ -151,6 +151,9 @@ def read_ahead_of(
     """
     files = files_from(listing, entry)
     refuse_changed_history(directory, files[0], entry)
+    sound = _up_to_damage(directory, _up_to_generation(files), entry)
+    if sound is not None:
+        return sound
     within_end = files_up_to(files, fixed_end.file) if fixed_end is not None else None
     if fixed_end is not None and within_end is None:
         # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.
@@ -170,6 +173,23 @@ def read_ahead_of(
     begin = entry.position if len(files) == 1 else 0
     position = directory.ends.end_of(last, closed=last.is_snapshot, begin=begin).position
     return ReadAhead(directory, entry, files, position)
+
+
+def _up_to_damage(directory: Directory, files: tuple[LogFile, ...], entry: OffsetEntry) -> ReadAhead | None:
+    """Return what can be read before the first damaged log that is followed by another one; None if none is damaged.
+
+    Raises:
+        XlogError: If the entry is at the damage, or if files are read once.
+    """
+    for index, file in enumerate(files[:-1]):
+        end = directory.ends.end_of(file, closed=True)
+        if end.damage is None:
+            continue
+        position = max(entry.position if index == 0 else 0, file.header_bytes)
+        if position >= end.position or directory.ignores_growth:
+            raise end.damage
+        return ReadAhead(directory, entry, files[: index + 1], end.position)
+    return None
 
 
 def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:

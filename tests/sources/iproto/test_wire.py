@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sources.iproto.greeting import Greeting
-from sources.iproto.inflow import RowStream, TransactionChunk
+from sources.iproto.row_stream import RowStream, TransactionChunk
 from sources.iproto.wire import BUFFER_BYTES, WireProtocol
 from tests.sources.iproto.streams import stream, transaction
 

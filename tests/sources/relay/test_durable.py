@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from schemas.iproto import VCLOCK_MAX
-from sources.relay.catalog import SpoolCatalog
-from sources.relay.outflow import LogPackets, RowFramer
+from sources.relay.row_packets import LogPackets, RowFramer
+from sources.spool.catalog import SpoolCatalog
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.xlog.format.arrays import Ints

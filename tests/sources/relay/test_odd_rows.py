@@ -9,7 +9,7 @@ import pytest
 from schemas.errors import ProtocolError
 from schemas.iproto import HeaderKey, RequestType
 from sources.iproto.packet import decode_packet
-from sources.relay.outflow import RowFramer
+from sources.relay.row_packets import RowFramer
 
 BODY: bytes = msgpack.packb({0x10: 512, 0x21: [1]})
 

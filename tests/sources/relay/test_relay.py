@@ -16,8 +16,8 @@ from schemas.cluster_checksum import checksum
 from schemas.errors import AccessError, IprotoError
 from sources.iproto.address import Address, PasswordSource, Peer
 from sources.iproto.client import Connection, connect
-from sources.iproto.inflow import RowStream
 from sources.iproto.messages import Subscription, parse_cluster_info
+from sources.iproto.row_stream import RowStream
 from sources.relay.options import RelayOptions
 from sources.relay.server import Relay
 from sources.spool.acks import read_acks

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from schemas.errors import ConnectionLostError, GapError, SpoolBrokenError
-from sources.relay.catalog import SpoolCatalog
-from sources.relay.outflow import LogPackets, RowFramer
+from sources.relay.row_packets import LogPackets, RowFramer
+from sources.spool.catalog import SpoolCatalog
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.spool.state import REWOUND_PREFIX

@@ -8,7 +8,7 @@ import msgpack
 import numpy as np
 
 from schemas.iproto import RequestType, SystemSpace
-from sources.relay.outflow import BlockReader
+from sources.relay.row_packets import BlockReader
 from sources.spool import state as spool_state
 from sources.spool.spool import ServerVersions, Spool
 from sources.xlog.format.encode import encode_body, encode_row

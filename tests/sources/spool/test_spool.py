@@ -15,7 +15,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, XlogError, XlogMetaError
-from sources.relay.outflow import BlockReader
+from sources.relay.row_packets import BlockReader
 from sources.spool import state as spool_state
 from sources.spool.acks import ReaderAck, read_acks, write_ack
 from sources.spool.disk_space import removable_files

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.fs
 
-from sources.iproto import inflow
+from sources.iproto import row_stream
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, SpoolStart, Timing
 from sources.subscribe.replicaset import ReplicasetSubscription
@@ -54,7 +54,7 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 @contextmanager
 def following(how: ReplicasetOptions, start: SpoolStart | None = None) -> Iterator[ReplicasetSubscription]:
     """Run the daemon while the `with` block runs; errors of the daemon are raised at its end."""
-    inflow.compile_kernels()
+    row_stream.compile_kernels()
     loop = asyncio.new_event_loop()
     replicaset = ReplicasetSubscription(how, start)
     failed: list[BaseException] = []

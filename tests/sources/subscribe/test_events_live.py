@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sources.relay.catalog import SpoolCatalog
+from sources.spool.catalog import SpoolCatalog
 from sources.subscribe.options import FeedMode
 from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.client import TarantoolError

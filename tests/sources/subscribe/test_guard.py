@@ -18,13 +18,13 @@ import pytest
 
 from schemas.errors import SpoolError
 from sources.iproto.greeting import Greeting, format_greeting
-from sources.iproto.inflow import TransactionChunk
 from sources.iproto.packet import encode_packet
+from sources.iproto.row_stream import TransactionChunk
 from sources.spool.options import SpoolRetention
 from sources.spool.spool import Spool
 from sources.subscribe.daemon import daemon_tasks, replicaset_status
-from sources.subscribe.feed import PeerFeed
-from sources.subscribe.link import Backoff
+from sources.subscribe.peer_rows import PeerFeed
+from sources.subscribe.peer_state import Backoff
 from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.live.mesh import mesh
 from tests.live.spools import read_spool, tuples_of

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from sources.iproto.address import Peer, parse_address
 from sources.iproto.client import connect
-from sources.iproto.inflow import SnapshotStream
 from sources.iproto.messages import Ballot, answer_vclock
+from sources.iproto.row_stream import SnapshotStream
 from sources.subscribe.daemon import DaemonMetrics, replicaset_status
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here

@@ -11,7 +11,7 @@ import pytest
 
 from config.deployment import load, load_daemon_config
 from schemas.errors import TransactionLimitError
-from sources.iproto.inflow import TransactionChunk
+from sources.iproto.row_stream import TransactionChunk
 from sources.spool.acks import read_acks
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.iproto.inflow import TransactionChunk
+from sources.iproto.row_stream import TransactionChunk
 from sources.subscribe.merge import StreamQueue, merge_by_time
 
 Transaction = tuple[float, int, int, bytes]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.iproto import inflow
+from sources.iproto import row_stream
 from sources.spool.options import SpoolOptions
 from sources.spool.state import read_state
 from sources.subscribe.options import FeedMode, ReplicasetOptions
@@ -111,7 +111,7 @@ def fork_daemon(how: ReplicasetOptions) -> int:
 def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     spool = tmp_path / "spool"
-    inflow.compile_kernels()
+    row_stream.compile_kernels()
     with mesh(tmp_path, 2) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
         how = options(spool, *addresses, feed=FeedMode.OWN_PEER, spool=SpoolOptions(rotate_bytes=200_000))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import ServerBusyError, UnknownInstanceError
 from schemas.iproto import BodyKey, HeaderKey, RequestType, SystemSpace
-from sources.iproto.inflow import TransactionChunk
+from sources.iproto.row_stream import TransactionChunk
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.subscribe.whitelist import FilteredRows, OriginWhitelist, RowSender

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from schemas.errors import UnknownInstanceError
-from sources.subscribe.feed import PeerFeed
 from sources.subscribe.options import FeedMode, SpoolStart
+from sources.subscribe.peer_rows import PeerFeed
 from tests.live.mesh import Mesh, instance_uuid, mesh
 from tests.live.server import Tarantool, release_here
 from tests.pipeline.deployment import Deployment

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from sources.xlog.datasource import register
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
-from sources.xlog.readers import XlogReader, XlogStreamReader
+from sources.xlog.spark_readers import XlogReader, XlogStreamReader
 from tests.sources.xlog import plain, samples
 
 RowPosition = tuple[str, int | None, int | None, str | None]

@@ -31,7 +31,7 @@ from udfs.operations.msgpack_walk import encode_array, join_tuple, split_tuple
 from udfs.operations.operations import apply_update, apply_upsert, quick_update
 from udfs.operations.tuple_format import TupleFormat, format_of, format_of_names
 from udfs.operations.update_rules import LATEST, rules_of
-from udfs.versions.fold import Fold, RowChange, Version
+from udfs.versions.key_state import Fold, RowChange, Version
 
 SPACE = Space(
     512,

@@ -29,7 +29,7 @@ from tests.udfs.oracle import SPACE, TUPLE, UPDATE, UPSERT, Answer, Oracle, make
 from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of
-from udfs.versions.fold import RowChange
+from udfs.versions.key_state import RowChange
 
 pytestmark = [
     pytest.mark.live,

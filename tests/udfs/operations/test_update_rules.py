@@ -15,7 +15,7 @@ from udfs.operations import decimals
 from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import TupleFormat, format_of, format_of_names
 from udfs.operations.update_rules import LATEST, Rules, rules_of
-from udfs.versions.fold import Fold, RowChange, Version
+from udfs.versions.key_state import Fold, RowChange, Version
 
 OLDEST, MIDDLE, LIVE = rules_of("1.10.15-0-g0c7433e"), rules_of("2.4.2"), rules_of("2.6.0-0-g47aa4e01e")
 

@@ -1,4 +1,4 @@
-"""Applies the changes of one key by `udfs.versions.fold`, and raises for the first row that cannot be applied."""
+"""Applies the changes of one key by `udfs.versions.key_state`, and raises for the first row that cannot be applied."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from schemas.errors import TupleError
 from udfs.operations.tuple_format import TupleFormat
-from udfs.versions.fold import Fold, RowChange, Version
+from udfs.versions.key_state import Fold, RowChange, Version
 
 
 def fold(

@@ -14,7 +14,7 @@ import pytest
 from schemas.errors import TupleError, UnsupportedError
 from tests.udfs.operations.test_operations import FORMAT, MODERN
 from udfs.operations.operations import apply_update, apply_upsert
-from udfs.versions.fold import TUPLE_LIMIT_BYTES, Fold, Version
+from udfs.versions.key_state import TUPLE_LIMIT_BYTES, Fold, Version
 
 MIB = 1 << 20
 WIDE = [1, "a", 1, "x"] + [1] * 500_000

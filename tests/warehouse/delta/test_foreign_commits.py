@@ -28,7 +28,7 @@ PROTOCOL = {"protocol": {"minReaderVersion": 3}}
         ("VACUUM START", [], Effect.NOTHING),
         ("OPTIMIZE", [MOVED], Effect.FILES),
         ("SET TBLPROPERTIES", [metadata("id")], Effect.METADATA),
-        ("ADD COLUMNS", [metadata("id", "note")], Effect.METADATA),
+        ("ADD COLUMNS", [metadata("id", "note")], Effect.COLUMNS),
         ("DROP COLUMNS", [metadata("note")], Effect.COLUMNS),
         ("ADD FEATURE", [PROTOCOL], Effect.PROTOCOL),
         ("DELETE", [MOVED, REMOVED], Effect.ROWS),

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from schemas.errors import AggregatorError
 from sources.xlog.format.block import encode_block
 from sources.xlog.options import parse_options
-from sources.xlog.readers import XlogStreamReader
+from sources.xlog.spark_readers import XlogStreamReader
 from tests.sources.xlog import files, samples
 from tests.sources.xlog.logs import Server
 from tests.truth import own

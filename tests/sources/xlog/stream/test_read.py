@@ -22,7 +22,7 @@ from sources.xlog.datasource import XlogDataSource, schema_of
 from sources.xlog.directory.offset import to_text
 from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_PLAIN
 from sources.xlog.options import parse_options
-from sources.xlog.readers import XlogReader, XlogStreamReader
+from sources.xlog.spark_readers import XlogReader, XlogStreamReader
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range

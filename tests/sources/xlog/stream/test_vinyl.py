@@ -24,7 +24,7 @@ from tests.udfs.versions.folded import fold
 from udfs.keys.keys import canonical_keys
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import rules_of
-from udfs.versions.fold import RowChange
+from udfs.versions.key_state import RowChange
 
 NODES = [(one, node) for one in recordings() for node in one.nodes if one.snapshots(node)]
 IDS = [f"{one.name}-{node}" for one, node in NODES]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from schemas.errors import RewindError
-from sources.iproto.inflow import TransactionChunk
 from sources.iproto.messages import Ballot
-from sources.subscribe.history import FINGERPRINTS_PER_ID, PeerHistory
+from sources.iproto.row_stream import TransactionChunk
+from sources.subscribe.rewind import FINGERPRINTS_PER_ID, PeerHistory
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import Mesh, mesh
 from tests.sources.subscribe.following import await_until, following, options

@@ -18,7 +18,7 @@ from tests.udfs.generated import steady
 from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_rules import rules_of
-from udfs.versions.fold import Fold, RowChange, Version
+from udfs.versions.key_state import Fold, RowChange, Version
 
 FORMAT = TupleFormat({b"id": 0, b"n": 1}, primary_key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
 RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, primary_key=(KeyPart(0, "unsigned"),))

@@ -17,10 +17,10 @@ import zstandard
 
 from schemas.errors import ConnectionLostError, GapError, ProtocolError, SpoolError
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.inflow import array_to_vclock, vclock_to_array
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.frames import frame_rows
-from sources.relay.catalog import SpoolCatalog
+from sources.iproto.row_stream import array_to_vclock, vclock_to_array
+from sources.spool.catalog import SpoolCatalog
 from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.format.arrays import Bytes, Ints

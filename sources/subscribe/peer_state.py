@@ -4,7 +4,7 @@ These requests need a connection without a stream, because a connection with a s
 peer that does not answer in time counts as disconnected even if its socket is open, because a frozen server accepts
 connections but sends no greeting.
 
-`feed` has the streams; `replicaset` uses the state for its decisions.
+`peer_rows` has the streams; `replicaset` uses the state for its decisions.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tests.truth import Recording
 from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import Rules, rules_of
-from udfs.versions.fold import Fold, RowChange, Version
+from udfs.versions.key_state import Fold, RowChange, Version
 
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
 CASES = [(recording, node) for recording in truth.recordings() for node in recording.nodes]

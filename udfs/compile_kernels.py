@@ -1,4 +1,4 @@
-"""Compiles the kernels of this package ahead of the first batch: `python -m udfs.warm`.
+"""Compiles the kernels of this package ahead of the first batch: `python -m udfs.compile_kernels`.
 
 Numba compiles a kernel at its first call and caches it on disk (`schemas.compiled`); without this, each worker of
 the first job compiles them in its first batch. Decoding one key and one tuple with a value of every type runs all

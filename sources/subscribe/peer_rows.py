@@ -26,16 +26,16 @@ from schemas.errors import (
 )
 from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
-from sources.iproto.inflow import RowStream, SnapshotStream, TransactionChunk
 from sources.iproto.messages import Ballot, Subscription, answer_vclock, parse_cluster_info
 from sources.iproto.packet import Packet
+from sources.iproto.row_stream import RowStream, SnapshotStream, TransactionChunk
 from sources.spool.disk_space import DISK_FULL_ERRNOS, DiskSpace
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe.assignment import peer_fitness, start_vclock
-from sources.subscribe.history import PeerHistory, compare_history
-from sources.subscribe.link import PeerLink
 from sources.subscribe.merge import StreamQueue
 from sources.subscribe.options import Timing
+from sources.subscribe.peer_state import PeerLink
+from sources.subscribe.rewind import PeerHistory, compare_history
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import XlogWriter

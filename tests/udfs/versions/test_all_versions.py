@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.udfs.versions.folded import fold
 from udfs.operations.tuple_format import TupleFormat
-from udfs.versions.fold import RowChange
-from udfs.versions.history import (
+from udfs.versions.all_versions import (
     INPUT_COLUMNS,
     KEY_COLUMNS,
     POSITION_COLUMNS,
@@ -21,6 +20,7 @@ from udfs.versions.history import (
     EndOfAllVersions,
     key_versions,
 )
+from udfs.versions.key_state import RowChange
 
 FORMATS = (TupleFormat(),)
 SCHEMA = pa.schema(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from schemas.states import VersionState
 from udfs.operations.tuple_format import TupleFormat
-from udfs.versions.fold import Fold, RowChange
+from udfs.versions.key_state import Fold, RowChange
 
 KEY_COLUMNS = ("replicaset_id", "_key")
 """Columns that identify a key of one replicaset."""
@@ -24,7 +24,7 @@ POSITION_COLUMNS = ("segment", "position", "row")
 """Columns with the position of a row in its replicaset's log."""
 
 ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
-"""Columns of a row of the log, in the order of `udfs.versions.fold.RowChange`."""
+"""Columns of a row of the log, in the order of `udfs.versions.key_state.RowChange`."""
 
 INPUT_COLUMNS = (*KEY_COLUMNS, *POSITION_COLUMNS, "epoch", *ROW_COLUMNS)
 """Columns of the input."""

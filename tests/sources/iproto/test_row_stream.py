@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import ProtocolError, StreamGapError, TransactionLimitError
 from schemas.iproto import RequestType
-from sources.iproto import inflow
-from sources.iproto.inflow import RowStream, SnapshotStream, TransactionChunk, array_to_vclock
+from sources.iproto import row_stream
+from sources.iproto.row_stream import RowStream, SnapshotStream, TransactionChunk, array_to_vclock
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.kernels.row import walk_row
 from tests.sources.iproto.streams import (
@@ -167,8 +167,8 @@ def test_random_bytes_raise_protocol_errors_only(noise: bytes) -> None:
 
 
 def test_transactions_larger_than_the_buffer_are_emitted_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflow, "OUTPUT_BYTES", 64)
-    monkeypatch.setattr(inflow, "CHUNK_TRANSACTIONS", 2)
+    monkeypatch.setattr(row_stream, "OUTPUT_BYTES", 64)
+    monkeypatch.setattr(row_stream, "CHUNK_TRANSACTIONS", 2)
     transactions = [transaction(1, 1 + 40 * k, 40, payload=b"y" * 50) for k in range(5)]
     received = ReceivedRows()
     received.feed(stream(transactions))
@@ -212,7 +212,7 @@ def test_a_row_beyond_the_limit_is_refused_before_it_is_received() -> None:
 def test_memory_of_a_large_transaction_is_freed() -> None:
     received = ReceivedRows()
     received.feed(stream([transaction(1, 1, 40, payload=b"x" * 100_000)]))
-    assert received.rows._buffers.out.size == inflow.OUTPUT_BYTES
+    assert received.rows._buffers.out.size == row_stream.OUTPUT_BYTES
     received.feed(stream([transaction(1, 41, 2)]))
     assert received.rows.vclock[1] == 42
 

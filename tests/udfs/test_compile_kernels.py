@@ -12,9 +12,9 @@ from schemas.compiled import digest_of
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from tests.udfs.messages import binaries, pack
+from udfs.compile_kernels import compile_all
 from udfs.keys.keys import canonical_keys, canonical_keys_with_plan, key_plan
 from udfs.tuples.tuples import decode, decode_tuples, decoding_plan
-from udfs.warm import compile_all
 
 OURS = (
     *(f"udfs.tuples.kernels.{name}" for name in ("walk", "field_writers")),

@@ -3,8 +3,8 @@
 Each refresh reads the rows that were appended since the last one. A replica id may belong to one instance in a part of
 the log and to another instance later; this instance is called the *owner* of the id. So the catalog stores each row of
 `_cluster` that registers an instance under an id, as an `IdAssignment`. In a spool with `feed: own_peer`, rows of an id
-may precede the row that registers the id, because they come from different peers (`first_id_owners`). `outflow` sends
-the rows.
+may precede the row that registers the id, because they come from different peers (`first_id_owners`). The relay sends
+the rows (`sources.relay.row_packets`).
 """
 
 from __future__ import annotations

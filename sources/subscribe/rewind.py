@@ -27,9 +27,9 @@ import numpy as np
 from schemas.errors import ConnectionLostError, RewindError
 from schemas.iproto import HeaderKey, RequestType
 from sources.iproto.client import Connection
-from sources.iproto.inflow import RowStream, TransactionChunk
 from sources.iproto.messages import Ballot, Subscription
-from sources.subscribe.link import PeerLink
+from sources.iproto.row_stream import RowStream, TransactionChunk
+from sources.subscribe.peer_state import PeerLink
 
 HISTORY_FILE = "history.json"
 FINGERPRINTS_PER_ID = 3
