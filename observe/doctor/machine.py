@@ -39,8 +39,10 @@ class MachineFacts:
     """The facts of this machine."""
 
     python_version: tuple[int, ...]
+    java_home: str | None
+    """The environment variable `JAVA_HOME`; None if it is not set."""
     java_path: str | None
-    """Path of the program `java`; None if it is not installed."""
+    """Path of the program `java`, below `java_home` if that is set; None if it is not there."""
     java_version: int | None
     """Major version of Java; None if `java` is not installed or does not start."""
     java_error: str | None
@@ -69,7 +71,7 @@ def check_machine(facts: MachineFacts) -> list[Finding]:
         _check_java(facts),
         *_check_spark(facts),
         _check_memory(facts),
-        *_check_disks(facts.disks),
+        *check_disks(facts.disks),
     ]
 
 
@@ -88,7 +90,10 @@ def _check_python(facts: MachineFacts) -> Finding:
 def _check_java(facts: MachineFacts) -> Finding:
     advice = f"install Java {MIN_JAVA_VERSION}, or set JAVA_HOME to one"
     if facts.java_path is None:
-        return fail("java_missing", "java", "there is no java on the PATH, and JAVA_HOME names none", advice)
+        text = "there is no java on the PATH, and JAVA_HOME is not set"
+        if facts.java_home is not None:
+            text = f"JAVA_HOME is {facts.java_home}, which has no bin/java"
+        return fail("java_missing", "java", text, advice)
     if facts.java_version is None:
         return fail("java_missing", "java", f"{facts.java_path} does not start: {facts.java_error}", advice)
     if facts.java_version < MIN_JAVA_VERSION:
@@ -147,7 +152,8 @@ def _check_memory(facts: MachineFacts) -> Finding:
     return ok("memory", "memory", text)
 
 
-def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+def check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+    """Yield a finding for each disk: whether it has room for what is written at once."""
     for disk in disks:
         text = f"{size_text(disk.free_bytes)} free at {disk.path}"
         advice = "free disk space there, or name another folder"
