@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from observe.doctor.findings import Finding, fail, ok, warn
 
+TESTED_PYTHON = (3, 11)
+"""The version with which all tests run, and for which the lock files are."""
+
+FIRST_REFUSED_PYTHON = (3, 14)
+"""The first version for which the package cannot be installed (`requires-python` of pyproject.toml)."""
+
 MIN_JAVA_VERSION = 17
 """Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
@@ -77,14 +83,18 @@ def check_machine(facts: MachineFacts) -> list[Finding]:
 
 def _check_python(facts: MachineFacts) -> Finding:
     shown = ".".join(map(str, facts.python_version))
-    if facts.python_version[:2] != (3, 11):
-        return fail(
-            "python_version",
-            "python",
-            f"{shown} is not 3.11",
-            "install the package for a Python 3.11 (in a clone: PYTHON=/path/to/python3.11 make setup)",
+    if facts.python_version[:2] == TESTED_PYTHON:
+        return ok("python", "python", shown)
+    if TESTED_PYTHON < facts.python_version[:2] < FIRST_REFUSED_PYTHON:
+        return warn(
+            "python_version", "python", f"{shown}: every test runs with 3.11, few with this one", "use 3.11"
         )
-    return ok("python", "python", shown)
+    return fail(
+        "python_version",
+        "python",
+        f"{shown} is not 3.11",
+        "install the package for a Python 3.11 (in a clone: PYTHON=/path/to/python3.11 make setup)",
+    )
 
 
 def _check_java(facts: MachineFacts) -> Finding:
