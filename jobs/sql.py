@@ -43,7 +43,7 @@ def show_result(spark: SparkSession, statement: str, *, as_json: bool = False) -
     rows = spark.sql(statement)
     if as_json:
         for line in rows.toJSON().toLocalIterator():
-            say_json_text(line)
+            say_json_text(str(line))
     elif rows.columns:
         rows.show(SHOWN_ROWS, truncate=False)
 
