@@ -176,7 +176,7 @@ def _shortened(value: Any) -> str:
 def _unknown_key(key: str, known: list[str]) -> str:
     close = get_close_matches(key, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return f"is not a key here{hint} (known: {', '.join(known)})"
+    return f"{key!r} is not a key here{hint} (known: {', '.join(known)})"
 
 
 def _keys_at(model: type[BaseModel], value_path: ValuePath) -> set[str]:

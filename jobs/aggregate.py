@@ -21,6 +21,7 @@ from config.deployment import Config
 from config.subscribe import seconds
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, StoppedInBatch
+from jobs.runtime.output import say
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
@@ -42,8 +43,8 @@ from udfs.before_replace.custom import load_function
 from warehouse import catalog
 from warehouse.copies.primary import PrimaryLock
 from warehouse.copies.standbys import Standbys
-from warehouse.delta.location import WarehouseLocation, location_of
-from warehouse.lock.lock import WriterLock
+from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
+from warehouse.lock.lock import WriterLock, refuse_if_locked
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -135,9 +136,11 @@ class RunEnd:
 def aggregate(config: Config, *, once: bool = False) -> RunEnd:
     """Run the job until it is stopped, or with `once` up to the current end of the logs."""
     check_custom_functions(config)
+    if has_known_scheme(config.warehouse):  # before Spark starts, which takes a minute
+        refuse_if_locked(location_of(config.warehouse, config.database).root)
     if not is_cached(walk_rows):
         text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
-        print(f"{text} (`aggregator setup` does it ahead)", file=sys.stderr)
+        say(f"{text} (`aggregator setup` does it ahead)", err=True)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
@@ -152,6 +155,8 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
             watches.append(lambda _done: standbys.copy_and_reconnect())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = open_batch_writer(spark, config, warehouse, lock)
+        if listener is not None and listener.health is not None:
+            listener.health.is_in_batch = writer.batch_lock.locked
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
         moves = PendingMoves(writer)
@@ -173,7 +178,10 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
                 )
             finally:
                 try:
-                    batches.finish()
+                    if not batches.finish():
+                        raise StoppedInBatch from sys.exception()
+                except StoppedInBatch:
+                    raise
                 except (Stopped, KeyboardInterrupt) as stop:
                     raise StoppedInBatch from stop
                 finally:

@@ -30,6 +30,7 @@ from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_custom_functions, configured_standbys, open_batch_writer
 from jobs.commands.main import main
+from jobs.runtime.output import say, say_lines
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step
 from observe.log_rows.row_format import tuple_text
@@ -70,9 +71,9 @@ def rebuild_policy(config: Config, space: str, policy_option: str | None) -> Pol
 def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Policy) -> None:
     """Print how many keys of a space a rebuild with a policy would change, and examples of them."""
     rebuild = plan_rebuild(warehouse.open_tables, load_state(warehouse), config, space, policy)
-    print(f"{rebuild.changed_keys} keys of {space} would change under {policy.policy}")
+    say(f"{rebuild.changed_keys} keys of {space} would change under {policy.policy}")
     for key, before, after in rebuild.examples:
-        print(f"  key {key.hex()}: {_tuple_text(before)} -> {_tuple_text(after)}")
+        say(f"  key {key.hex()}: {_tuple_text(before)} -> {_tuple_text(after)}")
 
 
 def _tuple_text(tuple_bytes: bytes | None) -> str:
@@ -92,7 +93,7 @@ class ProgressBar:
         self._bar.total = total_bytes
         self._bar.update(done_bytes - self._bar.n)
         if not sys.stderr.isatty():
-            print(f"backfill: {done_bytes} of {total_bytes} bytes, {rows} rows", file=sys.stderr)
+            say(f"backfill: {done_bytes} of {total_bytes} bytes, {rows} rows", err=True)
 
     def close(self) -> None:
         """Close the bar and leave it visible."""
@@ -130,7 +131,7 @@ def request_and_wait(
         except LockError as error:
             if request is None:
                 request = requests.ask(warehouse, kind, arguments)
-                print(f"asked the writer, request {request.id}: {error.reason}", file=sys.stderr)
+                say(f"asked the writer, request {request.id}: {error.reason}", err=True)
         time.sleep(POLL_SECONDS)
         answered = requests.with_newest_state(warehouse, request)
         if answered.state in (RequestState.DONE, RequestState.FAILED):
@@ -221,7 +222,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     warehouse.create_system_tables()
     session = partial(log_reading_session, config, "backfill")
     request = request_and_wait(config, warehouse, kind, arguments, session)
-    print(f"{kind}: {request.message}")
+    say_lines(f"{kind}: {request.message}".splitlines())
     return 0 if request.state == RequestState.DONE else 1
 
 

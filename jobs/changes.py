@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import VariantVal
 
 from jobs.runtime.command_line import print_result
+from jobs.runtime.output import say
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
 from observe.log_rows.row_format import to_json_value
 from schemas.names import is_space_table, table_name
@@ -57,7 +58,7 @@ def show(
         if newest >= 0 and newest != last:
             for one in changes(location, table, last, newest):
                 for text in change_lines(one):
-                    print(text)
+                    say(text)
                     count += 1
             last = newest
             sys.stdout.flush()

@@ -12,11 +12,11 @@ REPLICASET is a uuid, or the name of a source: then the replica ids are those of
 
 from __future__ import annotations
 
-import json
 import sys
 
 from config.deployment import Config
 from jobs.commands.main import main
+from jobs.runtime.output import say, say_json, say_lines
 from observe.instance_ids import (
     instance_id_reader,
     instances_in_source,
@@ -30,7 +30,10 @@ from schemas.cluster_checksum import checksum
 def show(config: Config, *, as_json: bool = False) -> None:
     """Print every instance, and the owners of each replica id over time."""
     tables = instance_id_reader(config)
-    print(json.dumps(json_document(tables)) if as_json else "\n".join(text_lines(tables)))
+    if as_json:
+        say_json(json_document(tables))
+    else:
+        say_lines(text_lines(tables))
 
 
 def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
@@ -38,9 +41,9 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
     tables = instance_id_reader(config)
     lsns = vclock_in_source(tables, tables.replicaset_of(config, source), source)
     if as_json:
-        print(json.dumps(lsns))
+        say_json(lsns)
     else:
-        print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
+        say("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
 
 
 def show_checksum_of_instance_ids(
@@ -55,7 +58,10 @@ def show_checksum_of_instance_ids(
     is_uuid = replicaset_or_source in tables.cluster.replicaset_ids
     uuid = replicaset_or_source if is_uuid else tables.replicaset_of(config, replicaset_or_source)
     found = f"{checksum(instances_in_source(tables, uuid, None if is_uuid else replicaset_or_source)):08x}"
-    print(json.dumps({"replicaset": uuid, "checksum": found}) if as_json else found)
+    if as_json:
+        say_json({"replicaset": uuid, "checksum": found})
+    else:
+        say(found)
 
 
 if __name__ == "__main__":

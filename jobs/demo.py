@@ -16,6 +16,7 @@ from config.deployment import Config
 from jobs.aggregate import aggregate
 from jobs.commands.main import main
 from jobs.report import DEFAULT_PAGE, report
+from jobs.runtime.output import say
 from jobs.validate import validate
 
 
@@ -30,7 +31,7 @@ def demo(config: Config, file: str, page: str = DEFAULT_PAGE) -> int:
     validated = time.monotonic()
     report(config, page)
     took = (aggregated - began, validated - aggregated, time.monotonic() - validated)
-    print("aggregated in {:.1f} s, validated in {:.1f} s, shown in {:.1f} s".format(*took))
+    say("aggregated in {:.1f} s, validated in {:.1f} s, shown in {:.1f} s".format(*took))
     return code
 
 

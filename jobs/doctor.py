@@ -6,16 +6,20 @@ Spark. The checks are in `observe.doctor`.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
-from config.deployment import load, load_daemon_config
+from config.deployment import Config, load, load_daemon_config
 from config.yaml_document import read_document
 from jobs.runtime.command_line import DONE, FAILED, print_result
+from jobs.runtime.output import say, say_json
+from observe.deployment_problems import deployment_problems
 from observe.doctor.doctor import Deployment, findings_of
-from observe.doctor.findings import Level, as_json, count_by_level, format_findings
+from observe.doctor.findings import Finding, Level, as_json, count_by_level, format_findings, warn
+from schemas.errors import WarehouseError
+
+WITHOUT_TABLES = {"warehouse_unknown", "table_unreadable"}
+"""Names of findings with which the tables cannot be read."""
 
 COLOUR_BY_LEVEL = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -30,14 +34,29 @@ def read_deployment(file: str) -> Deployment:
     return Deployment(config, config.subscribe, config.max_block_bytes)
 
 
+def current_problems(config: Config) -> Iterator[Finding]:
+    """Yield a finding for each condition that is true now; those of disks have findings already."""
+    try:
+        found = deployment_problems(config)
+    except WarehouseError:  # nothing is committed yet
+        return
+    for one in found:
+        if one.condition != "disk_full":
+            yield warn(one.condition, one.subject, one.text, one.shown_advice)
+
+
 def show(file: str, *, is_json: bool) -> int:
     """Print the findings, and return 1 if one of them would stop a run."""
-    found = findings_of(read_deployment(file))
+    deployment = read_deployment(file)
+    found = findings_of(deployment)
+    if deployment.config is not None and not {one.name for one in found} & WITHOUT_TABLES:
+        found += current_problems(deployment.config)
     if is_json:
-        print(json.dumps(as_json(found)))
+        say_json(as_json(found))
     else:
         for level, line in format_findings(found):
-            click.echo(click.style(level, fg=COLOUR_BY_LEVEL[level]) + line[len(level) :])
+            say(level, fg=COLOUR_BY_LEVEL[level], end=False)
+            say(line[len(level) :])
     totals = count_by_level(found)
     said = f"{totals[Level.OK]} ok, {totals[Level.WARN]} warn, {totals[Level.FAIL]} fail"
     if totals[Level.FAIL]:

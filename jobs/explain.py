@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from jobs.runtime.command_line import print_result
+from jobs.runtime.output import say_json, say_lines
 from observe.batch_explanation import (
     BatchExplanation,
     ReadRange,
@@ -30,9 +30,9 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
         raise no_batch_error(location.root)
     found = explain_batch(location, newest if epoch is None else epoch)
     if as_json:
-        print(json.dumps(explanation_as_json(found), default=str, ensure_ascii=False))
+        say_json(explanation_as_json(found))
     else:
-        print("\n".join(explanation_lines(found)))
+        say_lines(explanation_lines(found))
     rows = found.epoch["rows"]
     written = f", {len(found.written_files)} tables written" if found.has_epoch_before else ""
     print_result(f"epoch {found.epoch['epoch']}: {rows} rows read{written}")

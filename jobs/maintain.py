@@ -16,6 +16,7 @@ from functools import partial
 from config.deployment import Config
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
+from jobs.runtime.output import say, say_lines
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step
 from pipeline.commit.load import load_state
@@ -52,7 +53,7 @@ def maintain(
     }
     session = partial(log_reading_session, config, "maintain")
     request = request_and_wait(config, warehouse, RequestKind.MAINTENANCE, arguments, session)
-    print(f"maintenance: {request.message}")
+    say_lines(f"maintenance: {request.message}".splitlines())
     return 0 if request.state == RequestState.DONE else 1
 
 
@@ -64,9 +65,9 @@ def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) ->
     log_step("looking for rows that are older than their retention")
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.count_texts() or ["nothing"]:
-        print(f"{count} would be removed")
+        say(f"{count} would be removed")
     for reason in cleaning.stay_reasons:
-        print(reason)
+        say(reason)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,9 @@ makes the plan, `observe.planned_changes` describes it.
 
 from __future__ import annotations
 
-import json
-
-import click
-
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, print_result
+from jobs.runtime.output import say, say_json
 from observe.planned_changes import ChangeSign, as_json, format_changes, planned_changes, replicaset_labels
 from pipeline.preview import preview_next_run
 
@@ -35,10 +32,10 @@ def show(config: Config, file: str, *, is_json: bool) -> int:
     preview = preview_next_run(config)
     changes = planned_changes(config, preview)
     if is_json:
-        print(json.dumps(as_json(changes)))
+        say_json(as_json(changes))
     else:
         for sign, line in format_changes(changes, replicaset_labels(config, preview)):
-            click.echo(click.style(line, fg=COLOUR_BY_SIGN.get(sign)))
+            say(line, fg=COLOUR_BY_SIGN.get(sign))
     count = {sign: sum(one.sign is sign for one in changes) for sign in ChangeSign}
     done = f"{count[ChangeSign.NEW]} new, {count[ChangeSign.CHANGED]} changed, {count[ChangeSign.GONE]} gone"
     if not count[ChangeSign.REFUSED]:

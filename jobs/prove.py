@@ -7,13 +7,13 @@ Reads the tables by delta-rs, without Spark, and the servers over IPROTO, also w
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import uuid as uuids
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from config.deployment import Config
+from jobs.runtime.output import say, say_json
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
 from observe.proof.space_proof import ProofLimits, SpaceProof
@@ -54,7 +54,7 @@ def prove(
             location, uuids.uuid4().hex, moment, epoch, [one.validation_row() for one in found]
         )
     for failure in failures:
-        print(f"not compared: {failure}", file=sys.stderr)
+        say(f"not compared: {failure}", err=True)
     return 0 if found and not failures and all(one.holds for one in found) else 1
 
 
@@ -77,7 +77,10 @@ async def _prove_replicasets(
         try:
             async for one in prove_spaces(members, state, tables, limits, spaces):
                 found.append(one)
-                print(json.dumps(one.as_json()) if as_json else one, flush=True)
+                if as_json:
+                    say_json(one.as_json())
+                else:
+                    say(one)
         except IprotoError as error:
             failures.append(str(error))
     return found, failures

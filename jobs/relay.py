@@ -26,11 +26,17 @@ from config.values import listen_address
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.status_page import status_page
-from pipeline.replication_out.service import ReplicationMetrics, ReplicationOptions, ReplicationService
+from pipeline.replication_out.service import (
+    ReplicationMetrics,
+    ReplicationOptions,
+    ReplicationService,
+    service_problems,
+)
 from pipeline.replication_out.service import service_status as replication_status
 from pipeline.replication_out.users import SubscriberUser
 from schemas.errors import ConfigurationError
-from sources.relay.server import Relay, RelayMetrics, relay_status
+from schemas.problems import problem_as_json, sorted_problems
+from sources.relay.server import Relay, RelayMetrics, relay_problems, relay_status
 
 
 def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:
@@ -56,7 +62,12 @@ def relay(config: DaemonConfig, file: str, *, aggregated: bool = False, verbose:
             password.read()  # a missing secret is reported at the start
 
     def status() -> object:
-        found: dict[str, object] = {"spools": [relay_status(each) for each in relays]}
+        problems = [one for each in relays for one in relay_problems(each)]
+        problems += [one for service in services for one in service_problems(service)]
+        found: dict[str, object] = {
+            "problems": [problem_as_json(one) for one in sorted_problems(problems)],
+            "spools": [relay_status(each) for each in relays],
+        }
         if services:
             found["aggregated"] = replication_status(services[0])
         return found

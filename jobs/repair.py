@@ -20,6 +20,7 @@ from config.deployment import Config
 from jobs.aggregate import check_custom_functions
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
+from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
@@ -83,7 +84,7 @@ def repair(
                 break
             failed = read_again(name)
             done.append(name)
-            print(f"read {name} again" if failed is None else f"{name} could not be read again: {failed}")
+            say(f"read {name} again" if failed is None else f"{name} could not be read again: {failed}")
             left = tuple(find_gaps())
     keys = {gap.key for gap in left}
     return RepairResult(tuple(gap for gap in before if gap.key not in keys), left, tuple(done))
@@ -102,7 +103,7 @@ def replicaset_ids_by_source(log_stream: LogStream, id_by_uuid: Mapping[str, int
         try:
             found[source.name] = id_by_uuid.get(replicaset_uuid_of(directory, directory.listing(), None))
         except (AggregatorError, OSError) as error:
-            print(f"the replicaset of source {source.name} is unknown: {error}")
+            say(f"the replicaset of source {source.name} is unknown: {error}")
             found[source.name] = None
     return found
 
@@ -124,7 +125,7 @@ def repair_warehouse(config: Config) -> int:
 
     for gap in all_open_gaps():
         if gap.kind == GapKind.DIVERGENCE:
-            print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
+            say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, 1))
     id_by_source = replicaset_ids_by_source(
@@ -134,10 +135,10 @@ def repair_warehouse(config: Config) -> int:
         lambda: [gap for gap in all_open_gaps() if gap.kind == GapKind.MISSING], id_by_source, read_again
     )
     for gap in done.closed_gaps:
-        print(f"closed: {gap}")
+        say(f"closed: {gap}")
     for gap in done.left_gaps:
-        print(f"still open: {gap}: bring its log back, or name a member that has it under sources")
-    print(f"{len(done.closed_gaps)} gaps closed, {len(done.left_gaps)} still open")
+        say(f"still open: {gap}: bring its log back, or name a member that has it under sources")
+    say(f"{len(done.closed_gaps)} gaps closed, {len(done.left_gaps)} still open")
     return 1 if done.left_gaps else 0
 
 

@@ -9,30 +9,36 @@ the newest epoch. Alerts are in `observe.metrics`.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from config.deployment import Config
 from jobs.commands.main import main
+from jobs.runtime.output import say
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
+from observe.deployment_problems import deployment_problems
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
-from observe.report.printed_queries import print_all_results
-from schemas.errors import ConfigurationError
+from observe.report.printed_queries import all_result_lines
+from schemas.errors import ConfigurationError, WarehouseError
+from schemas.problems import Problem
+from warehouse.delta.location import has_known_scheme
 from warehouse.warehouse import Warehouse
 
 DEFAULT_PAGE = "report.html"
 
 
-def write_page(warehouse: Warehouse, file: Path) -> None:
-    """Write the page of a warehouse.
+def write_page(warehouse: Warehouse, file: Path, config: Config | None = None) -> None:
+    """Write the page of a warehouse; with its configuration it shows what needs attention.
 
     Raises:
         ConfigurationError: The file cannot be written.
     """
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
-    page = render_page(collect_facts(warehouse))
+    problems = () if config is None else _problems(config)
+    page = render_page(replace(collect_facts(warehouse), problems=problems))
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -41,18 +47,32 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
         ) from error
 
 
+def _problems(config: Config) -> tuple[Problem, ...] | None:
+    """Return what needs attention in a deployment; None if only Spark can open its warehouse."""
+    if not has_known_scheme(config.warehouse):
+        return None
+    try:
+        return tuple(deployment_problems(config))
+    except WarehouseError:  # no batch is done yet
+        return ()
+
+
 def report(config: Config, file: str = DEFAULT_PAGE) -> None:
     """Run the queries, write the page, and print its address."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     warehouse.require_tables()
     tables = warehouse.tables()
-    log_step(f"asking {len(tables)} tables")
-    print_all_results(spark, warehouse, tables)
     page = Path(file).resolve()
     log_step("collecting what the page shows")
-    write_page(warehouse, page)
-    print(f"\nEverything on one page: {page.as_uri()}")
+    write_page(warehouse, page, config)
+    log_step(f"asking {len(tables)} tables")
+    try:
+        for line in all_result_lines(spark, warehouse, tables):
+            say(line)
+    except Exception as error:  # the page is written, and does not depend on them
+        say(f"the queries could not be shown: {str(error).partition(chr(10))[0]}", err=True)
+    say(f"Everything on one page: {page.as_uri()}")
 
 
 if __name__ == "__main__":

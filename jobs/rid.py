@@ -12,7 +12,6 @@ the copy in `warehouse.copies`. A copy shows its progress: on a terminal a bar o
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from jobs.commands.main import main as call_by_name
+from jobs.runtime.output import say, say_json, say_lines
 from schemas.errors import ConfigurationError
 from udfs.rid.comparison import Comparison, Verdict, draw
 from udfs.rid.operations import Node
@@ -58,7 +58,7 @@ class SyncProgress:
         self._bar.close()
         if error is None:
             seconds = time.monotonic() - self._began
-            print(f"{self._copied_bytes} bytes copied in {seconds:.1f} s", file=sys.stderr)
+            say(f"{self._copied_bytes} bytes copied in {seconds:.1f} s", err=True)
 
     def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
         """Return the options of a sync, with this object's callbacks for its progress."""
@@ -69,7 +69,7 @@ class SyncProgress:
     def _show_total(self, total_bytes: int) -> None:
         self._bar.reset(total_bytes)
         if not sys.stderr.isatty():
-            print(f"{total_bytes} bytes to copy", file=sys.stderr)
+            say(f"{total_bytes} bytes to copy", err=True)
 
     def _show_copied(self, file_bytes: int) -> None:
         self._copied_bytes += file_bytes
@@ -161,14 +161,14 @@ def print_rid(warehouse: ComparedRid, *, as_json: bool) -> None:
     rid, mark = warehouse.node.rid, warehouse.node.next_head
     if as_json:
         found: dict[str, Any] = {"rid": str(rid), "simplified": rid.simplified, "epoch": warehouse.epoch}
-        print(json.dumps({**found, "next": None if mark is None else str(mark)}))
+        say_json({**found, "next": None if mark is None else str(mark)})
         return
-    print(rid)
-    print(f"simplified: {rid.simplified}")
-    print(f"{warehouse.name}: {describe_flags(rid)}; newest epoch: {warehouse.epoch}")
+    say(rid)
+    say(f"simplified: {rid.simplified}")
+    say(f"{warehouse.name}: {describe_flags(rid)}; newest epoch: {warehouse.epoch}")
     if mark is not None:
-        print("copies may exist that are not connected: the next data begin a new generation")
-    print(draw({"": warehouse.printed_generations()}))
+        say("copies may exist that are not connected: the next data begin a new generation")
+    say_lines(draw({"": warehouse.printed_generations()}).splitlines())
 
 
 def compare_rids(first: str, second: str, database: str = DEFAULT_DATABASE, *, as_json: bool = False) -> int:
@@ -176,13 +176,13 @@ def compare_rids(first: str, second: str, database: str = DEFAULT_DATABASE, *, a
     a, b = (rid_of_argument(text, database) for text in (first, second))
     found = compare_warehouses(a, b)
     if as_json:
-        print(json.dumps(found.as_json()))
+        say_json(found.as_json())
         return EXIT_CODE_BY_VERDICT[found.verdict]
     for name, one in (("a", a), ("b", b)):
-        print(f"{name}: {one.name}" if one.ranges else f"{name}: {one.node.rid.simplified}")
-        print(f"   {describe_flags(one.node.rid)}")
-    print(draw({"a": a.printed_generations(), "b": b.printed_generations()}))
-    print(verdict_sentence(found))
+        say(f"{name}: {one.name}" if one.ranges else f"{name}: {one.node.rid.simplified}")
+        say(f"   {describe_flags(one.node.rid)}")
+    say_lines(draw({"a": a.printed_generations(), "b": b.printed_generations()}).splitlines())
+    say(verdict_sentence(found))
     return EXIT_CODE_BY_VERDICT[found.verdict]
 
 
@@ -218,10 +218,10 @@ def copy(
     print_lost_epochs(source, target)
     with SyncProgress() as progress:
         done = sync(source, target, progress.options(discard, check_all=check_all))
-    print(
+    say(
         f"{target.root}: epoch {done.tables.epoch}, {len(done.tables.versions)} tables, {done.checked_rows} rows"
     )
-    print(done.node.rid)
+    say(done.node.rid)
 
 
 def print_lost_epochs(source: WarehouseLocation, target: WarehouseLocation) -> None:
@@ -229,9 +229,9 @@ def print_lost_epochs(source: WarehouseLocation, target: WarehouseLocation) -> N
     ours, theirs = read_compared_rid(source), read_compared_rid(target)
     found = compare_warehouses(ours, theirs)
     if found.verdict is Verdict.SPLIT_BRAIN:
-        print(verdict_sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
+        say(verdict_sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
         known = common_epoch(ours, theirs, found.common)
-        print(lost_epochs_after(target, NO_EPOCH if known is None else known))
+        say(lost_epochs_after(target, NO_EPOCH if known is None else known))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,11 +5,11 @@ What is there already is left as it is, so it can be repeated, also without the 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
 from jobs.runtime.command_line import DONE, FAILED
+from jobs.runtime.output import say
 from jobs.runtime.parts import PARTS
 from schemas.errors import AggregatorError
 
@@ -18,15 +18,15 @@ def set_up(parts: Sequence[str]) -> int:
     """Install the named parts one after another, say how long each took, and return the exit code."""
     code = DONE
     for number, name in enumerate(parts, start=1):
-        print(f"{number} of {len(parts)}: {PARTS[name]}", flush=True)
+        say(f"{number} of {len(parts)}: {PARTS[name]}")
         began = time.monotonic()
         try:
             text = _install(name)
         except (AggregatorError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}", err=True)
             code = FAILED
         else:
-            print(f"   {text} ({time.monotonic() - began:.0f} s)", flush=True)
+            say(f"   {text} ({time.monotonic() - began:.0f} s)")
     return code
 
 

@@ -29,7 +29,7 @@ from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.options import SpoolRetention
 from sources.spool.state import read_state
-from sources.subscribe.daemon import DaemonMetrics, daemon_tasks, replicaset_status
+from sources.subscribe.daemon import DaemonMetrics, daemon_status, daemon_tasks
 from sources.subscribe.options import SpoolStart
 from sources.subscribe.replicaset import ReplicasetSubscription
 from warehouse.delta.location import location_of
@@ -98,7 +98,7 @@ def subscribe(config: DaemonConfig, file: str, *, accept_rewind: bool = False, v
             link.peer.password.read()  # a missing secret is reported at the start, not at the first reconnect
 
     def status() -> object:
-        return {"replicasets": [replicaset_status(replicaset) for replicaset in replicasets]}
+        return daemon_status(replicasets)
 
     with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
         asyncio.run(_run_until_stopped(replicasets, section.keep.spool_retention()))

@@ -6,11 +6,11 @@ Archives that were unpacked before are skipped, so the command can run after eac
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from jobs.runtime.output import say, say_json
 from schemas.errors import BackupError
 from sources.backup.manifest import BackupChain, backup_chains
 from sources.backup.unpack import BackupStorage, archive_directory, is_unpacked, unpack
@@ -34,9 +34,7 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     for manifest in manifests:
         for uuid, reason in manifest.errors_by_uuid.items():
             if not replicasets or uuid in replicasets:
-                print(
-                    f"backup {manifest.backup_id} has nothing of replicaset {uuid}: {reason}", file=sys.stderr
-                )
+                say(f"backup {manifest.backup_id} has nothing of replicaset {uuid}: {reason}", err=True)
     return 0 if is_complete else 1
 
 
@@ -56,7 +54,7 @@ def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_
             names = unpack(storage, archive, into)
         except BackupError as error:
             is_complete = False
-            print(f"not unpacked: {error}", file=sys.stderr)
+            say(f"not unpacked: {error}", err=True)
             continue
         directory = str(archive_directory(into, archive))
         _print_event(
@@ -73,7 +71,10 @@ def _unpack_chain(storage: BackupStorage, chain: BackupChain, into: Path, *, as_
 
 
 def _print_event(event: dict[str, object], as_json: bool, text: str) -> None:
-    print(json.dumps(event) if as_json else text)
+    if as_json:
+        say_json(event)
+    else:
+        say(text)
 
 
 if __name__ == "__main__":

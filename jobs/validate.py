@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.backfill import request_and_wait
 from jobs.commands.main import main
+from jobs.runtime.output import say, say_json
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.validation.check import CheckResult
@@ -53,7 +54,7 @@ def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: S
     """Add the results to `_validations`; if the warehouse may not be written, print that instead."""
     location = location_of(warehouse.root) if has_known_scheme(warehouse.root) else None
     if location is None or not validations.may_write(location):
-        print("the results are not stored: no primary that delta-rs opens")
+        say("the results are not stored: no primary that delta-rs opens")
         return
     validations.append(location, uuids.uuid4().hex, moment, epoch, list(map(result_row, results)))
 
@@ -73,7 +74,7 @@ def result_row(result: CheckResult) -> dict[str, Any]:
 
 
 def _print_to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)
+    say(line, err=True)
 
 
 def open_warehouse(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
@@ -109,7 +110,7 @@ def validate(
     log_step("reading what the last epoch holds")
     warehouse, state = open_warehouse(spark, config)
     if state.epoch < 0:
-        print("no batch is done yet: there is nothing to validate")
+        say("no batch is done yet: there is nothing to validate")
         return 0
     names, open_table = tables_of_spaces(state, config, spaces), table_opener(warehouse, state)
     facts = check_facts(open_table, state, config, moment)
@@ -131,19 +132,19 @@ def validate(
     failed = [one for one in results if not one.holds]
     if as_json:
         for row in map(result_row, results):
-            print(json.dumps(row))
-    say = _print_to_stderr if as_json else print
+            say_json(row)
+    tell = _print_to_stderr if as_json else say
     for one in failed:
-        say(f"FAILED {one}")
+        tell(f"FAILED {one}")
     for index, reason in found.reason_by_unchecked_index.items():
-        say(f"not checked: the unique index {index}: {reason}")
+        tell(f"not checked: the unique index {index}: {reason}")
     request_conflict_rows(spark, config, warehouse, found)
     store_results(warehouse, moment, state.epoch, results)
     hold = f"{len(results) - len(failed)} of {len(results)} expectations hold"
-    say(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")
+    tell(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")
     docs = docs or config.validation.docs
     if docs:
-        say(f"Data Docs: {validator.write_docs(Path(docs).resolve()).as_uri()}")
+        tell(f"Data Docs: {validator.write_docs(Path(docs).resolve()).as_uri()}")
     return 1 if failed else 0
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from config.deployment import Config
 from jobs.commands.main import main
+from jobs.runtime.output import say_lines
 from observe.sql_views import dbt_source, view_statements
 
 
@@ -22,10 +23,10 @@ def views(
 ) -> None:
     """Print the SQL of views of epochs and labelled instants; with `as_dbt`, print dbt's file of sources instead."""
     if as_dbt:
-        print(dbt_source(config), end="")
+        say_lines(dbt_source(config).splitlines())
         return
     for statement in view_statements(config, list(epochs), labels):
-        print(f"{statement};")
+        say_lines(f"{statement};".splitlines())
 
 
 if __name__ == "__main__":

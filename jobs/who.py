@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.runtime.command_line import print_result
+from jobs.runtime.output import say_json, say_lines
 from observe.key_changes.reader import KeyChange, KeyChangesReader, KeyHistory
 from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.row_format import to_json_value, with_field_names
@@ -193,9 +194,9 @@ def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_
     history = KeyChangesReader(location).history(space, values)
     found = history_as_json(history)
     if as_json:
-        print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))
+        say_json({"space": space, "key": to_json_value(list(values)), **found})
     else:
-        print("\n".join(history_lines(found)))
+        say_lines(history_lines(found))
     if not history.changes and history.winning_row is None:
         print_result(
             f"no row of {space} has the key {json.dumps(to_json_value(list(values)))}",

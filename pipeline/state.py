@@ -112,6 +112,8 @@ class ReplicasetState:
     """Whether rows of its log are lost, or differ between members. If so, the key of an INSERT may already exist."""
     unknown_spaces: frozenset[int] = frozenset()
     """Ids of spaces whose rows wait in `_pending` for the space's definition."""
+    described_spaces: Mapping[int, bytes] = field(default_factory=dict)
+    """For each space that a REPLACE of `_space` has described, and whose creation was not read, its `_space` tuple."""
     server_version: str | None = None
     """The Tarantool version that wrote the last row read. In memory only."""
     last_file: str | None = None

@@ -32,6 +32,10 @@ BatchContext = Callable[[BatchName], AbstractContextManager[object]]
 """Returns a context manager that is entered before a batch, and exited after it, with the error if it failed."""
 
 
+STOP_SECONDS = 20.0
+"""How long a batch in progress is awaited when the job is stopped: service managers kill a job that takes longer."""
+
+
 class StreamWriter:
     """Processes the micro-batches of a streaming query.
 
@@ -65,12 +69,25 @@ class StreamWriter:
                 raise AggregatorError("the job is being stopped: this batch is for the next start")
             self._process_batch(batch_id)
 
-    def finish(self) -> None:
-        """Wait until the current batch is done, and let all later batches fail."""
+    def finish(self, seconds: float = STOP_SECONDS) -> bool:
+        """Wait until the current batch is done, and let all later batches fail.
+
+        Returns:
+            False if the batch took longer than so many seconds: it is left unfinished, and the next start repeats it.
+        """
         if self._writer.batch_lock.locked():
-            log.warning("the batch in progress is finished first; to stop at once, send the signal again")
-        with self._writer.batch_lock:
+            log.warning(
+                "the batch in progress is finished first, within %.0f s; to stop at once, send the signal again",
+                seconds,
+            )
+        if not self._writer.batch_lock.acquire(timeout=seconds):
+            log.warning("the batch in progress is left unfinished: the next start repeats it")
+            return False
+        try:
             self._is_finished = True
+        finally:
+            self._writer.batch_lock.release()
+        return True
 
     def _process_batch(self, batch_id: int) -> None:
         began = time.monotonic()

@@ -82,6 +82,14 @@ class FieldType:
     """The types of 3.x with a size in bits that are stored in the same way."""
 
 
+DECIMAL_DIGITS: Mapping[str, int] = {
+    "decimal32": 9,
+    "decimal64": 18,
+    "decimal128": 38,
+    "decimal256": 76,
+}
+"""Greatest number of digits of the decimals of 3.9 that have a size; a field of such a type has a `scale` too."""
+
 FIELD_TYPES: Mapping[str, FieldType] = {
     one.name: one
     for one in (
@@ -96,7 +104,10 @@ FIELD_TYPES: Mapping[str, FieldType] = {
         FieldType(
             *(DOUBLE, ColumnStorage.DOUBLE, _REALS, (NUMBER, SCALAR, ANY)), sized_types=("float32", "float64")
         ),
-        FieldType("decimal", ColumnStorage.DECIMAL, (ValueClass.DECIMAL,), (NUMBER, SCALAR, ANY)),
+        FieldType(
+            *("decimal", ColumnStorage.DECIMAL, (ValueClass.DECIMAL,), (NUMBER, SCALAR, ANY)),
+            sized_types=tuple(DECIMAL_DIGITS),
+        ),
         FieldType(NUMBER, ColumnStorage.DOUBLE, _NUMBERS),
         FieldType("string", ColumnStorage.STRING, (ValueClass.STRING,)),
         FieldType("boolean", ColumnStorage.BOOLEAN, (ValueClass.BOOLEAN,)),

@@ -130,7 +130,7 @@ class BallotKey(IntEnum):
     IS_RO_CFG = 0x01
     VCLOCK = 0x02
     GC_VCLOCK = 0x03
-    IS_LOADING = 0x04  # from 2.7.3 on IS_RO
+    IS_LOADING = 0x04  # read-only or loading; from 2.7.3 on IS_RO
     IS_ANON = 0x05
     IS_BOOTED = 0x06
 

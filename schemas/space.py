@@ -29,6 +29,10 @@ class Field:
     """
     is_nullable: bool = False
     """Whether the field may be null, or absent at the end of the tuple."""
+    has_default: bool = False
+    """Whether the field has a default (3.x): then an operation may set it to null."""
+    scale: int = 0
+    """Of a decimal with a size (3.9): how many digits after the point it may have."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,10 @@ class Space:
     """Parts of secondary indexes, by index id, whose field is a floating-point number in the format or in an index.
     They decide how the server encodes the result of an addition. Only field, type and path are set.
     """
+    field_count: int = 0
+    """The exact number of fields of each tuple; 0 for any."""
+    is_constrained: bool = False
+    """Whether tuples, or fields of them, have constraints or foreign keys."""
 
 
 FIELDS_MAX = 10_000
@@ -96,6 +104,10 @@ _SHOWN_NAME_MAX = 255
 """Greatest length in characters of the name of a space with an invalid definition; the rest is cut off."""
 
 _TYPE_ALIASES = {"*": "any", "str": "string", "num": "unsigned", "int": "integer", "bool": "boolean"}
+_DEFAULTS = {"default", "default_func"}
+_CONSTRAINTS = {"constraint", "foreign_key"}
+"""Keys of the options of a space, and of a field, that restrict tuples by more than types."""
+
 _TEMPORARY_TYPES = ("temporary", "data-temporary")
 
 
@@ -123,8 +135,17 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
     else:
         items = _array_of(definition, where)
         name, kind, nullable = field_at(items, 0, where), items[1] if len(items) > 1 else "any", False
+        definition = {}
     type_ = field_type(text_of(kind, f"the type of {where}"))
-    return Field(text_of(name, f"the name of {where}"), type_, bool(nullable))
+    has_default = not _DEFAULTS.isdisjoint(definition)
+    scale = definition.get("scale", 0)
+    return Field(
+        text_of(name, f"the name of {where}"),
+        type_,
+        bool(nullable),
+        has_default,
+        scale if isinstance(scale, int) else 0,
+    )
 
 
 def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
@@ -211,7 +232,13 @@ def space_of(
         is_sync=bool(options.get("is_sync")),
         is_view=bool(options.get("view")),
         secondary_parts=_secondary_parts(fields, primary_key, secondary),
+        field_count=space[4] if len(space) > 4 and isinstance(space[4], int) else 0,
+        is_constrained=any(_is_constrained(one) for one in (options, *form)),
     )
+
+
+def _is_constrained(definition: Any) -> bool:
+    return isinstance(definition, Mapping) and any(definition.get(name) for name in _CONSTRAINTS)
 
 
 def space_of_rows(space: Sequence[Any], indexes: Mapping[int, bytes]) -> Space:

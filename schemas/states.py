@@ -10,9 +10,14 @@ from enum import StrEnum
 
 
 class SpaceState(StrEnum):
-    """`_schema.state`: whether a space exists and has a table; `refused_state` adds the reason of a refusal."""
+    """`_schema.state`: whether a space exists and has a table; `refused_state` adds the reason of a refusal.
+
+    Described: a REPLACE of `_space` describes the space, but neither its creation nor the insertion of its primary
+    index was read, so its rows wait.
+    """
 
     PRESENT = "present"
+    DESCRIBED = "described"
     DROPPED = "dropped"
     REFUSED = "refused"
 

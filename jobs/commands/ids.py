@@ -7,17 +7,27 @@ from typing import Any
 
 import click
 
-from jobs.runtime.command_line import CONTEXT_SETTINGS, command, config_option, json_option, load_deployment
+from jobs.runtime.command_line import (
+    CONTEXT_SETTINGS,
+    ExampleGroup,
+    command,
+    config_option,
+    json_option,
+    load_deployment,
+)
 
 DEFAULT_DATABASE = "aggregator"
 
 
-@click.group("cluster", context_settings=CONTEXT_SETTINGS)
+@click.group("cluster", cls=ExampleGroup, context_settings=CONTEXT_SETTINGS)
 def cluster() -> None:
     """Show the owners of replica ids, and vclocks.
 
     Reads the tables only, without Spark, also while a stream runs.
     """
+
+
+cluster.examples = ["aggregator cluster show --config deployment.yaml"]
 
 
 @cluster.add_command
@@ -58,12 +68,15 @@ def show_checksum_of_instance_ids(config: str, replicaset: str, as_json: bool) -
     work(load_deployment(config), replicaset, as_json=as_json)
 
 
-@click.group("rid", context_settings=CONTEXT_SETTINGS)
+@click.group("rid", cls=ExampleGroup, context_settings=CONTEXT_SETTINGS)
 def rid() -> None:
     """Compare whole warehouses by RID, copy one to another, and change which copy may be written.
 
     WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark.
     """
+
+
+rid.examples = ["aggregator rid show /data/warehouse"]
 
 
 database_option = click.option(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgpack
 
 from jobs.commands.fix import Moment
 from jobs.runtime.command_line import (
@@ -136,7 +137,10 @@ class LsnRange(click.ParamType[tuple[int | None, int | None]]):
 
 
 def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[Any] | None:
-    """Return the values of a key: JSON, or plain text; {"base64": ...} represents bytes, as in printed output."""
+    """Return the values of a key: JSON, or plain text.
+
+    As in printed output, {"base64": ...} represents bytes, and {"ext": 4, "base64": ...} an extension of this type.
+    """
     if text is None:
         return None
     try:
@@ -144,10 +148,12 @@ def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     except ValueError:
         value = text
     values = value if isinstance(value, list) else [value]
-    return [
-        base64.b64decode(one["base64"]) if isinstance(one, dict) and "base64" in one else one
-        for one in values
-    ]
+    return [_decoded_value(one) if isinstance(one, dict) and "base64" in one else one for one in values]
+
+
+def _decoded_value(value: dict[str, Any]) -> Any:
+    data = base64.b64decode(value["base64"])
+    return data if "ext" not in value else msgpack.ExtType(value["ext"], data)
 
 
 @command(

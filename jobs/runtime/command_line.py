@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from jobs.runtime.error_text import error_text, first_error, other_error_text
+from jobs.runtime.output import EscapingFormatter, escaping_handler, say, say_lines
 from jobs.runtime.steps import STEPS_LOGGER
-from schemas.errors import AggregatorError, ConfigurationError, RidError
+from schemas.errors import ConfigurationError, RidError
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,9 +40,6 @@ VERBOSE_KEY = "jobs.verbose"
 """Key of click's context for `--verbose`."""
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-_WRAPPED_ERROR = re.compile(r"schemas\.errors\.(\w+): (.+)")
-"""An error of the aggregator in the text of an error of Spark: its class and its message."""
 
 
 class Stopped(BaseException):
@@ -65,21 +63,37 @@ class JobCommand(click.Command):
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unchanged."""
-        if self.examples:
-            with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
-                for line in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        _write_examples(self.examples, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and return its exit code."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:
+            return _end_without_reader()
         except (KeyboardInterrupt, Stopped) as stop:
             return _report_stop(stop)
         except Exception as error:
             return print_error(error, verbose=is_verbose())
+
+
+class ExampleGroup(click.Group):
+    """A group of commands with examples in its help."""
+
+    examples: Sequence[str] = ()
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples unchanged."""
+        _write_examples(self.examples, formatter)
+
+
+def _write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    if examples:
+        with formatter.section("Examples" if len(examples) > 1 else "Example"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], JobCommand]:
@@ -150,9 +164,9 @@ def print_result(result: str, next_step: str | None = None) -> None:
 
     The line goes to stderr, since programs read stdout.
     """
-    click.secho(result, err=True, bold=True, nl=next_step is None)
+    say(result, err=True, bold=True, end=next_step is None)
     if next_step is not None:
-        click.echo(f" – next: {next_step}", err=True)
+        say(f" – next: {next_step}", err=True)
 
 
 def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
@@ -162,6 +176,8 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
         argv: The arguments; default: those of the process.
         prog: The program's name in the usage line.
     """
+    if logging.lastResort is not None:  # writes the warnings of commands that set up no log
+        logging.lastResort.setFormatter(EscapingFormatter())
     try:
         with _stopping_on_sigterm(), _printing_steps_to_stderr():
             return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
@@ -172,9 +188,16 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
         return _report_stop(stop)
 
 
+def _end_without_reader() -> int:
+    """End well although nobody reads stdout any more, as behind `| head -1`."""
+    with suppress(OSError, ValueError):  # stdout may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE
+
+
 def _report_stop(stop: BaseException) -> int:
     """Say that the command was stopped, and return the exit code; end the process at once if it runs a batch."""
-    print("stopped", file=sys.stderr)
+    say("stopped", err=True)
     if not isinstance(stop, StoppedInBatch):
         return 143 if isinstance(stop, Stopped) else 130
     # A normal exit would remove the interpreter's state first. Then the batch's thread, as soon as it returns from
@@ -187,27 +210,16 @@ def _report_stop(stop: BaseException) -> int:
 def print_error(error: Exception, *, verbose: bool = False) -> int:
     """Print an error to stderr and return its exit code.
 
-    An error of the aggregator is printed as one line, even if Spark has wrapped it in another error. The traceback
-    is printed with `verbose`, and always for other errors.
+    An error of the aggregator, or of a full disk, is printed as one line, even if Spark has wrapped it in another
+    error. The traceback is printed with `verbose`, and always for other errors.
     """
-    line = _known_error_text(error)
+    line = error_text(error)
     if verbose or line is None:
-        traceback.print_exception(error)
-    click.echo(f"{click.style('error:', fg='red')} {line or _unknown_error_text(error)}", err=True)
-    return MISUSED if isinstance(error, ConfigurationError | RidError) else FAILED
-
-
-def _known_error_text(error: Exception) -> str | None:
-    """Return the message of an error of the aggregator, also if Spark has wrapped it; None for any other error."""
-    if isinstance(error, AggregatorError):
-        return str(error)
-    found = _WRAPPED_ERROR.findall(str(error))
-    return f"{found[-1][1]} [{found[-1][0]}]" if found else None
-
-
-def _unknown_error_text(error: Exception) -> str:
-    first = str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {first}"
+        for part in traceback.format_exception(error):
+            say_lines(part.rstrip("\n").split("\n"), err=True)
+    say("error:", err=True, end=False, fg="red")
+    say(f" {line or other_error_text(error)}", err=True)
+    return MISUSED if isinstance(first_error(error), ConfigurationError | RidError) else FAILED
 
 
 @contextmanager
@@ -219,7 +231,7 @@ def _printing_steps_to_stderr() -> Iterator[None]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return
-    steps, handler = logging.getLogger(STEPS_LOGGER), logging.StreamHandler(sys.stderr)
+    steps, handler = logging.getLogger(STEPS_LOGGER), escaping_handler()
     before = steps.level, steps.propagate
     steps.setLevel(logging.INFO)
     steps.propagate = False
@@ -254,9 +266,8 @@ def make_new_files_private() -> None:
 def log_to_stderr(*, verbose: bool) -> None:
     """Write log messages with their times to stderr; debug messages only with `verbose`."""
     level = logging.DEBUG if verbose else logging.INFO
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    handler = escaping_handler(pattern="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 async def wait_until_stopped(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
 from config.deployment import SourceConfig
+from jobs.runtime.output import say
 from jobs.runtime.steps import log_step
 from pipeline.batch import BatchResult
 from pipeline.commit.batch import BatchName
@@ -48,7 +49,7 @@ class StreamProgress:
         self._bar.close()
         seconds = max(time.monotonic() - self._began, 1e-9)
         if self._rows:
-            print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
+            say(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", err=True)
 
     def log_first_batch(
         self, batch_context: Callable[[BatchName], AbstractContextManager[object]]
@@ -71,10 +72,10 @@ class StreamProgress:
         self._bar.update(result.row_count)
         if not sys.stderr.isatty() and result.row_count:
             rate = result.row_count / max(result.seconds, 1e-9)
-            print(
+            say(
                 f"batch {result.batch_id}: {result.row_count} rows, {result.table_count} tables, "
                 f"{result.seconds:.1f} s, {rate:.0f} rows/s",
-                file=sys.stderr,
+                err=True,
             )
 
     def wait_for_end(self, query: StreamingQuery, each_second: Callable[[], object] | None = None) -> None:

@@ -77,6 +77,10 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config(VERSION_AGE_CHECK, "false")
     )
     session = builder.getOrCreate()
+    if not {"", str(Path.cwd())} & {*sys.path}:
+        # `python -m`, by which Spark starts workers, would put the current folder first: a module `config` of the
+        # user's there is not this project's. Modules of that folder are not imported by the driver either.
+        session.sparkContext.environment.setdefault("PYTHONSAFEPATH", "1")
     _require_delta(session)
     return session
 

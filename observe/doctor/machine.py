@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from observe.doctor.findings import Finding, fail, ok, warn
 
+TESTED_PYTHON = (3, 11)
+"""The version with which all tests run, and for which the lock files are."""
+
+FIRST_REFUSED_PYTHON = (3, 14)
+"""The first version for which the package cannot be installed (`requires-python` of pyproject.toml)."""
+
 MIN_JAVA_VERSION = 17
 """Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
@@ -39,8 +45,10 @@ class MachineFacts:
     """The facts of this machine."""
 
     python_version: tuple[int, ...]
+    java_home: str | None
+    """The environment variable `JAVA_HOME`; None if it is not set."""
     java_path: str | None
-    """Path of the program `java`; None if it is not installed."""
+    """Path of the program `java`, below `java_home` if that is set; None if it is not there."""
     java_version: int | None
     """Major version of Java; None if `java` is not installed or does not start."""
     java_error: str | None
@@ -69,26 +77,33 @@ def check_machine(facts: MachineFacts) -> list[Finding]:
         _check_java(facts),
         *_check_spark(facts),
         _check_memory(facts),
-        *_check_disks(facts.disks),
+        *check_disks(facts.disks),
     ]
 
 
 def _check_python(facts: MachineFacts) -> Finding:
     shown = ".".join(map(str, facts.python_version))
-    if facts.python_version[:2] != (3, 11):
-        return fail(
-            "python_version",
-            "python",
-            f"{shown} is not 3.11",
-            "install the package for a Python 3.11 (in a clone: PYTHON=/path/to/python3.11 make setup)",
+    if facts.python_version[:2] == TESTED_PYTHON:
+        return ok("python", "python", shown)
+    if TESTED_PYTHON < facts.python_version[:2] < FIRST_REFUSED_PYTHON:
+        return warn(
+            "python_version", "python", f"{shown}: every test runs with 3.11, few with this one", "use 3.11"
         )
-    return ok("python", "python", shown)
+    return fail(
+        "python_version",
+        "python",
+        f"{shown} is not 3.11",
+        "install the package for a Python 3.11 (in a clone: PYTHON=/path/to/python3.11 make setup)",
+    )
 
 
 def _check_java(facts: MachineFacts) -> Finding:
     advice = f"install Java {MIN_JAVA_VERSION}, or set JAVA_HOME to one"
     if facts.java_path is None:
-        return fail("java_missing", "java", "there is no java on the PATH, and JAVA_HOME names none", advice)
+        text = "there is no java on the PATH, and JAVA_HOME is not set"
+        if facts.java_home is not None:
+            text = f"JAVA_HOME is {facts.java_home}, which has no bin/java"
+        return fail("java_missing", "java", text, advice)
     if facts.java_version is None:
         return fail("java_missing", "java", f"{facts.java_path} does not start: {facts.java_error}", advice)
     if facts.java_version < MIN_JAVA_VERSION:
@@ -147,7 +162,8 @@ def _check_memory(facts: MachineFacts) -> Finding:
     return ok("memory", "memory", text)
 
 
-def _check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+def check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
+    """Yield a finding for each disk: whether it has room for what is written at once."""
     for disk in disks:
         text = f"{size_text(disk.free_bytes)} free at {disk.path}"
         advice = "free disk space there, or name another folder"

@@ -165,7 +165,7 @@ def _check_source(
     yield from _check_identity(source, subject)
     begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
     yield from _check_completeness(source, subject, vclock_maximum(settled_vclock, begin))
-    if not source.log_count:
+    if not source.log_count and not source.is_spool:  # a spool has no log before the first row
         yield warn(
             "no_logs",
             subject,

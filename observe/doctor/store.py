@@ -57,11 +57,6 @@ class TableFacts:
     checkpoint_error: str | None = None
     """Why the checkpoint cannot be read; None if it can, or does not exist."""
     has_checkpoint: bool = False
-    open_gaps: tuple[str, ...] = ()
-    """Description of each open gap."""
-    pending_rows: int = 0
-    set_aside_rows: int = 0
-    """Number of rows of `_pending`, and of those rows of `_quarantine` that are in no table of a space."""
 
 
 def check_store(facts: StoreFacts) -> Iterator[Finding]:
@@ -137,7 +132,7 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
 
 
 def _check_state(facts: TableFacts) -> Iterator[Finding]:
-    """Yield the findings about the RID, the checkpoint, an unfinished batch, gaps, and rows in no table."""
+    """Yield the findings about the RID, the checkpoint, and an unfinished batch."""
     if facts.rid is not None:
         text = f"{'primary' if facts.is_primary else 'secondary'}, {facts.rid}"
         if facts.is_primary:
@@ -161,17 +156,4 @@ def _check_state(facts: TableFacts) -> Iterator[Finding]:
             "tables",
             text,
             "nothing: a running writer finishes it, or the next start rolls it back",
-        )
-    advice = "aggregator repair, or docs/operation.md, Runbook"
-    for gap in facts.open_gaps:
-        yield warn("gap_open", "tables", gap, advice)
-    if facts.pending_rows:
-        query = "SELECT reason, count(*) FROM _pending GROUP BY 1"
-        yield warn("rows_waiting", "tables", f"{facts.pending_rows} rows wait", query)
-    if facts.set_aside_rows:
-        yield warn(
-            "rows_set_aside",
-            "tables",
-            f"{facts.set_aside_rows} rows are set aside",
-            "SELECT * FROM _quarantine",
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -225,10 +226,23 @@ def key_values(logged_row: RowWithContext) -> list[Any] | None:
 
 
 def is_same_value(key_part: Any, requested: Any) -> bool:
-    """Return whether a part of a key equals a requested value, or, if a text is requested, has this text."""
+    """Return whether a part of a key equals a requested value, or, if a text is requested, has this text.
+
+    The text of a datetime is in ISO 8601 (`2026-11-26T04:25:00Z`), in any time zone; without one it is UTC.
+    """
+    if isinstance(requested, str) and isinstance(key_part, datetime):
+        return _moment(requested) == key_part
     if isinstance(requested, str) and not isinstance(key_part, str | bytes):
         return str(key_part) == requested
     return bool(comparable_value(key_part) == comparable_value(requested))
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _is_in_lsn_range(lsn: int | None, first: int | None, last: int | None) -> bool:

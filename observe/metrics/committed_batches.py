@@ -6,6 +6,7 @@ only the files that one epoch added are read. `observe.metrics.stream_metrics` c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,6 +58,8 @@ class CommittedBatch:
     """
     changed_gaps: tuple[Gap, ...] = ()
     """Gaps that the batch found, or whose state it changed."""
+    positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By replicaset uuid: its entry of the stream's offset after the batch; empty if the batch is not the stream's."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class CommittedBatchReader:
             self._row_counts_by_space("_quarantine", epoch),
             self._row_counts_by_space("_quarantine", epoch, "misfits IS NOT NULL"),
             tuple(map(gap_of, self._query("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
+            (json.loads(row["end_offset"] or "null") or {}).get("replicasets", {}),
         )
 
     def _row_counts_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:

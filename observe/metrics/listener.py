@@ -31,13 +31,16 @@ from pyspark.sql.streaming.listener import (
 from config.deployment import Config
 from config.subscribe import seconds
 from config.values import listen_address
+from observe.facts import DeploymentFacts
 from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader
+from observe.metrics.health import StreamHealth
 from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, TriggerReport, parse_trigger_report
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
 from warehouse.copies.standbys import Standbys
 from warehouse.delta.location import location_of
+from warehouse.delta.newest_epoch import NO_EPOCH, last_epoch
 from warehouse.lock.lock import WriterLock
 
 log = logging.getLogger(__name__)
@@ -52,11 +55,17 @@ class MetricsListener(StreamingQueryListener):
     Args:
         committed: Reads what each batch did after Spark has reported its trigger.
         log_file: The JSON log; None: no log is written.
+        health: Told each time when Spark's events show that the reader of the logs has answered.
     """
 
     def __init__(
-        self, metrics: StreamMetrics, committed: CommittedBatchReader, log_file: TextIO | None
+        self,
+        metrics: StreamMetrics,
+        committed: CommittedBatchReader,
+        log_file: TextIO | None,
+        health: StreamHealth | None = None,
     ) -> None:
+        self.health = health
         self._metrics, self._committed, self._log_file = metrics, committed, log_file
         self._result_by_batch_id: dict[int, BatchResult] = {}
         self._last_report = TriggerReport("", -1)
@@ -95,6 +104,8 @@ class MetricsListener(StreamingQueryListener):
     def _report_trigger(self, report: TriggerReport) -> None:
         """Count and log the batches that were committed since the last call, and the trigger itself."""
         # An error of the metrics must not look like an error of the stream.
+        if self.health is not None:
+            self.health.see_reader()
         try:
             with self._report_lock:
                 self._last_report = report
@@ -188,7 +199,8 @@ def metrics_listener(
     if section is None:
         yield None
         return
-    committed = CommittedBatchReader(location_of(config.warehouse, config.database))
+    location = location_of(config.warehouse, config.database)
+    committed = CommittedBatchReader(location)
     trigger = None if once else seconds(config.trigger)
     stale = None if section.stale is None else seconds(section.stale)
     metrics = StreamMetrics(
@@ -199,10 +211,15 @@ def metrics_listener(
         standbys=lambda: () if standbys is None else standbys.states(),
     )
     metrics.set_pending(committed.pending_counts())
+    if last_epoch(location) != NO_EPOCH:
+        facts = DeploymentFacts(location)
+        metrics.set_epoch(int(facts.epoch_row["epoch"]), facts.committed_at.timestamp(), facts.positions)
     with ExitStack() as stack:
         log_file = _open_log(section.log, stack)
         stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status))
-        listener = MetricsListener(metrics, committed, log_file)
+        health = StreamHealth(config, location, metrics, is_endless=not once)
+        stack.enter_context(health.watching())
+        listener = MetricsListener(metrics, committed, log_file, health)
         spark.streams.addListener(listener)
         try:
             yield listener

@@ -10,7 +10,8 @@ Thread-safe, since Spark's listener, the job and the status page run in differen
 | `aggregator_phase_seconds{phase}` | phases of the last batch: Spark's, and the aggregator's as `step_…` |
 | `aggregator_rows_total{source}` | rows that became part of `_changelog` |
 | `aggregator_lag_seconds{source, replicaset, origin}` | age of the newest committed row; `origin` is a global id |
-| `aggregator_behind_bytes{source}` | unread bytes of the source's log after the last batch |
+| `aggregator_behind_bytes{source}` | bytes of the source's logs beyond the newest epoch |
+| `aggregator_condition{condition, subject}` | 1 for each condition that needs attention (`schemas.conditions`) |
 | `aggregator_source_stale{source}` | 1 if no row of a leader was read for the time `stale` of the configuration |
 | `aggregator_conflicts_total{space}` | new rows of `_conflicts` |
 | `aggregator_quarantined_total{space}` | new rows of `_quarantine` |
@@ -41,6 +42,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
+from schemas.conditions import Job
+from schemas.problems import Problem, condition_metric, problem_as_json
 from schemas.states import GapKind, GapState
 from sources.xlog.directory.offset import InstantState
 from warehouse.copies.standbys import StandbyState
@@ -114,7 +117,7 @@ class StreamWarning:
     """A named warning about the stream, for people (`message`) and for programs (`name`, `details`)."""
 
     name: str
-    """source_stale, source_back, gap_opened, divergence, batch_slow."""
+    """source_stale, source_back, gap_open, divergence, batches_slow; a condition, or the end of one."""
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
     """The facts of the message, such as the source, the lsns or the batch."""
@@ -144,7 +147,7 @@ def gap_warning(gap: Gap) -> StreamWarning:
         return StreamWarning("divergence", message, details)
     effect = "rows behind it wait" if gap.state == GapState.OPEN else "it was skipped"
     message = f"gap: {origin}: lsns {gap.first_lsn} to {gap.last_lsn} are missing before {gap.file}; {effect}"
-    return StreamWarning("gap_opened", message, details)
+    return StreamWarning("gap_open", message, details)
 
 
 def slow_batch_warning(batch_id: int, took_seconds: float, trigger_seconds: float) -> StreamWarning:
@@ -153,7 +156,7 @@ def slow_batch_warning(batch_id: int, took_seconds: float, trigger_seconds: floa
         f"batch {batch_id} took {took_seconds:.1f} s, longer than the trigger of {trigger_seconds:.1f} s"
     )
     details = {"batch": batch_id, "seconds": round(took_seconds, 3), "trigger_seconds": trigger_seconds}
-    return StreamWarning("batch_slow", message, details)
+    return StreamWarning("batches_slow", message, details)
 
 
 BATCH_SECONDS_BOUNDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
@@ -181,7 +184,15 @@ class StreamMetrics(Collector):
         is_lock_held: Callable[[], bool] = lambda: True,
         standbys: Callable[[], Sequence[StandbyState]] = tuple,
     ) -> None:
-        self._is_lock_held, self._standby_states = is_lock_held, standbys
+        self.is_lock_held, self.standbys = is_lock_held, standbys
+        self.problems: Callable[[], Sequence[Problem]] = tuple
+        """Returns what needs attention; `observe.metrics.health` sets it."""
+        self.positions: Mapping[str, Mapping[str, Any]] = {}
+        """By replicaset uuid: its entry of the stream's offset, as of the newest epoch."""
+        self.epoch: int | None = None
+        self.committed_at: float | None = None
+        """When the newest epoch was committed, in seconds since 1970."""
+        self._unread_bytes: dict[str, int] = {}
         self._replicaset_ids: set[str] = set()
         self._trigger_seconds, self._stale_seconds, self._now = trigger_seconds, stale_seconds, now
         self._lock = threading.RLock()
@@ -206,7 +217,7 @@ class StreamMetrics(Collector):
         self._epoch = gauge("epoch", "The newest epoch")
         self._committed_at = gauge("committed_timestamp_seconds", "When the newest epoch was committed")
         self._lag = gauge("lag_seconds", "Age of the newest committed row", "source", "replicaset", "origin")
-        self._behind = gauge("behind_bytes", "Unread bytes of the log after the last batch", "source")
+        self._behind = gauge("behind_bytes", "Bytes of the logs beyond the newest epoch", "source")
         self._stale_gauge = gauge(
             "source_stale", "Whether a leading source has had no rows for long", "source"
         )
@@ -239,8 +250,7 @@ class StreamMetrics(Collector):
     def count_batch(self, batch: CommittedBatch) -> list[StreamWarning]:
         """Add a committed batch to the metrics, and return its warnings."""
         with self._lock:
-            self._epoch.set(batch.epoch)
-            self._committed_at.set(batch.committed_at.timestamp())
+            self.set_epoch(batch.epoch, batch.committed_at.timestamp(), batch.positions or self.positions)
             warnings = [warning for origin in batch.origins for warning in self._count_origin(origin)]
             for space, count in batch.conflicts_by_space.items():
                 self._conflicts.labels(space).inc(count)
@@ -255,6 +265,24 @@ class StreamMetrics(Collector):
             self._open_gaps.set(len(self._open_gap_by_key))
             self._status = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
             return warnings
+
+    def set_epoch(self, epoch: int, committed_at: float, positions: Mapping[str, Mapping[str, Any]]) -> None:
+        """Set the newest epoch, when it was committed, and how far it has read the logs."""
+        with self._lock:
+            self.epoch, self.committed_at, self.positions = epoch, committed_at, positions
+            self._epoch.set(epoch)
+            self._committed_at.set(committed_at)
+
+    def set_unread_bytes(self, unread_bytes: Mapping[str, int]) -> None:
+        """Set how many bytes of the logs are beyond the newest epoch, by source."""
+        with self._lock:
+            self._unread_bytes = dict(unread_bytes)
+            for source, count in unread_bytes.items():
+                self._behind.labels(source).set(count)
+
+    def unread_bytes(self) -> Mapping[str, int]:
+        """Return how many bytes of the logs are beyond the newest epoch, by source."""
+        return self._unread_bytes
 
     def set_pending(self, counts: PendingCounts) -> None:
         """Set the numbers of pending rows and of refused spaces of each replicaset."""
@@ -310,7 +338,8 @@ class StreamMetrics(Collector):
                 self._stale_gauge.labels(source).set(source in self._stale_sources)
                 self._waiting_since_by_source[source] = report.waiting_since_by_leader.get(source)
             for source, size in report.unread_bytes_by_leader.items():
-                self._behind.labels(source).set(size)
+                if source not in self._unread_bytes:
+                    self._behind.labels(source).set(size)
             warnings = self._mark_stale(report.leaders, now)
             if not has_batch:
                 return warnings
@@ -343,6 +372,22 @@ class StreamMetrics(Collector):
                 warnings.append(stale_source_warning(source, silent_seconds))
         return warnings
 
+    def find_stale_sources(self) -> list[StreamWarning]:
+        """Mark the leaders that have become stale since the last trigger, and return a warning for each."""
+        with self._lock:
+            leaders = {str(one["leader"]) for one in self.positions.values()} & self._last_row_at.keys()
+            return self._mark_stale(leaders, self._now())
+
+    def stale_sources(self) -> dict[str, float]:
+        """Return the stale sources, each with the seconds since its last row was read."""
+        with self._lock:
+            return {one: self._now() - self._last_row_at[one] for one in sorted(self._stale_sources)}
+
+    def waiting_since(self) -> dict[str, float]:
+        """Return the sources that wait at a marker, each with the marker's time in seconds since 1970."""
+        with self._lock:
+            return {one: since for one, since in self._waiting_since_by_source.items() if since is not None}
+
     def lag_by_origin(self) -> dict[tuple[str, str, str], float]:
         """Return the age in seconds of the newest committed row of each (source, replicaset id, global id)."""
         with self._lock:
@@ -353,18 +398,20 @@ class StreamMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield the current metrics."""
+        conditions = condition_metric(Job.STREAM, self.problems())
         with self._lock:
             for key, lag in self.lag_by_origin().items():
                 self._lag.labels(*key).set(lag)
             for source, since in self._waiting_since_by_source.items():
                 self._instant.labels(source).set(0 if since is None else max(0.0, self._now() - since))
-            self._lock_held.set(self._is_lock_held())
-            for standby in self._standby_states():
+            self._lock_held.set(self.is_lock_held())
+            for standby in self.standbys():
                 self._peer_connected.labels(standby.root).set(standby.is_connected)
-            return list(self._registry.collect())
+            return [*self._registry.collect(), conditions]
 
     def status(self) -> dict[str, Any]:
         """Return the content of the page `/status`, for JSON."""
+        problems = [problem_as_json(one) for one in self.problems()]
         with self._lock:
             lags = [
                 {"source": source, "replicaset": replicaset, "origin": origin, "lag_seconds": lag}
@@ -373,6 +420,7 @@ class StreamMetrics(Collector):
             gaps = [
                 {n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._open_gap_by_key.values()
             ]
-            standbys = [asdict(standby) for standby in self._standby_states()]
+            standbys = [asdict(standby) for standby in self.standbys()]
             status = {**self._status, "lag": lags, "stale": sorted(self._stale_sources), "gaps": gaps}
+            status |= {"problems": problems, "behind_bytes": dict(self._unread_bytes)}
             return {**status, "peers": standbys} if standbys else status

@@ -60,11 +60,11 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     if lag:
         step = facts.point_milliseconds_by_query["lag_over_time"]
         note = (
-            "How old the newest of a source's rows in a batch was when the batch was committed, by the time of the "
+            "How long a source's oldest row of a batch had waited when the batch was committed, by the time of the "
             f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age."
         )
-        spec = _plot_over_time(lag, step, "lag", "lag, s", as_lines=True)
-        yield Chart("lag", "Lag of each source over time", note, spec)
+        spec = _plot_over_time(lag, step, "lag", "wait, s", as_lines=True)
+        yield Chart("lag", "Longest wait of a row of each source over time", note, spec)
     if facts.rows("conflicts"):
         yield _conflicts_by_space_chart(facts.rows("conflicts"))
     over_time = facts.rows("conflicts_over_time")

@@ -14,6 +14,7 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from schemas.problems import Problem
 from schemas.states import GapState, RowState
 from warehouse.copies.generations import ComparedRid, read_compared_rid
 from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
@@ -84,14 +85,14 @@ FROM {{changelog}} WHERE replicaset_id > 0 GROUP BY source, replicaset_id ORDER 
 SELECT source, timestamp_millis(unix_millis(timestamp) DIV {bucket} * {bucket}) AS at, count(*) AS rows
 FROM {changelog} WHERE replicaset_id > 0 AND file LIKE '%.xlog' AND timestamp IS NOT NULL
 GROUP BY ALL ORDER BY ALL""",
-    # The lag of a batch is the age of a source's newest row when the batch was committed.
+    # A row waits from its time in the log until the commit of its batch. In an outage the oldest row waits longest.
     "lag_over_time": """
 WITH held AS (
-  SELECT epoch, source, max(timestamp) AS newest FROM {changelog}
+  SELECT epoch, source, min(timestamp) AS oldest FROM {changelog}
   WHERE replicaset_id > 0 AND file LIKE '%.xlog' GROUP BY ALL
 )
 SELECT h.source, timestamp_millis(unix_millis(e.committed_at) DIV {bucket} * {bucket}) AS at,
-       max(timestampdiff(MILLISECOND, h.newest, e.committed_at)) / 1000 AS lag
+       max(timestampdiff(MILLISECOND, h.oldest, e.committed_at)) / 1000 AS lag
 FROM held h JOIN {epochs} e ON e.epoch = h.epoch GROUP BY ALL ORDER BY ALL""",
     "epochs": """
 SELECT count(*) AS epochs, min(committed_at) AS first, max(committed_at) AS last, sum(rows) AS rows FROM {epochs}""",
@@ -189,23 +190,24 @@ class PageFacts:
     """Empty if only Spark can open the warehouse."""
     rid: ComparedRid | None = None
     """The warehouse's RID; None if only Spark can open the warehouse."""
+    problems: Sequence[Problem] | None = None
+    """What needs attention; None if it is not known."""
+    failed_queries: Mapping[str, str] = field(default_factory=dict)
+    """By name of a query that failed: the reason."""
 
     def rows(self, query: str) -> Sequence[Row]:
         """Return the rows of a query; empty if it did not run."""
         return self.rows_by_query.get(query, ())
 
 
-def choose_point_milliseconds(
-    first: datetime | None, last: datetime | None, min_milliseconds: int = POINT_MILLISECONDS[0]
-) -> int:
+def choose_point_milliseconds(first: datetime | None, last: datetime | None) -> int:
     """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points.
 
     Args:
         first, last: Time range of the plot; None: the plot has no points.
-        min_milliseconds: Shortest possible duration, in milliseconds.
     """
     span = last - first if first is not None and last is not None else timedelta(0)
-    shortest = max(span / timedelta(milliseconds=1) / TARGET_POINTS, min_milliseconds)
+    shortest = span / timedelta(milliseconds=1) / TARGET_POINTS
     return next((step for step in POINT_MILLISECONDS if step >= shortest), POINT_MILLISECONDS[-1])
 
 
@@ -234,9 +236,7 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
     point_milliseconds_by_query = {
         "rows_over_time": choose_point_milliseconds(*time_range(first["sources"], "oldest", "newest")),
         "lag_over_time": choose_point_milliseconds(*time_range(first["epochs"], "first", "last")),
-        "conflicts_over_time": choose_point_milliseconds(
-            *time_range(first["conflicts"], "first", "last"), min_milliseconds=HOUR_MILLISECONDS
-        ),
+        "conflicts_over_time": choose_point_milliseconds(*time_range(first["conflicts"], "first", "last")),
     }
     validations = ("validations",) if runner.has_table("validations") else ()
     second = runner.run("pending", "spaces", "requests", *validations, **point_milliseconds_by_query)
@@ -256,6 +256,7 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
         point_milliseconds_by_query,
         sizes,
         side,
+        failed_queries=dict(runner.failed),
     )
 
 
@@ -264,6 +265,8 @@ class _QueryRunner:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
+        self.failed: dict[str, str] = {}
+        """By name of a query that failed: the reason."""
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
@@ -297,7 +300,12 @@ class _QueryRunner:
         frames: dict[str, Any] = {
             table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
         }
-        return tuple(_in_utc(row.asDict()) for row in self._warehouse.session.sql(text, **frames).collect())
+        try:
+            rows = self._warehouse.session.sql(text, **frames).collect()
+        except Exception as error:  # the rest of the page is shown
+            self.failed[name] = str(error).partition("\n")[0]
+            return ()
+        return tuple(_in_utc(row.asDict()) for row in rows)
 
 
 def _in_utc(row: Mapping[str, Any]) -> Row:

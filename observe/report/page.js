@@ -13,12 +13,13 @@
   function config(theme) {
     const style = getComputedStyle(root);
     const of = (name) => style.getPropertyValue(name).trim();
+    const narrow = root.clientWidth < 600;
     const text = { labelColor: of("--faint"), titleColor: of("--faint") };
     return {
       background: "transparent",
       font: "system-ui, sans-serif",
-      axis: { ...text, domainColor: of("--line"), gridColor: of("--line"), tickColor: of("--line"), labelLimit: 200 },
-      legend: { ...text, labelLimit: 240 },
+      axis: { ...text, domainColor: of("--line"), gridColor: of("--line"), tickColor: of("--line"), labelLimit: narrow ? 110 : 200 },
+      legend: { ...text, labelLimit: 240, titleLimit: 0, orient: "top", direction: "horizontal", columns: narrow ? 2 : 6 },
       view: { stroke: "transparent" },
       bar: { color: colours[theme][0] },
       range: { category: colours[theme], heatmap: { scheme: theme === "dark" ? "viridis" : "goldgreen" } },

@@ -47,6 +47,7 @@ def render_page(facts: PageFacts) -> str:
         tuple=short_tuple_text,
         part=fields_text,
         seconds=duration_text,
+        is_number=is_number_text,
     )
     resources = files("observe.report")
     drawn = {chart.name: chart for chart in charts(facts)}
@@ -61,7 +62,10 @@ def render_page(facts: PageFacts) -> str:
         rid_words=None if facts.rid is None else describe_flags(facts.rid.node.rid),
         pair_of=winner_over_loser,
         charts=drawn,
-        specs=[{"name": chart.name, "spec": chart.spec} for chart in drawn.values()],
+        specs=[
+            {"name": one.name, "spec": {**one.spec, "description": f"{one.title}. {one.note}"}}
+            for one in drawn.values()
+        ],
         style=Markup((resources / "page.css").read_text("utf-8")),
         script=Markup((resources / "page.js").read_text("utf-8")),
         vega=Markup((resources / "vega.js").read_text("utf-8")),
@@ -78,15 +82,25 @@ def key_figures(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
     failed = sum(not row["holds"] for row in results)
     return (
         ("replicasets", len({row["replicaset_id"] for row in members}), False),
-        ("instances", len([row for row in members if row["uuid"]]), False),
+        ("instances", len([row for row in members if row["uuid"] and row["local_id"] is not None]), False),
         ("sources", len({row["source"] for row in facts.rows("sources")}), False),
         ("rows of logs", sum(row["rows"] for row in facts.rows("sources")), False),
         ("conflicts", sum(row["conflicts"] for row in facts.rows("conflicts")), False),
         ("open gaps", gaps, gaps > 0),
-        ("quarantined", set_aside, set_aside > 0),
+        ("quarantined so far", set_aside, _is_true(facts, "rows_set_aside", "misfits")),
         ("waiting", waiting, waiting > 0),
         *([("not as expected", failed, failed > 0)] if results else []),
     )
+
+
+def _is_true(facts: PageFacts, *conditions: str) -> bool:
+    """Return whether one of some conditions is true now."""
+    return any(one.condition in conditions for one in facts.problems or ())
+
+
+def is_number_text(value: object) -> bool:
+    """Return whether a cell of a table is a number, which must not be broken."""
+    return isinstance(value, int) or (isinstance(value, str) and value.replace(",", "").isdigit())
 
 
 def replicaset_details(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
@@ -102,12 +116,14 @@ def replicaset_details(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
             "id": row["replicaset_id"],
             "uuid": row["replicaset_uuid"],
             "instances": [],
+            "subscribers": [],
             "sources": [],
             "maps": [],
         }
         replicaset = by_id.setdefault(row["replicaset_id"], empty)
         if row["uuid"]:
-            replicaset["instances"].append(row)
+            # A daemon that wrote a spool is in its headers, and has no replica id.
+            replicaset["instances" if row["local_id"] is not None else "subscribers"].append(row)
     for row in facts.rows("sources"):
         if row["replicaset_id"] in by_id:
             by_id[row["replicaset_id"]]["sources"].append(row["source"])

@@ -6,7 +6,9 @@ The page has its own queries (`observe.report.facts`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 
 from pyspark.sql import SparkSession
 
@@ -82,20 +84,21 @@ def contended_table_queries(database: str, table: str, columns: list[str]) -> It
     Args:
         columns: The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
     """
-    typed = [column for column in columns if not column.startswith("_")][:MAX_FIELD_COLUMNS]
-    shown = ", ".join(f"t.`{column}`" for column in typed)
+    typed = [f"t.`{column}`" for column in columns if not column.startswith("_")][:MAX_FIELD_COLUMNS]
+    # A space without a format has no columns of its own. A variant cannot be sorted by, the key always can.
+    shown = typed or ["hex(t._key) AS key"]
     has_conflict = f"t._key IN (SELECT key FROM {database}._conflicts WHERE space = '{table}')"
     yield TitledQuery(
         "A space that several replicasets wrote: one row per key, with the origin of the version that won",
-        f"SELECT {shown}, t._replicaset_id, t._global_id, t._lsn, t._timestamp FROM {database}.`{table}` t "
-        f"WHERE {has_conflict} ORDER BY ALL",
+        f"SELECT {', '.join(shown)}, t._replicaset_id, t._global_id, t._lsn, t._timestamp "
+        f"FROM {database}.`{table}` t WHERE {has_conflict} ORDER BY t._key",
     )
     yield TitledQuery(
         "Who won which conflict",
-        f"SELECT t.`{typed[0]}`, c.policy, c.winner_replicaset_id AS winner, c.winner_timestamp, "
+        f"SELECT {shown[0]}, c.policy, c.winner_replicaset_id AS winner, c.winner_timestamp, "
         f"c.loser_replicaset_id AS loser, c.loser_timestamp "
         f"FROM {database}._conflicts c JOIN {database}.`{table}` t ON t._key = c.key "
-        f"WHERE c.space = '{table}' ORDER BY ALL",
+        f"WHERE c.space = '{table}' ORDER BY t._key, c.epoch, winner, loser",
     )
 
 
@@ -107,14 +110,23 @@ def most_contended_table(spark: SparkSession, database: str) -> str | None:
     return None if row is None else str(row.space)
 
 
-def print_result(spark: SparkSession, query: TitledQuery) -> None:
-    """Print a query and its first rows."""
-    print(f"-- {query.title}\n{query.sql};", flush=True)
-    spark.sql(query.sql).show(MAX_SHOWN_ROWS, truncate=MAX_VALUE_CHARACTERS)
+def result_lines(spark: SparkSession, query: TitledQuery) -> Iterator[str]:
+    """Yield a query and its first rows, as lines; one line with the reason if the query fails."""
+    yield f"-- {query.title}"
+    yield f"{query.sql};"
+    try:
+        with redirect_stdout(StringIO()) as written:
+            spark.sql(query.sql).show(MAX_SHOWN_ROWS, truncate=MAX_VALUE_CHARACTERS)
+        shown = written.getvalue()
+    except Exception as error:  # the other queries, and the page, do not need this one
+        yield f"-- this query failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        shown = ""
+    yield from shown.rstrip("\n").split("\n")
+    yield ""
 
 
-def print_all_results(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> None:
-    """Print the queries that fit a warehouse, with their results.
+def all_result_lines(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> Iterator[str]:
+    """Yield the queries that fit a warehouse with their results, as lines.
 
     Args:
         tables: All tables of the warehouse.
@@ -122,18 +134,16 @@ def print_all_results(spark: SparkSession, warehouse: Warehouse, tables: Sequenc
     database = warehouse.database
     register_tables(warehouse, QUERIED_TABLES)
     for query in general_queries(database):
-        print_result(spark, query)
+        yield from result_lines(spark, query)
     table = most_contended_table(spark, database)
     if table is not None:
         register_tables(warehouse, [table])
-        for query in conflict_queries(database):
-            print_result(spark, query)
         columns = spark.table(f"{database}.`{table}`").columns
-        for query in contended_table_queries(database, table, columns):
-            print_result(spark, query)
+        for query in (*conflict_queries(database), *contended_table_queries(database, table, columns)):
+            yield from result_lines(spark, query)
     spaces = [name for name in tables if is_space_table(name)]
-    print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")
-    print(
+    yield f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}"
+    yield (
         'Without Spark: python -c "from deltalake import DeltaTable; '
         f"print(DeltaTable('{warehouse.path('_cluster')}').to_pyarrow_table().to_pylist())\""
     )

@@ -9,11 +9,12 @@ leader's local spaces are read. Rows up to an lsn that maintenance has removed a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
@@ -21,6 +22,7 @@ from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable,
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
+from warehouse.system_tables import vclock
 from warehouse.system_tables.maintenance import RETENTION, RowOrigin, last_removed_lsns
 
 CHANGELOG = "_changelog"
@@ -30,7 +32,7 @@ ORIGIN_COLUMNS = ("replicaset_id", "local_id", "instance")
 
 COUNT_COLUMNS = (
     *("rows", "first_lsn", "last_lsn", "settled_lsn"),
-    *("missing", "duplicates", "beyond_settled", "unknown_ids", "in_future"),
+    *("missing", "duplicates", "beyond_settled", "behind_vclock", "unknown_ids", "in_future"),
 )
 """Columns of the checked frame: counts and lsns of an origin's rows, and how many of them fail each expectation."""
 
@@ -167,6 +169,12 @@ def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> It
     origins = with_failure_counts(
         [row.asDict() for row in counts.collect()], settled_lsns, missing_ranges_by_origin
     )
+    last_lsns = _last_lsns(rows, origins, state)
+    behind = lsns_behind_vclock(last_lsns, map(Row.asDict, open_table(vclock.TABLE).collect()))
+    origins = [
+        one | {"behind_vclock": behind[one["replicaset_id"], one["local_id"]] if one["local_id"] else 0}
+        for one in origins
+    ]
     frame = frame_of_rows(rows.sparkSession, origins, _COUNTS_SCHEMA)
     failing = {name: [one for one in origins if one[name]] for name in ("missing", "duplicates")}
     find_examples = {
@@ -186,6 +194,55 @@ def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> It
     )
 
 
+def _last_lsns(
+    rows: DataFrame, origins: Iterable[Mapping[str, Any]], state: State
+) -> dict[tuple[int, int, int], int]:
+    """Return the last lsn in `_changelog` by (replicaset id, replica id, global id).
+
+    Only rows of replica ids that several instances had are read again.
+    """
+    owners = {
+        (one.id, entry.local_id): {e.global_id for e in one.applier_map if e.local_id == entry.local_id}
+        for one in state.replicasets.values()
+        for entry in one.applier_map
+    }
+    found: dict[tuple[int, int, int], int] = {}
+    shared = F.lit(False)
+    for origin in origins:
+        key = (origin["replicaset_id"], origin["local_id"])
+        if len(owners.get(key, ())) > 1:
+            shared |= (F.col("replicaset_id") == key[0]) & (F.col("local_id") == key[1])
+        else:
+            found |= {(*key, global_id): origin["last_lsn"] for global_id in owners.get(key, ())}
+    if any(len(ids) > 1 for ids in owners.values()):
+        last = (
+            rows.where(shared)
+            .groupBy("replicaset_id", "local_id", "global_id")
+            .agg(F.max("lsn").alias("lsn"))
+        )
+        found |= {(r.replicaset_id, r.local_id, r.global_id): r.lsn for r in last.collect()}
+    return found
+
+
+def lsns_behind_vclock(
+    last_lsns: Mapping[tuple[int, int, int], int], vclock_rows: Iterable[Mapping[str, Any]]
+) -> Counter[tuple[int, int]]:
+    """Return how many lsns of the instances of each (replicaset id, replica id) are beyond `_vclock`.
+
+    Args:
+        last_lsns: By (replicaset id, replica id, global id).
+        vclock_rows: All rows of `_vclock`, in any order.
+    """
+    newest = {
+        (one.replicaset_id, one.local_id, one.global_id): one.lsn
+        for one in vclock.newest_components(vclock_rows)
+    }
+    behind: Counter[tuple[int, int]] = Counter()
+    for (replicaset, replica_id, global_id), lsn in last_lsns.items():
+        behind[replicaset, replica_id] += max(0, lsn - newest.get((replicaset, replica_id, global_id), 0))
+    return behind
+
+
 def _origin_expectations(facts: CheckFacts) -> list[Any]:
     """Return the expectations of the checked counts: each number of failures is 0."""
     import great_expectations.expectations as gxe
@@ -195,6 +252,7 @@ def _origin_expectations(facts: CheckFacts) -> list[Any]:
         "missing": "no lsn is missing between the first row of an origin and its settled vclock but those in _gaps",
         "duplicates": "each lsn of an origin is there once",
         "beyond_settled": "no row is beyond the settled vclock",
+        "behind_vclock": "the last lsn of each instance is in _vclock",
         "unknown_ids": "global_id is known in _cluster",
     }
     if facts.latest_allowed_time is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.moves import bucket_events_column
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.spaces.tables import CHANGE_TYPES
-from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes
+from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes, has_nan
 from udfs.operations.update_rules import release_number
 from udfs.tuples import row_body
 from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
@@ -74,6 +74,12 @@ INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES
 _NULL_BINARY = pa.scalar(None, pa.binary())
 
 
+FIRST_RELEASE_WITH_NAN_KEYS = 2011000
+"""The first release of which it is known that NaN in a key of type double equals only NaN (2.6.0: every number)."""
+
+NAN_KEY = "NaN in a key of type double equals every number on its server, so the key is refused"
+
+
 def keyed_rows_of(
     rows: pa.RecordBatch,
     types: NDArray[np.int8],
@@ -111,6 +117,11 @@ def keyed_rows_of(
         error = pc.if_else(lacks, pa.scalar("the row has no key"), error)
     if range_error is not None:
         error = pc.if_else(pa.array(is_range), range_error, error)
+    is_nan = has_nan(key, plan.meanings.key_plan, schema_versions)
+    if is_nan.any():
+        releases = _server_releases(rows, is_nan)
+        is_nan &= (releases > 0) & (releases < FIRST_RELEASE_WITH_NAN_KEYS)
+        error = pc.if_else(pa.array(is_nan), pa.scalar(NAN_KEY), error)
     keyed = pa.RecordBatch.from_arrays(
         [
             pa.array(meaning),

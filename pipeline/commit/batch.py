@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.rows.summary import LOCAL_ID, ControlRow
 from pipeline.plan.spaces.system_rows import SpaceChange
 from pipeline.plan.state_after import with_settled_lsns
-from pipeline.state import ReplicasetState, State, TableWriters
+from pipeline.state import ReplicasetState, SpaceDefinition, State, TableWriters
 from pipeline.work import BatchOutput, BatchWork
 from pipeline.write.changes import TableWrite
 from pipeline.write.moved import relocated
@@ -309,7 +309,25 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
         other |= {i for i, table in now.tables.items() if known.tables.get(i, table) != table}
         for space_id in sorted(set(changes) | other):
             found.append(_space_version(now, space_id, changes.get(space_id)))
+        found += _described_versions(known, now, set(changes))
     return found
+
+
+def _described_versions(
+    before: ReplicasetState, now: ReplicasetState, changed: Collection[int]
+) -> list[schema.SpaceVersion]:
+    """Return the versions of spaces that a batch has described, or that are not described any more.
+
+    `changed` are the spaces that have a version already.
+    """
+    described = {i: one for i, one in now.described_spaces.items() if before.described_spaces.get(i) != one}
+    gone = before.described_spaces.keys() - now.described_spaces.keys() - now.spaces.keys() - set(changed)
+    states = [(one, SpaceState.DESCRIBED) for one in described.values()]
+    states += [(before.described_spaces[i], SpaceState.DROPPED) for i in gone]
+    return [
+        schema.SpaceVersion(now.id, SpaceDefinition(one).decoded(), None, state, None, None, one, {})
+        for one, state in states
+    ]
 
 
 def _space_version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
@@ -420,8 +438,9 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockCompon
         for replica_id, lsn in now.settled.items():
             counts_apart = replica_id == LOCAL_ID and now.leader is not None
             if not counts_apart and known.settled.get(replica_id) != lsn:
-                global_id = _global_id(now, replica_id, lsn)
-                found.append(vclock.VclockComponent(now.id, global_id, replica_id, lsn, plan.epoch))
+                before_lsn = known.settled.get(replica_id, 0)
+                for global_id, last in _last_lsns(now, replica_id, before_lsn, lsn):
+                    found.append(vclock.VclockComponent(now.id, global_id, replica_id, last, plan.epoch))
         for instance, lsn in now.local_lsns.items():
             if known.local_lsns.get(instance) != lsn:
                 global_id = after.global_ids.get(instance)
@@ -433,6 +452,15 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.VclockCompon
             )
         )
     return found
+
+
+def _last_lsns(
+    now: ReplicasetState, replica_id: int, before_lsn: int, lsn: int
+) -> Iterator[tuple[int | None, int]]:
+    """Yield (global id, last lsn) of each instance that had a replica id after lsn `before_lsn`, up to `lsn`."""
+    starts = [e.since_lsn for e in now.applier_map if e.local_id == replica_id and e.since_lsn <= lsn][1:]
+    for last in (*(start - 1 for start in starts if start - 1 > before_lsn), lsn):
+        yield _global_id(now, replica_id, last), last
 
 
 def _global_id(now: ReplicasetState, replica_id: int, lsn: int) -> int | None:

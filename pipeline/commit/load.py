@@ -22,7 +22,7 @@ from pipeline.state import (
     VshardBucket,
 )
 from schemas.errors import WarehouseError
-from schemas.states import GapKind, GapState, refusal_reason
+from schemas.states import GapKind, GapState, SpaceState, refusal_reason
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID, Cluster
 from warehouse.delta.read import newest_of_each, query_rows
@@ -106,6 +106,7 @@ def load_state(warehouse: Warehouse) -> State:
             primary_keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
             unknown_spaces=unknown.get(own, frozenset()),
+            described_spaces=_described_spaces(own, spaces),
             buckets=buckets.get(own, {}),
             last_log_time=_latest_bucket_time(buckets.get(own, {})),
         )
@@ -177,8 +178,13 @@ def _definitions_by_space_id(
     return {
         s.space_id: SpaceDefinition(s.space_tuple, dict(s.index_tuples))
         for s in stored
-        if s.replicaset_id == replicaset_id
+        if s.replicaset_id == replicaset_id and s.state != SpaceState.DESCRIBED
     }
+
+
+def _described_spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, bytes]:
+    own = [s for s in stored if s.replicaset_id == replicaset_id and s.state == SpaceState.DESCRIBED]
+    return {s.space_id: s.space_tuple for s in own}
 
 
 def _replicasets_with_loss(gaps: DeltaTable) -> frozenset[int]:

@@ -164,6 +164,7 @@ def state_after_batch(
         cluster=cluster,
         applier_map=tuple(maps),
         spaces=decision.control.spaces,
+        described_spaces=decision.control.described_spaces,
         leader=leader,
         last_source=next(
             (part.source for part in reversed(segments) if not part.has_waited), before.last_source

@@ -20,7 +20,7 @@ from typing import Any
 from msgpack import ExtType
 
 from schemas.errors import TupleError
-from schemas.field_types import FIELD_TYPES, ValueClass
+from schemas.field_types import DECIMAL_DIGITS, FIELD_TYPES, ValueClass, type_family
 from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.space import Field, KeyPart, Space, parts_of, space_of
 from schemas.system_tuples import field_at, fields_of, text_of
@@ -210,6 +210,7 @@ def _widest(types: set[str]) -> str:
     """Return the type of an index part that accepts the values of all types."""
     if len(types) == 1:
         return next(iter(types))
+    types = set(map(type_family, types))
     if types <= _INTEGER_TYPES:
         return "integer"
     return "number" if types <= _NUMBER_TYPES else "scalar"
@@ -273,16 +274,21 @@ def _is_same_index(one: Index, other: Index) -> bool:
     return compared(one) == compared(other)
 
 
+def _served_type(field_type: str) -> str:
+    """Return the type that is served: a decimal without a size, which servers before 3.9 do not know."""
+    return "decimal" if field_type in DECIMAL_DIGITS else field_type
+
+
 def _field_map(format_field: Field) -> dict[str, Any]:
     return {
         "name": format_field.name,
-        "type": format_field.type,
+        "type": _served_type(format_field.type),
         **({"is_nullable": True} if format_field.is_nullable else {}),
     }
 
 
 def _part_map(part: KeyPart) -> dict[str, Any]:
-    found: dict[str, Any] = {"field": part.field, "type": part.type}
+    found: dict[str, Any] = {"field": part.field, "type": _served_type(part.type)}
     if part.path:
         found["path"] = part.path
     if part.collation is not None:
@@ -369,7 +375,8 @@ def _accepts_value(field_type: str, value: Any, *, is_nullable: bool) -> bool:
         return is_nullable or field_type == "any"
     if field_type in _TYPE_CHECKS:
         return _TYPE_CHECKS[field_type](value)
-    accepted = FIELD_TYPES[field_type].accepted_classes if field_type in FIELD_TYPES else ()
+    kind = FIELD_TYPES.get(type_family(field_type))
+    accepted = () if kind is None else kind.accepted_classes
     return any(_CLASS_CHECKS[one](value) for one in accepted if one in _CLASS_CHECKS)
 
 

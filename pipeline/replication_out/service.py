@@ -22,7 +22,9 @@ from pipeline.replication_out.stream import Stream
 from pipeline.replication_out.target import EpochRow
 from pipeline.replication_out.users import SubscriberUser
 from pipeline.replication_out.writer import ReplicationWriter
+from schemas.conditions import NODE_LAG_SECONDS, Job
 from schemas.errors import AggregatorError
+from schemas.problems import Problem, condition_metric, problem
 from sources.xlog.format.block import BLOCK_LIMIT
 from warehouse.warehouse import Warehouse
 
@@ -137,6 +139,15 @@ def service_status(service: ReplicationService) -> dict[str, Any]:
     }
 
 
+def service_problems(service: ReplicationService) -> Iterator[Problem]:
+    """Yield what needs attention at the stream of decided tables."""
+    if service.error is not None:
+        yield problem("node_failed", "node", service.error)
+    if service.lag > NODE_LAG_SECONDS:
+        text = f"subscribers cannot have epochs of the last {service.lag:.0f} s"
+        yield problem("node_lag_high", "node", text)
+
+
 class ReplicationMetrics:
     """A collector for `prometheus_client`."""
 
@@ -156,6 +167,7 @@ class ReplicationMetrics:
         yield GaugeMetricFamily(
             "node_failed", "Whether the stream does not continue", value=service.error is not None
         )
+        yield condition_metric(Job.NODE, service_problems(service))
         yield GaugeMetricFamily(
             "node_left_out", "Spaces, indexes and instances that are not served", value=len(service.left_out)
         )

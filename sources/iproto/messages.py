@@ -225,17 +225,19 @@ def parse_replica_id(value: object) -> int:
 def parse_ballot(packet: Packet, version: Version) -> Ballot:
     """Return the ballot in a server's answer to VOTE; raise ProtocolError if there is none.
 
-    `version` is the server's version; older servers use other keys.
+    `version` is the server's version. Before 2.7.3 it says that it is read-only (`is_ro`) under the key that means
+    loading: a replica, or a master without its peers, says so for ever (`box_process_vote` in `src/box/box.cc` of 2.6).
+    So only a server without any row counts as loading there; one that loads rows refuses the next request.
     """
     ballot = packet.body.get(MessageKey.BALLOT)
     if not isinstance(ballot, Mapping):
         raise ProtocolError("the answer to VOTE has no ballot")
+    vclock = parse_vclock_map(ballot.get(BallotKey.VCLOCK))
     if version >= BALLOT_IS_RO_SINCE:
         is_loading = ballot.get(BallotKey.IS_BOOTED) is False
     else:
-        is_loading = bool(ballot.get(BallotKey.IS_LOADING))
-    vclock, gc = ballot.get(BallotKey.VCLOCK), ballot.get(BallotKey.GC_VCLOCK)
-    return Ballot(parse_vclock_map(vclock), parse_vclock_map(gc), is_loading)
+        is_loading = bool(ballot.get(BallotKey.IS_LOADING)) and not vclock
+    return Ballot(vclock, parse_vclock_map(ballot.get(BallotKey.GC_VCLOCK)), is_loading)
 
 
 def parse_tuples(packet: Packet) -> list[Any]:

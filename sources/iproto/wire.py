@@ -50,6 +50,10 @@ SYNC_ROLLBACK = 217
 TOO_EARLY = 220
 """From 2.7 on the same as `UNKNOWN_REPLICA`: a replica that is not anonymous subscribes before it has joined."""
 DUPLICATE, UNKNOWN_REPLICA, OTHER_REPLICASET, SAME_UUID, NIL_UUID = 59, 62, 63, 117, 264
+DUPLICATE_ADVICE = (
+    "the server has not noticed yet that the daemon's last stream has ended: it is tried again. If it stays so for "
+    "more than four times replication_timeout, another subscriber has the same uuid: give each daemon its own spool"
+)
 _MISSING_LOG_TEXT = "Missing .xlog file"
 
 _ERRORS_BY_CODE: dict[int, tuple[type[IprotoError], str | None]] = {
@@ -59,7 +63,7 @@ _ERRORS_BY_CODE: dict[int, tuple[type[IprotoError], str | None]] = {
     LOADING: (ServerBusyError, None),
     SYNC_ROLLBACK: (ServerBusyError, None),
     TIMED_OUT: (ServerBusyError, None),
-    DUPLICATE: (ServerBusyError, "another subscriber has the same uuid: give each daemon its own spool"),
+    DUPLICATE: (ServerBusyError, DUPLICATE_ADVICE),
     INVALID_MSGPACK: (ProtocolError, None),
     UNKNOWN_REQUEST: (PeerError, "this version of Tarantool does not know the request"),
     WAL_MODE_NONE: (PeerError, "the server writes no log (wal_mode = 'none')"),

@@ -21,7 +21,9 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from schemas.conditions import RELAY_LAG_ROWS, Job
 from schemas.errors import AggregatorError, ConfigurationError
+from schemas.problems import Problem, condition_metric, problem
 from sources.iproto.address import Address
 from sources.iproto.greeting import SALT_SIZE, Greeting, format_greeting
 from sources.relay.admission import AdmittedConnection, ConnectionLimiter
@@ -284,6 +286,18 @@ def relay_status(relay: Relay) -> dict[str, Any]:
     }
 
 
+def relay_problems(relay: Relay) -> Iterator[Problem]:
+    """Yield what needs attention at one relay."""
+    subject, status = f"relay of {relay.options.name}", relay_status(relay)
+    error = status["error"] or status["acknowledgement_error"]
+    if error is not None:
+        yield problem("relay_failed", subject, error)
+    for one in status["subscribers"]:
+        if one["lag_rows"] > RELAY_LAG_ROWS:
+            text = f"it has not acknowledged {one['lag_rows']} rows of {subject}"
+            yield problem("relay_lag_high", f"subscriber {one['instance']}", text)
+
+
 class RelayMetrics:
     """Collects the metrics of relays for `prometheus_client`."""
 
@@ -313,4 +327,5 @@ class RelayMetrics:
             failed.add_metric([status["name"]], is_failed)
             for subscriber in status["subscribers"]:
                 lag.add_metric([status["name"], subscriber["instance"]], subscriber["lag_rows"])
-        yield from (count, lag, failed, connections, refused, wrong)
+        found = (one for relay in self._relays for one in relay_problems(relay))
+        yield from (count, lag, failed, connections, refused, wrong, condition_metric(Job.RELAY, found))

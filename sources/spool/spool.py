@@ -436,4 +436,5 @@ def _lock_file(path: Path) -> int:
         raise SpoolError(
             "another process writes the spool", spool=str(path.parent), advice="stop it first"
         ) from error
+    os.utime(file)  # a sign of life, see `spool_state.renew_lock`
     return file

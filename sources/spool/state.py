@@ -11,9 +11,12 @@ retain logs, which takes their disk space; for other spools, the daemon's status
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
+import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,9 +210,19 @@ KEEPS_LOGS_SINCE = (3, 3)
 """From this version on a server retains logs for a disconnected anonymous replica (`replication_anon_ttl`)."""
 
 
+HUNG_SECONDS = 30.0
+"""A daemon renews the time of its spool's lock file every few seconds (`renew_lock`); after this long it hangs."""
+
+
+def renew_lock(directory: Path) -> None:
+    """Show that the daemon that writes a spool is alive: set the time of its lock file."""
+    with contextlib.suppress(OSError):  # a full or read-only disk is reported by what writes there
+        os.utime(directory / LOCK_FILE)
+
+
 @dataclass(frozen=True)
 class StoppedSpool:
-    """A spool without a running daemon."""
+    """A spool without a daemon that runs and shows signs of life."""
 
     directory: str
     """The spool."""
@@ -219,6 +232,8 @@ class StoppedSpool:
     """Time of the last write to the spool's newest file, seconds since 1970 UTC."""
     keeps_logs: bool
     """Whether masters of this version retain logs for a daemon that does not run."""
+    is_hung: bool = False
+    """Whether a daemon has locked the spool, but has shown no sign of life for `HUNG_SECONDS`."""
 
 
 def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
@@ -229,7 +244,9 @@ def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
 
 def _stopped_spool(directory: Path) -> StoppedSpool | None:
     try:
-        if _is_locked(directory / LOCK_FILE):
+        lock = directory / LOCK_FILE
+        is_locked = _is_locked(lock)
+        if is_locked and time.time() - lock.stat().st_mtime < HUNG_SECONDS:
             return None
         files = [*spool_files(directory, ".snap"), *spool_files(directory, ".xlog")]
     except (OSError, AggregatorError):  # not a spool, or a damaged one, which the job reports
@@ -240,7 +257,7 @@ def _stopped_spool(directory: Path) -> StoppedSpool | None:
         return None
     release = tuple(map(int, re.findall(r"\d+", newest.meta.other.get("Version", ""))[:2]))
     keeps = release >= KEEPS_LOGS_SINCE
-    return StoppedSpool(str(directory), uuid, newest.modified_at, keeps)
+    return StoppedSpool(str(directory), uuid, newest.modified_at, keeps, is_locked)
 
 
 def _is_locked(path: Path) -> bool:

@@ -60,6 +60,8 @@ class FeedChooser:
     """For each replica id whose instance has lost rows, the time since when."""
     _stuck_since: dict[int, tuple[int, float]] = field(default_factory=dict)
     """For each replica id of which the leader lacks rows: its lsn there, and since when it has not changed."""
+    unfit_reasons: dict[str, str] = field(default_factory=dict)
+    """For each connected peer, by instance uuid, that cannot feed all ids: why, as of the last decision."""
     _gap_since: float | None = None
     """Since when no peer has the logs with missing rows; None if a peer has them."""
 
@@ -134,11 +136,19 @@ class FeedChooser:
             if self.owners[i] not in ballots and all(i in feed_ids for feed_ids in behind.values())
         )
         feedable_by_peer: dict[str, frozenset[int]] = {}
+        self.unfit_reasons = {}
         for uuid, ballot in ballots.items():
-            missing = peer_fitness(ballot, vclock, ids).lost_log_starts.keys() | (
-                behind[uuid] - accepted_behind_ids
+            lost, late = (
+                peer_fitness(ballot, vclock, ids).lost_log_starts.keys(),
+                behind[uuid] - accepted_behind_ids,
             )
-            feedable_by_peer[uuid] = frozenset() if uuid in lacking_logs else ids - missing
+            feedable_by_peer[uuid] = frozenset() if uuid in lacking_logs else ids - lost - late
+            if lost or uuid in lacking_logs:
+                self.unfit_reasons[uuid] = "it has removed logs with rows that the spool lacks"
+            elif late:
+                self.unfit_reasons[uuid] = (
+                    f"it is behind the spool (replica ids {', '.join(map(str, sorted(late)))})"
+                )
         lost_ids = {
             i
             for i in ids

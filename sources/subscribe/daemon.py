@@ -16,13 +16,16 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from schemas.conditions import Job
 from schemas.errors import AggregatorError
+from schemas.problems import Problem, condition_metric, problem_as_json, sorted_problems
 from sources.iproto import row_stream
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired_acks
 from sources.spool.disk_space import removable_files, remove_files
 from sources.spool.options import SpoolRetention
-from sources.subscribe.peer_state import Backoff, PeerLink
+from sources.subscribe.peer_state import Backoff
+from sources.subscribe.problems import failure_text, replicaset_problems, retained_rows
 from sources.subscribe.replicaset import ReplicasetSubscription
 
 logger = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ async def _follow_with_restarts(replicaset: ReplicasetSubscription) -> None:
         logger.info("%s: starts again in %.1f seconds", replicaset.options.name, seconds)
         await asyncio.sleep(seconds)
         replicaset.restarts += 1
+        replicaset.restart_times.append(time.time())
 
 
 def _root_error(error: Exception) -> Exception:
@@ -87,6 +91,7 @@ async def _remove_files_repeatedly(
     while True:
         await asyncio.sleep(REMOVAL_SECONDS)
         for replicaset in replicasets:
+            spool_state.renew_lock(replicaset.options.directory)
             try:
                 remove_unneeded_files(replicaset, retention)
             except Exception as error:  # any error: files of the other spools are still removed
@@ -117,7 +122,7 @@ def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
     return {
         "name": replicaset.options.name,
         "feed": str(replicaset.options.feed),
-        "error": None if replicaset.error is None else str(replicaset.error),
+        "error": failure_text(replicaset),
         "subscriber": replicaset.spool.instance_uuid,
         "vclock": None if vclock is None else _with_string_keys(vclock),
         "durable": None
@@ -140,8 +145,10 @@ def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
                 "kept_from": None
                 if link.retained_vclock is None
                 else _with_string_keys(link.retained_vclock),
-                "kept_rows": _retained_rows(link),
+                "kept_rows": retained_rows(link),
                 "error": None if link.error is None else str(link.error),
+                "left_out": None if link.left_out is None else link.left_out.reason,
+                "left_out_since": None if link.left_out is None else link.left_out.since,
             }
             for link in replicaset.links
         ],
@@ -163,13 +170,6 @@ def replicaset_status(replicaset: ReplicasetSubscription) -> dict[str, Any]:
     }
 
 
-def _retained_rows(link: PeerLink) -> int | None:
-    """Return how many rows a server retains in its logs for this daemon; None if it retains none or has not said."""
-    if link.retained_vclock is None or link.ballot is None:
-        return None
-    return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())
-
-
 def _with_string_keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
@@ -182,6 +182,19 @@ def _file_sizes(replicaset: ReplicasetSubscription) -> dict[str, int]:
     except (OSError, AggregatorError):
         return {}
     return {file.path.name: file.size for file in files}
+
+
+def daemon_problems(replicasets: Sequence[ReplicasetSubscription]) -> list[Problem]:
+    """Return what needs attention in some replicasets, in the order of the list of conditions."""
+    return sorted_problems(one for replicaset in replicasets for one in replicaset_problems(replicaset))
+
+
+def daemon_status(replicasets: Sequence[ReplicasetSubscription]) -> dict[str, Any]:
+    """Return the content of the daemon's page `/status`."""
+    return {
+        "problems": [problem_as_json(one) for one in daemon_problems(replicasets)],
+        "replicasets": [replicaset_status(replicaset) for replicaset in replicasets],
+    }
 
 
 class DaemonMetrics:
@@ -197,7 +210,7 @@ class DaemonMetrics:
         origin = ["replicaset", "replica_id"]
         for name, text in (
             ("lag_rows", "Rows that peers have and the spool has not"),
-            ("lag_seconds", "Age of the last row, where rows are missing"),
+            ("lag_seconds", "Since when the spool lacks rows, or no peer has said what it has"),
         ):
             gauge = GaugeMetricFamily(f"subscribe_{name}", text, labels=origin)
             for status in statuses:
@@ -228,6 +241,7 @@ class DaemonMetrics:
                 assigned.add_metric([status["name"], peer, printable], 1)
         yield from (lsn, connected, kept, assigned)
         yield from self._counters_and_spool_gauges(statuses)
+        yield condition_metric(Job.DAEMON, daemon_problems(self._replicasets))
 
     def _counters_and_spool_gauges(self, statuses: list[dict[str, Any]]) -> Iterator[Metric]:
         for name, text in (

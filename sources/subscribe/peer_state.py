@@ -13,7 +13,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, ServerError
@@ -52,6 +53,17 @@ class Backoff:
         return random.uniform(self._min_seconds, bound)
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Why no rows are taken from a peer."""
+
+    reason: str
+    since: float
+    """When the peer was first left out, for whatever reason; seconds since 1970."""
+    is_decided: bool = False
+    """Whether the peer answers, and its ballot is the reason."""
+
+
 class PeerLink:
     """The state of one peer, from its last answers.
 
@@ -81,6 +93,9 @@ class PeerLink:
         """The spool's vclock when the ballot was requested; later the spool may have more rows."""
         self.error: AggregatorError | None = None
         """Why the peer is not connected, or why its stream ended."""
+        self.left_out: LeftOut | None = LeftOut("the daemon has not reached it yet", time.time())
+        """Why no rows are taken from the peer; None if they are, or could be."""
+        self._logged_reason: str | None = None
         self.connection_count = 0
         """How often this link has connected to the peer."""
         self.verified_connection = 0
@@ -122,10 +137,29 @@ class PeerLink:
         while True:
             asked_at, spool_vclock_at_vote = time.time(), dict(self._spool.vclock or {})
             ballot = await connection.request_ballot()
-            if not ballot.is_loading and asyncio.get_running_loop().time() >= self._feeds_not_before:
+            if ballot.is_loading:
+                self.leave_out("the server is loading its data, or has none yet")
+            elif asyncio.get_running_loop().time() >= self._feeds_not_before:
                 await self._record_ballot(ballot, spool_vclock_at_vote, connection)
                 self._on_change(self, asked_at)
             await asyncio.sleep(self.timing.poll_seconds)
+
+    def leave_out(self, reason: str, *, is_decided: bool = False, log_after_seconds: float = 0.0) -> None:
+        """Record why no rows are taken from the peer, and log a reason that has lasted for some seconds.
+
+        `is_decided` says that the peer answers, and its ballot is the reason; the next answer does not end that.
+        """
+        before, now = self.left_out, time.time()
+        self.left_out = LeftOut(reason, now if before is None else before.since, is_decided)
+        if reason != self._logged_reason and now - self.left_out.since >= log_after_seconds:
+            self._logged_reason = reason
+            logger.warning("%s is left out: %s", self.name, reason)
+
+    def take_in(self) -> None:
+        """Record that rows of the peer are taken, or could be."""
+        if self._logged_reason is not None:
+            logger.info("%s can be used again", self.name)
+        self.left_out = self._logged_reason = None
 
     async def _record_ballot(
         self, ballot: Ballot, spool_vclock_at_vote: Mapping[int, int], connection: Connection
@@ -138,6 +172,8 @@ class PeerLink:
         await self._read_retained_vclock(connection)
         self.ballot, self.spool_vclock_at_vote, self.error = ballot, spool_vclock_at_vote, None
         self._backoff.reset()
+        if self.left_out is not None and not self.left_out.is_decided:
+            self.take_in()
         if previous is None:
             logger.info("%s: connected, instance %s", self.name, self.uuid)
 
@@ -166,9 +202,15 @@ class PeerLink:
         If streams of the peer end soon after their start, ballots are ignored for a growing time.
         """
         self.ballot = None
+        self._leave_out_with(f"its stream ended: {self.error or 'closed by the server'}")
         if age_seconds > self.timing.answer_seconds:
             self._stream_backoff.reset()
         self._feeds_not_before = asyncio.get_running_loop().time() + self._stream_backoff.next_wait_seconds()
+
+    def _leave_out_with(self, reason: str) -> None:
+        """Leave the peer out for an error that has been logged."""
+        self._logged_reason = reason
+        self.leave_out(reason)
 
     def _record_disconnect(self, error: AggregatorError) -> None:
         was_connected = self.ballot is not None
@@ -176,5 +218,14 @@ class PeerLink:
             level = logging.WARNING if isinstance(error, ConnectionLostError) else logging.ERROR
             logger.log(level, "%s", error)
         self.ballot, self.error = None, error
+        self._leave_out_with(str(error))
         if was_connected:
             self._on_change(self, time.time())
+
+
+def left_out_text(links: Iterable[PeerLink]) -> str:
+    """Return why each of some peers is left out, as one text."""
+    shown = (
+        f"{link.name}: {'connected' if link.left_out is None else link.left_out.reason}" for link in links
+    )
+    return "; ".join(shown)

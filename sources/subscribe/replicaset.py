@@ -11,12 +11,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Mapping
 from uuid import uuid4
 
-import numpy as np
-
+from schemas.conditions import RESTARTS
 from schemas.errors import (
     AggregatorError,
     GapError,
@@ -28,7 +27,6 @@ from schemas.errors import (
     TransactionLimitError,
     UnknownInstanceError,
 )
-from schemas.iproto import VCLOCK_MAX
 from sources.iproto.row_stream import TransactionChunk
 from sources.spool.disk_space import DiskSpace
 from sources.spool.spool import Spool
@@ -37,59 +35,10 @@ from sources.subscribe.assignment import FeedChooser, FeedDecision, format_assig
 from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, SpoolStart
 from sources.subscribe.peer_rows import PeerFeed, combined_versions, fetch_snapshot, start_feed
-from sources.subscribe.peer_state import Backoff, PeerLink
+from sources.subscribe.peer_state import Backoff, PeerLink, left_out_text
+from sources.subscribe.progress import FeedProgress
 from sources.subscribe.rewind import PeerHistory
 from sources.subscribe.whitelist import OriginWhitelist, RowSender
-from sources.xlog.format.vclock import Vclock
-
-
-@dataclass
-class FeedProgress:
-    """Counts rows and events since the start of the daemon, and computes how far the spool is behind the peers."""
-
-    received_transactions: int = 0
-    """Number of received transactions."""
-    written_transactions: int = 0
-    """Number of transactions that were written to the spool."""
-    repeated_rows: int = 0
-    """Number of received rows that the spool already had."""
-    started_streams: int = 0
-    """Number of successful SUBSCRIBE requests."""
-    assignment_changes: int = 0
-    """Number of changes of the assignment of ids to peers."""
-    fetched_snapshots: int = 0
-    """Number of fetched snapshots."""
-    newest_lsns: dict[int, int] = field(default_factory=dict)
-    """The highest lsn of each id that any peer has reported."""
-    last_row_times: dict[int, float] = field(default_factory=dict)
-    """Timestamp of the last written row of each id, seconds since 1970 UTC."""
-
-    def record_newest_lsns(self, links: Iterable[PeerLink]) -> None:
-        """Update `newest_lsns` from the peers' ballots."""
-        for link in links:
-            for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
-                self.newest_lsns[id_] = max(lsn, self.newest_lsns.get(id_, 0))
-
-    def record_written(self, chunk: TransactionChunk) -> None:
-        """Count the transactions of a written chunk, and store the timestamp of its last row of each replica id."""
-        self.written_transactions += int(chunk.last_lsns.size)
-        newest = np.full(VCLOCK_MAX, -1.0)
-        np.maximum.at(newest, chunk.replica_ids, chunk.timestamps)
-        for id_ in np.flatnonzero(newest >= 0):
-            self.last_row_times[int(id_)] = float(newest[id_])
-
-    def lag_rows(self, vclock: Vclock) -> dict[int, int]:
-        """Return, by replica id, how many rows of the peers a spool with this vclock lacks."""
-        return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.newest_lsns.items())}
-
-    def lag_seconds(self, vclock: Vclock) -> dict[int, float]:
-        """Return, by replica id, the age of the last written row in seconds; 0 if the spool lacks no row of the id."""
-        now = time.time()
-        return {
-            i: max(0.0, now - self.last_row_times.get(i, now)) if behind else 0.0
-            for i, behind in self.lag_rows(vclock).items()
-        }
-
 
 logger = logging.getLogger(__name__)
 
@@ -110,15 +59,22 @@ class ReplicasetSubscription:
         self.feeds: dict[str, PeerFeed] = {}
         """The running stream of each peer, by instance uuid."""
         self.chooser = FeedChooser(options)
-        self.progress = FeedProgress()
+        self.progress = FeedProgress(silence_seconds=options.timing.answer_seconds)
         self.error: AggregatorError | None = None
-        """Why no rows are received; None if they are."""
+        """Why the last step failed; None if it did not."""
+        self.unfed_since: float | None = time.time()
+        """Since when no peer sends rows; None if one does."""
+        self._is_unfed_logged = False
+        self.is_fetching = False
+        """Whether a snapshot is being fetched."""
         self._oversized_error: TransactionLimitError | None = None
         """Set if the next transaction is larger than any reader accepts; then no more rows are requested."""
         self.bad_acks: dict[str, str] = {}
         """For each reader whose acknowledgement cannot be read, the reason."""
         self.restarts = 0
         """How often `run` was called again after a failure."""
+        self.restart_times: deque[float] = deque(maxlen=RESTARTS + 1)
+        """When it was called again the last times; seconds since 1970."""
         self._backoff = Backoff(options.timing.poll_seconds, options.timing.max_retry_seconds)
         self._start = start
         self._history = PeerHistory(options.directory)
@@ -159,6 +115,7 @@ class ReplicasetSubscription:
                     tasks.create_task(self._step_repeatedly())
             finally:
                 self._close_feeds(set(self.feeds))
+                self.unfed_since = self.unfed_since or time.time()
                 self._save_history()
 
     async def _step_repeatedly(self) -> None:
@@ -169,6 +126,7 @@ class ReplicasetSubscription:
             except TimeoutError:
                 pass
             self._changed.clear()
+            self._record_whether_fed()
             if self._spool_error is not None:
                 raise self._spool_error
             try:
@@ -213,6 +171,8 @@ class ReplicasetSubscription:
 
     def _on_peer_event(self, link: PeerLink, asked_at: float) -> None:
         """Handle that a peer has connected, disconnected or answered a VOTE that was sent at `asked_at`."""
+        if link.ballot is not None and self._is_of_this_replicaset(link):
+            self.progress.record_report(link.ballot.vclock, self.spool.vclock or {})
         feed = self.feeds.get(link.uuid or "")
         if feed is not None and feed.link is link and link.ballot is not None:
             feed.queue.record_vote(asked_at - self.options.timing.max_clock_skew_seconds, link.ballot.vclock)
@@ -231,7 +191,6 @@ class ReplicasetSubscription:
         ready_links = self._without_changed_histories(self._ready_links())
         if not ready_links:
             return
-        self.progress.record_newest_lsns(ready_links.values())
         if self.spool.vclock is None:
             await self._fetch_snapshot(ready_links)
         if self._handle_rewound_instances(ready_links):
@@ -240,12 +199,39 @@ class ReplicasetSubscription:
         decision = self.chooser.decide(
             ready_links, self.spool.vclock or {}, self._lacking_logs, self._running_assignment(), now
         )
+        self._record_fitness(ready_links)
         if decision.needs_snapshot:
             self._close_feeds(set(self.feeds))
             logger.warning("%s: no peer has the logs any more: a new snapshot is fetched", self.options.name)
             await self._fetch_snapshot(ready_links)
             return
         await self._apply_decision(decision, ready_links)
+
+    def _record_fitness(self, ready_links: Mapping[str, PeerLink]) -> None:
+        """Record of each connected peer whether it can feed the spool, as of the last decision."""
+        for uuid, link in ready_links.items():
+            reason = self.chooser.unfit_reasons.get(uuid)
+            if reason is None or uuid in self.feeds:
+                link.take_in()
+            else:
+                link.leave_out(
+                    reason, is_decided=True, log_after_seconds=self.options.timing.patience_seconds
+                )
+
+    def _record_whether_fed(self) -> None:
+        """Record whether a peer sends rows; log the beginning and the end of a time without any."""
+        name, now = self.options.name, time.time()
+        if self.feeds:
+            if self._is_unfed_logged:
+                logger.info(
+                    "%s: rows are received again, after %.0f s", name, now - (self.unfed_since or now)
+                )
+            self.unfed_since, self._is_unfed_logged = None, False
+            return
+        self.unfed_since = self.unfed_since or now
+        if not self._is_unfed_logged and now - self.unfed_since > self.options.timing.answer_seconds:
+            self._is_unfed_logged = True
+            logger.error("%s: no peer feeds it: %s", name, left_out_text(self.links))
 
     def _running_assignment(self) -> dict[str, frozenset[int] | None]:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
@@ -258,6 +244,7 @@ class ReplicasetSubscription:
                 continue
             if link.uuid in ready_links:
                 link.error = PeerError("another configured peer is the same instance", peer=link.name)
+                link.leave_out("another configured peer is the same instance", is_decided=True)
                 continue
             first = next(iter(ready_links.values()), link)
             self._check_replicaset(link, first.replicaset_uuid, first.name)
@@ -277,6 +264,9 @@ class ReplicasetSubscription:
                 and self._changed_histories[link.uuid][0] != link.connection_count
             ):
                 del self._changed_histories[link.uuid]
+        for uuid, link in ready_links.items():
+            if uuid in self._changed_histories:
+                link.leave_out(str(self._changed_histories[uuid][1]), is_decided=True)
         if not self._changed_histories or self.feeds or ready_links.keys() - self._changed_histories.keys():
             return {uuid: link for uuid, link in ready_links.items() if uuid not in self._changed_histories}
         if not self.options.accept_rewind:
@@ -284,8 +274,12 @@ class ReplicasetSubscription:
         self._begin_new_spool()
         return {}
 
+    def _is_of_this_replicaset(self, link: PeerLink) -> bool:
+        return self.spool.replicaset_uuid in (None, link.replicaset_uuid)
+
     def _check_replicaset(self, link: PeerLink, uuid: str | None, expected_by: str) -> None:
         if link.replicaset_uuid != uuid:
+            link.leave_out(f"it is of replicaset {link.replicaset_uuid}", is_decided=True)
             raise PeerError(
                 f"the peer is of replicaset {link.replicaset_uuid}, not {uuid} as {expected_by}",
                 peer=link.name,
@@ -327,7 +321,11 @@ class ReplicasetSubscription:
     async def _fetch_snapshot(self, ready_links: Mapping[str, PeerLink]) -> None:
         link = max(ready_links.values(), key=peer_signature)
         self.spool.replicaset_uuid = link.replicaset_uuid
-        await fetch_snapshot(link, self.spool, self._disk_space)
+        self.is_fetching = True
+        try:
+            await fetch_snapshot(link, self.spool, self._disk_space)
+        finally:
+            self.is_fetching = False
         self._whitelist.invalidate()
         self._lacking_logs.clear()
         self.progress.fetched_snapshots += 1

@@ -183,7 +183,7 @@ MISTAKES = [
     ("trigger: 0 seconds", "trigger", "'0 seconds' is not a time"),
     ("trigger: 5", "trigger", "5 is refused; allowed: a text"),
     ("database: My-DB", "database", "'My-DB' is refused; allowed: a-z, 0-9 and _"),
-    ("triger: 5 seconds", "triger", "is not a key here; did you mean trigger?"),
+    ("triger: 5 seconds", "triger", "'triger' is not a key here; did you mean trigger?"),
     ("start: begin", "start", "'begin' is refused; allowed: snapshot, logs"),
     ("feed: own_peer", "feed", "'own_peer' is for live masters: see subscribe.feed; allowed: leader"),
     ("cluster: {allocation: hash}", "cluster.allocation", "'hash' is refused; allowed: counter, preserve"),

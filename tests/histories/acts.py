@@ -27,7 +27,7 @@ OWN_NAME = "+"
 """Instead of a field's new name: one that tells its type."""
 
 KEY_TYPES = ("unsigned", "string", "integer", "number")
-TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "uuid", "map", "array")
+TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "decimal64", "uuid", "map", "array")
 ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
 
 RANGES = 0.15
@@ -161,7 +161,11 @@ def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
             types[indices[0]], types[indices[0]]
         )
     names = dice.sample(FIELDS, width)
-    return parts, [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
+    return parts, [_field_of(name, kind) for name, kind in zip(names, types, strict=True)]
+
+
+def _field_of(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, **({"scale": 2} if kind == "decimal64" else {})}
 
 
 class _Writer:
@@ -263,14 +267,18 @@ class _Writer:
         if fields is not None:
             more = [self._field(f"m{i}") for i in range(dice.choice([0, 0, 1, 2]))]
             options["format"] = [*fields, *more]
+        if fields is not None and options.get("engine") == "vinyl" and dice.random() < 0.6:
+            options["field_count"] = len(options["format"])
+        if dice.random() < 0.15:
+            options["by_replace"] = True
         index: dict[str, Any] = {"parts": parts}
         if len(parts) == 1 and "engine" not in options and dice.random() < 0.1:
             index["type"] = "hash"
         return ["create", name, options, index if dice.random() < 0.95 else None]
 
     def _field(self, name: str) -> dict[str, Any]:
-        kind = self._type(name)
-        return {"name": name, "type": kind, **({"is_nullable": True} if self._dice.random() < 0.5 else {})}
+        nullable = {"is_nullable": True} if self._dice.random() < 0.5 else {}
+        return {**_field_of(name, self._type(name)), **nullable}
 
     def _type(self, name: str) -> str:
         return self._dice.choice(TYPES) if self._shape is None else self._shape.types[name]

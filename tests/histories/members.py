@@ -344,6 +344,17 @@ def _compared(
     numbers = [row["global_id"] for row in deployment.rows("_cluster") if row["global_id"] is not None]
     if len(set(numbers)) != len(numbers):
         found.append(f"{name}: a global id stands twice in `_cluster`: {sorted(numbers)}")
+    last: dict[tuple[int, int], int] = {}
+    for row in deployment.rows("_changelog", ["file", "global_id", "replica_id", "lsn"]):
+        if row["replica_id"] and row["file"].endswith(".xlog"):
+            key = row["global_id"], row["replica_id"]
+            last[key] = max(last.get(key, 0), row["lsn"])
+    vclock = {}
+    for row in sorted(deployment.rows("_vclock"), key=lambda row: int(row["epoch"])):
+        vclock[row["global_id"], row["local_id"]] = row["lsn"]
+    found += [
+        f"{name}: `_vclock` lacks {lsn} of {key}" for key, lsn in last.items() if vclock.get(key, 0) < lsn
+    ]
     # Who has followed from the beginning knows all instances, others those of the oldest snapshot, and later ones.
     known = members.registered if name == "along" else {members.uuid(int(one[1:])) for one in members.live}
     missing = known - set(ids)

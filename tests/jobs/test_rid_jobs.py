@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.rid import main
-from observe.overview import standbys_overview
+from observe.standbys import standbys_overview
 from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own

@@ -113,7 +113,7 @@ def test_workers_run_another_python_where_one_is_named(job: Path, tmp_path: Path
 def test_a_wrong_configuration_ends_spark_submit_with_2_and_nothing_starts(job: Path) -> None:
     ended = submit(job, "bad.yaml")
     assert ended.returncode == 2
-    assert "sources[0].paht: is not a key here; did you mean path?" in ended.stdout
+    assert "sources[0].paht: 'paht' is not a key here; did you mean path?" in ended.stdout
     assert not (job.parent / "wh").exists()
 
 

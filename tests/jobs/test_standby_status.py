@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from config.deployment import Config, load
-from observe.overview import Overview, StandbyOverview, standbys_overview
+from observe.problems import standby_problems
+from observe.standbys import StandbyOverview, standbys_overview
 from schemas.errors import ConfigurationError
 from tests.warehouse.copies.standby import Pair
 from warehouse.copies import switch
@@ -81,10 +82,10 @@ def test_what_status_says_of_a_peer(
     what(pair)
     root = pair.b.location.root
     assert standbys_overview(config_of(pair)) == (StandbyOverview(root, is_up_to_date, state),)
-    found = Overview(
-        "w", 1, "", 0, 0, {}, (), (), 0, (), 0, 0, 0, standbys=standbys_overview(config_of(pair))
-    )
-    assert [text for text, _ in found.findings] == [] if is_up_to_date else [f"standby {root}: {state}"]
+    problems = [
+        (one.condition, one.subject, one.text) for one in standby_problems(standbys_overview(config_of(pair)))
+    ]
+    assert problems == ([] if is_up_to_date else [("peer_lost", f"standby {root}", state)])
 
 
 @pytest.mark.parametrize(

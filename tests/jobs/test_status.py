@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.status import show
+from observe.facts import DeploymentFacts
 from observe.overview import overview_of
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
@@ -26,7 +27,7 @@ def test_the_vclock_is_the_settled_one_not_that_of_a_files_header(
     deployment.run()
     config = deployment.config()
     (one,) = overview_of(
-        location_of(config.warehouse, config.database), datetime.now(UTC)
+        DeploymentFacts(location_of(config.warehouse, config.database)), datetime.now(UTC)
     ).replicasets.values()
     assert (one["leader"], one["vclock"]) == ("a1", {"1": 5})
     assert show(config, as_json=False) == 0
@@ -46,9 +47,9 @@ def test_a_refused_space_is_named_with_its_replicasets_and_the_reason(
     paths = {name: node.path for name, node in nodes.items()}
     deployment = Deployment(tmp_path, paths, replicasets_of(*paths))
     deployment.run()
-    assert show(deployment.config(), as_json=False) == 0
-    shown = capsys.readouterr().out
+    assert show(deployment.config(), as_json=False) == 1
+    shown = capsys.readouterr().err
     labels = ", ".join(f"{name} ({uuid[:8]})" for name, uuid in replicasets_of("b1", "c1").items())
-    assert (
-        f"refused: users of {labels}: the field id is unsigned and string in different replicasets" in shown
-    )
+    reason = "the field id is unsigned and string in different replicasets"
+    assert f"space users: it goes to no table in {labels}: {reason}" in shown
+    assert "[spaces_refused, ticket]" in shown

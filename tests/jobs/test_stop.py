@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.logs import MemberLogs
+from pipeline.stream import STOP_SECONDS
 from tests.jobs.deployment import Deployment
+from tests.jobs.slow_policy import ASLEEP
 from tests.live.commands import Command
 from tests.sources.subscribe.following import await_until
 
@@ -60,6 +63,29 @@ def test_the_batch_in_progress_is_finished(tmp_path: Path) -> None:
     assert case.said().rstrip().endswith("stopped")
     assert "ERROR" not in case.said()
     assert "Traceback" not in case.said()
+
+
+@pytest.mark.soak
+def test_a_batch_that_takes_long_is_left_unfinished(tmp_path: Path) -> None:
+    """Service managers kill a job that does not stop in time; Spark's exception would then be its last word."""
+    members = [MemberLogs(tmp_path, name, ["orders"]) for name in ("a1", "b1")]
+    for member in members:
+        member.replace("orders", range(3))
+    deployment = Deployment(
+        tmp_path,
+        {name: member.path for name, member in zip(("a1", "b1"), members, strict=True)},
+        {name: member.replicaset for name, member in zip(("a1", "b1"), members, strict=True)},
+        policies={"default": {"policy": "custom", "function": "tests.jobs.slow_policy:wait"}},
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(deployment.config(trigger="1 second").model_dump_json(), encoding="utf-8")
+    with Command("aggregate", config, tmp_path / "said") as job:
+        await_until(lambda: ASLEEP in job.log.read_text(), "the batch", seconds=240)
+        began = time.monotonic()
+        assert job.stop() == STOPPED
+        assert time.monotonic() - began < STOP_SECONDS + 15
+        assert "left unfinished" in job.log.read_text()
+        assert "NullPointerException" not in job.log.read_text()
 
 
 @pytest.mark.soak

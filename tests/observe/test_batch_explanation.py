@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.explain import explanation_lines, show
+from jobs.explain import _written_text, explanation_lines, show
 from observe.batch_explanation import BatchExplanation, explain_batch
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
@@ -119,3 +119,22 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
     assert (*found.written_files, *found.pending_counts) == ()
     assert rows(found, "REPLACE") == 1
     assert "maintenance has removed the epoch before" in [*explanation_lines(found)][-1]
+
+
+def test_rows_that_a_deletion_vector_deletes_are_counted(tmp_path: Path) -> None:
+    a = Node(tmp_path, "a1").define(USERS, "users")
+    a.put(USERS, 1, "one", 1, 1).put(USERS, 2, "two", 2, 2).put(USERS, 3, "three", 3, 3).close()
+    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"), deletion_vectors="always")
+    deployment.run()
+    a.put(USERS, 1, "later", 1, 2).close()
+    deployment.run()
+    config = deployment.config()
+    found = explain_batch(location_of(config.warehouse, config.database), 1)
+    (written,) = [one for one in found.written_files if one.table == "users"]
+    assert (written.added_files, written.removed_files, written.added_rows, written.deleted_rows) == (
+        1,
+        0,
+        1,
+        1,
+    )
+    assert "1 files added with 1 rows, 0 removed, 1 rows deleted in files that stay" in _written_text(written)

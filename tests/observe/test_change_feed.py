@@ -52,12 +52,12 @@ def apply_changes(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None
                 del rows[key]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
-    """Return the tables of the recorded replicasets, written in many batches."""
+@pytest.fixture(scope="module", params=["never", "always"])
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
+    """Return the tables of the recorded replicasets after many batches, without deletion vectors and with them."""
     folder = tmp_path_factory.mktemp("feed")
     sources = {name: OWN_ROOT / "2.6.0" / name for name in ("a1", "b1")}
-    deployment = Deployment(folder, sources)
+    deployment = Deployment(folder, sources, deletion_vectors=request.param)
     deployment.run(budget=8_000)
     return location_at(deployment)
 

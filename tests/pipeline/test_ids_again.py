@@ -148,3 +148,28 @@ def test_the_id_of_an_expelled_instance_of_two_replicasets_is_given_to_another_o
         loaded = load_state(warehouse).replicasets[replicaset_of("b1")]
     assert loaded.cluster == {1: uuid_of("b1"), 2: uuid_of("b3"), 3: uuid_of("b2")}
     assert loaded.id_translations == {}
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_the_vclock_of_an_instance_that_is_expelled_in_the_batch_of_its_last_rows(
+    tmp_path: Path, is_apart: bool
+) -> None:
+    master = Master(tmp_path / "a1")
+    for replica_id in (1, 2):
+        master.register(replica_id, f"a{replica_id}")
+    deployment = Deployment(tmp_path, {"a1": master.path}, {"a1": replicaset_of("a1")})
+    master.write(2)
+    deployment.run()
+    master.write(2, rows=5)
+    if is_apart:
+        deployment.run()
+    master.expel(2)
+    master.register(2, "a3")
+    master.write(2, rows=3)
+    deployment.run()
+    ids = {row["global_id"]: row["uuid"] for row in deployment.rows("_cluster")}
+    newest = {}
+    for row in sorted(deployment.rows("_vclock"), key=lambda row: int(row["epoch"])):
+        newest[ids[row["global_id"]], row["local_id"]] = row["lsn"]
+    assert newest[uuid_of("a2"), 2] == 6
+    assert newest[uuid_of("a3"), 2] == 9

@@ -18,8 +18,9 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
+from pipeline.plan.ids import upgrades
 from pipeline.requests.snapshots import read_spaces_again
-from schemas.iproto import RequestType, SystemSpace
+from schemas.iproto import BodyKey, RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY
 from tests.jobs.written import BEGAN, Node, replicasets_of
@@ -244,3 +245,21 @@ def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         (True, False),
         (False, True),
     ]
+
+
+@pytest.mark.parametrize("cut", [None, 1])
+def test_an_upgrade_within_a_file_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, cut: int | None
+) -> None:
+    """`box.schema.upgrade` of a 3.9 writes 3.0, 3.1, 3.3 and 3.8 into `_schema`, one after the other."""
+    monkeypatch.setattr(upgrades, "_TOLD_UPGRADES", set())
+    node = begun(tmp_path).define(S, "s")
+    node.version = VERSIONS[1]
+    for numbers in ((3, 0, 0), (3, 1, 0), (3, 3, 0), (3, 8, 0)):
+        node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {int(BodyKey.TUPLE): ["version", *numbers]})
+    node.put(S, 1, "a", 0).close()
+    deployment = deployment_of(tmp_path, node)
+    with caplog.at_level(logging.WARNING):
+        deployment.run(cut)
+    (warning,) = (one.getMessage() for one in caplog.records if "their UPSERTs" in one.getMessage())
+    assert f"Tarantool {'3.8.0' if cut is None else '3.0.0'} or newer writes its logs from here on" in warning

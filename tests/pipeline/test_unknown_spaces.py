@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
+from schemas.iproto import BodyKey, RequestType, SystemSpace
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
@@ -143,6 +144,56 @@ def test_a_changed_definition_does_not_make_a_space_known(tmp_path: Path, budget
     deployment.run(budget)
     assert deployment.rows("s") == []
     assert [reason for reason, _ in waiting(deployment)] == [REASON] * 2
+
+
+def described(folder: Path, kind: type[Node] = TableVersions) -> Node:
+    """Return a log in which a REPLACE describes a space of which nothing was read before."""
+    return kind(folder, "a1").put(S, 1, "early", 1, 1).redefine(S, "s")
+
+
+def with_key(node: Node) -> Node:
+    """Insert the primary index of the space."""
+    index = [S, 0, "i0", "tree", {"unique": True}, [{"field": 0, "type": "unsigned"}]]
+    return node.row(RequestType.INSERT, SystemSpace.INDEX, {int(BodyKey.TUPLE): index})
+
+
+def without_key(node: Node) -> Node:
+    """Delete the primary index of the space."""
+    return node.row(RequestType.DELETE, SystemSpace.INDEX, {int(BodyKey.KEY): [S, 0]})
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_new_primary_index_makes_a_described_space_known(tmp_path: Path, budget: int | None) -> None:
+    """A space has no tuples before: whether the REPLACE has created it, or has changed it, all its rows are here."""
+    node = with_key(without_key(described(tmp_path)).redefine(S, "t").redefine(S, "s"))
+    node.put(S, 2, "late", 1, 1)
+    deployment = deployment_of(tmp_path, node)
+    deployment.run(budget)
+    assert [row[:2] for row in tuples(deployment)] == [[2, "late"]]
+    assert waiting(deployment) == []
+
+
+def test_a_start_remembers_what_describes_a_space(tmp_path: Path) -> None:
+    node = TableVersions(tmp_path, "a1").redefine(S, "s")
+    deployment = deployment_of(tmp_path, node)
+    deployment.run()
+    assert [row["state"] for row in deployment.rows("_schema", ["state"])] == ["described"]
+    with_key(node).put(S, 2, "late", 1, 1)
+    deployment.run()
+    assert [row[:2] for row in tuples(deployment)] == [[2, "late"]]
+    assert waiting(deployment) == []
+
+
+def test_a_start_forgets_a_described_space_that_was_dropped(tmp_path: Path) -> None:
+    node = TableVersions(tmp_path, "a1").redefine(S, "s")
+    deployment = deployment_of(tmp_path, node)
+    deployment.run()
+    node.drop(S)
+    deployment.run()
+    assert sorted(row["state"] for row in deployment.rows("_schema", ["state"])) == ["described", "dropped"]
+    with_key(node).put(S, 2, "late", 1, 1)
+    deployment.run()
+    assert [reason for reason, _ in waiting(deployment)] == [REASON]
 
 
 def test_a_space_that_is_left_out_waits_for_nothing(tmp_path: Path) -> None:

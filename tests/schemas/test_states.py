@@ -14,7 +14,7 @@ from tests import house
 ENUMS = [one for one in vars(states).values() if isinstance(one, type) and issubclass(one, StrEnum)][1:]
 
 WRITTEN = {
-    "SpaceState": {"present", "dropped", "refused"},
+    "SpaceState": {"present", "described", "dropped", "refused"},
     "SpaceEvent": {"defined", "truncated", "dropped", "renewed", "held"},
     "RowState": {"committed", "rolled_back", "local"},
     "RowMove": {"received", "collected"},
@@ -44,7 +44,7 @@ def test_a_refusal_is_read_as_it_was_written(reason: str) -> None:
     assert states.refusal_reason(states.refused_state(reason)) == reason
 
 
-@pytest.mark.parametrize("state", ["present", "dropped", "refused", "is refused: no"])
+@pytest.mark.parametrize("state", ["present", "described", "dropped", "refused", "is refused: no"])
 def test_other_states_are_no_refusals(state: str) -> None:
     assert states.refusal_reason(state) is None
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from schemas.field_types import type_family
 from schemas.space import KeyPart
 
 _ARRAY_PATTERN = "^(?:9.|dc....|dd.{8})"
@@ -19,7 +20,8 @@ _DECIMAL_PATTERN = "(?:c7..01|d[4-8]01)"
 _DATETIME_PATTERN = "(?:d704|d804|c7..04)"
 _TYPES_WITH_DECIMALS = ("decimal", "number", "scalar")
 
-Value = str | bytes | int | float | bool | None
+Value = str | bytes | int | float | bool | tuple[int, bytes] | None
+"""The value of a key's part; an extension without a text is (type, content), as `msgpack.ExtType` is."""
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
@@ -31,7 +33,7 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
     """
     found = ""
     for value, part in zip(values, parts, strict=False):
-        encodings = list(_encodings(value, part.type))
+        encodings = list(_encodings(value, type_family(part.type)))
         found += f"(?:{'|'.join(encodings)})"
         if (
             any(one.endswith(("01", "04")) and "." in one for one in encodings)
@@ -61,6 +63,9 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
         yield from _number_encodings(value)
         if kind in _TYPES_WITH_DECIMALS:
             yield _DECIMAL_PATTERN
+    elif isinstance(value, tuple):
+        code, data = value
+        yield f"(?:c7..{code:02x}|d[4-8]{code:02x}){data.hex()}"
     else:
         yield from _text_encodings(value, kind)
 

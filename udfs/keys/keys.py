@@ -14,6 +14,7 @@ from itertools import chain
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -33,6 +34,7 @@ from udfs.buffers import (
 from udfs.kernels.values import CLASS_NAMES, OVERREAD_BYTES
 from udfs.keys.kernels import canonical
 from udfs.keys.kernels.keys import (
+    AMBIGUOUS,
     MISSING,
     NO_DEFINITION,
     NO_ROOM,
@@ -81,7 +83,12 @@ KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_
 FIELD_MAX = 2**31 - 1
 """The highest 1-based number of a field in an index (`BOX_INDEX_FIELD_MAX`)."""
 
-_COMPARISON_BY_TYPE = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
+_COMPARISON_BY_TYPE = {
+    "unsigned": canonical.BY_ENCODING,
+    "double": canonical.AS_DOUBLE,
+    "number": canonical.MIXED,
+    "scalar": canonical.MIXED,
+}
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,8 @@ class KeyPlan:
     spaces: tuple[Space, ...]
     parts: Parts
     parts_max: int
+    with_doubles: frozenset[int] = frozenset()
+    """Indexes of the spaces whose keys have a part of type double."""
 
 
 def _check_part(space: Space, part: KeyPart) -> None:
@@ -157,7 +166,12 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         steps=np.array(steps, np.int64).reshape(-1, 2),
         map_keys=np.array([*names, 0], np.uint8),
     )
-    return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
+    doubles = frozenset(
+        number
+        for number, space in enumerate(spaces)
+        if any(type_family(part.type) == "double" for part in space.primary_key)
+    )
+    return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0), doubles)
 
 
 def _fault_text(plan: KeyPlan, numbers: bytes) -> str:
@@ -171,12 +185,14 @@ def _fault_text(plan: KeyPlan, numbers: bytes) -> str:
     if code == WRONG_COUNT:
         return f"space {space.name}: the key has {part} parts, the primary key {len(space.primary_key)}"
     one = space.primary_key[part]
-    where = f"space {space.name}: key part {part + 1} (field {one.field + 1}{one.path})"
-    if code == MISSING:
-        return f"{where} is missing"
-    if code == WRONG_TYPE:
-        return f"{where}: {one.type} expected, {CLASS_NAMES[kind]} found"
-    return f"{where}: the content of the {CLASS_NAMES[kind]} is not valid"
+    texts = {
+        MISSING: " is missing",
+        WRONG_TYPE: f": {one.type} expected, {CLASS_NAMES[kind]} found",
+        AMBIGUOUS: ": a server takes this decimal of more than 15 digits and the equal double for two keys, and an "
+        "equal integer for either of them, so the key is refused",
+    }
+    text = texts.get(code, f": the content of the {CLASS_NAMES[kind]} is not valid")
+    return f"space {space.name}: key part {part + 1} (field {one.field + 1}{one.path}){text}"
 
 
 def _flag_per_row(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
@@ -248,6 +264,15 @@ def canonical_keys(
         UnsupportedError: As in `key_plan`.
     """
     return canonical_keys_with_plan(data, key_plan(spaces), space_indexes, from_tuple)
+
+
+def has_nan(keys: pa.Array, plan: KeyPlan, space_indexes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which canonical keys have NaN in a part of type double."""
+    found = np.isin(space_indexes, list(plan.with_doubles))
+    if found.any():
+        texts = [pc.find_substring(keys, pattern=one) for one in canonical.NANS]
+        found &= np.logical_or(*(pc.fill_null(one, -1).to_numpy(zero_copy_only=False) >= 0 for one in texts))
+    return found
 
 
 def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], Column]:

@@ -10,9 +10,8 @@ The primary key is compared as the index compares it, so a number in it may chan
 an UPSERT that would change it has no effect.
 
 Memtx checks the result before it writes the log, so all rows of memtx spaces fit their format. Vinyl logs an UPSERT
-without reading the tuple; since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622,
-`src/box/vy_upsert.c`), which `fits_format` finds. Types of secondary index parts, constraints and the number of fields
-are not checked.
+without reading the tuple; since 2.6.1 a later read skips an UPSERT whose result does not fit the space (gh-1622,
+`src/box/vy_upsert.c`), as `udfs.operations.tuple_check` finds it.
 """
 
 from __future__ import annotations
@@ -20,30 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from schemas.errors import TupleError, UnsupportedError
-from schemas.space import BYTE_COLLATIONS, Field, KeyPart
+from schemas.space import BYTE_COLLATIONS, KeyPart
 from udfs.operations.arithmetic import Number, read_number
-from udfs.operations.decimals import DECIMAL_EXTENSION
 from udfs.operations.json_path import END, Lexer
-from udfs.operations.msgpack_kinds import (
-    ARRAY,
-    BIN,
-    BOOL,
-    DOUBLE,
-    EXT,
-    FLOAT,
-    INT,
-    KIND,
-    MAP,
-    NIL,
-    SIZE,
-    STR,
-    UINT,
-)
+from udfs.operations.msgpack_kinds import BIN, EXT, KIND, SIZE, STR
 from udfs.operations.msgpack_walk import encode_integer, join_tuple, skip, split_tuple, string_bounds
 from udfs.operations.operation import decode_operations, operations_by_request
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_path import apply_operation, element_at
-from udfs.operations.update_rules import Rules
 from udfs.operations.update_tree import TupleFields
 
 ER_CANT_UPDATE_PRIMARY_KEY = 94
@@ -89,8 +72,8 @@ def apply_upsert(
     """Return the tuple after an UPSERT.
 
     An operation that does not fit the tuple is skipped (the server logs it); an operation that fits no tuple is an
-    error, even if the tuple is inserted. If the result has another primary key, the tuple does not change. A row of
-    a vinyl run can have several requests (`operations_by_request`).
+    error, even if the tuple is inserted. If the result has another primary key, or does not fit a vinyl space, the
+    tuple does not change. A row of a vinyl run can have several requests (`operations_by_request`).
 
     Args:
         old: The tuple under the key; None if there is none.
@@ -136,8 +119,8 @@ def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: Tup
         except TupleError:
             skipped += 1
     result = tree.rendered(fmt.root)
-    if fmt.checked_fields and not fits_format(result, fmt.checked_fields, fmt.rules):
-        raise UnsupportedError("an UPSERT in a vinyl space whose result does not fit the format")
+    if fmt.check is not None and not fmt.check.fits(result, fmt.rules):
+        return old
     if is_same_key(old, result, fmt.primary_key):
         return result
     if skipped and any(op.is_from_end for op in decoded):
@@ -146,48 +129,6 @@ def _upsert_group(old: list[bytes], operations: bytes, index_base: int, fmt: Tup
             "an UPSERT that skips operations, counts fields from the end, and changes the key"
         )
     return old
-
-
-_KINDS_BY_TYPE = {
-    "unsigned": {UINT},
-    "integer": {UINT, INT},
-    "number": {UINT, INT, FLOAT, DOUBLE},
-    "double": {DOUBLE},
-    "string": {STR},
-    "varbinary": {BIN},
-    "boolean": {BOOL},
-    "array": {ARRAY},
-    "map": {MAP},
-    "scalar": {UINT, INT, FLOAT, DOUBLE, STR, BIN, BOOL, EXT},
-}
-
-
-_EXTENSION_BY_TYPE = dict.fromkeys(("number", "decimal"), DECIMAL_EXTENSION)
-_EXTENSION_BY_TYPE |= {"uuid": 2, "datetime": 4, "interval": 6}
-"""The extension type of a field type's values (`src/lib/core/mp_extension_types.h`)."""
-
-
-def fits_format(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
-    """Return whether encoded fields have the types of a format, and all missing fields are nullable.
-
-    A field whose type is not known here fits.
-    """
-    have_types = all(_has_type(value, one, rules) for value, one in zip(values, fields, strict=False))
-    return have_types and all(one.is_nullable for one in fields[len(values) :])
-
-
-def _has_type(value: bytes, field: Field, rules: Rules) -> bool:
-    kind = KIND[value[0]]
-    if kind == NIL:
-        return field.is_nullable or field.type == "any"
-    if field.type == "double" and rules.double_accepts_integers:
-        return kind in (UINT, INT, FLOAT, DOUBLE)
-    if kind in _KINDS_BY_TYPE.get(field.type, ()):
-        return True
-    if kind == EXT and field.type in _EXTENSION_BY_TYPE:
-        start, _ = string_bounds(value, 0)
-        return value[start - 1] == _EXTENSION_BY_TYPE[field.type]
-    return field.type not in _KINDS_BY_TYPE and field.type not in _EXTENSION_BY_TYPE
 
 
 def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyPart]) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas.errors import TupleError, UnsupportedError
-from schemas.space import Field, KeyPart, Space
+from schemas.space import KeyPart, Space
 from udfs.operations.json_path import ANY, END, NUMBER, Lexer
+from udfs.operations.tuple_check import TupleCheck, check_of
 from udfs.operations.update_rules import LATEST, Rules
 
 Step = int | bytes
@@ -52,8 +53,8 @@ class TupleFormat:
     """The primary key: an UPSERT never changes it."""
     rules: Rules = LATEST
     """The rules of the server that wrote the log."""
-    checked_fields: tuple[Field, ...] = ()
-    """Fields whose types vinyl checks in the result of a logged UPSERT; empty for other engines."""
+    check: TupleCheck | None = None
+    """What vinyl checks in the result of a logged UPSERT; None for other engines."""
 
 
 def format_of_names(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
@@ -92,8 +93,8 @@ def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
     singles = {path for path, kind in types.items() if kind == "float32"}
     names = {item.name.encode(): number for number, item in enumerate(space.fields)}
     root = _build_node((), doubles, singles) if doubles or singles else None
-    checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
-    return TupleFormat(names, root, space.primary_key, rules, checked)
+    check = check_of(space) if space.engine == "vinyl" and rules.checks_upserts else None
+    return TupleFormat(names, root, space.primary_key, rules, check)
 
 
 def _add_part(types: dict[tuple[Step, ...], str], path: tuple[Step, ...], kind: str, rules: Rules) -> None:

@@ -89,6 +89,13 @@ GROWTH_PER_OPERATION_BYTE = 16
 """Greatest growth of a tuple in bytes per byte of operations; decimals grow most. Nulls in gaps are counted apart."""
 
 
+UNCHECKED_CONSTRAINT = (
+    "UPSERT: the space has a constraint, which is not checked here; if the server's constraint forbids the result, the "
+    "server has kept the tuple: compare by `aggregator prove`"
+)
+"""Why the first UPSERT of a key in a batch is named, if the space is a vinyl one with constraints."""
+
+
 class Fold:
     """The state of one key between two rows.
 
@@ -104,7 +111,17 @@ class Fold:
     """
 
     __slots__ = (
-        *("_fields", "_formats", "_keys", "_limit", "_size_bound", "_tuple", "created", "faults"),
+        *(
+            "_fields",
+            "_formats",
+            "_is_uncertain",
+            "_keys",
+            "_limit",
+            "_size_bound",
+            "_tuple",
+            "created",
+            "faults",
+        ),
         *("global_id", "is_changed", "is_present", "is_unfit", "format_index", "lsn", "timestamp"),
     )
 
@@ -121,7 +138,7 @@ class Fold:
         self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.format_index = known
         self._forget_fields()
         self.is_present, self.is_unfit = self._tuple is not None or is_unfit, is_unfit
-        self.is_changed = False
+        self.is_changed = self._is_uncertain = False
         self.faults: list[Fault] = []
 
     @property
@@ -145,9 +162,12 @@ class Fold:
             logged: The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It becomes
                 the version's tuple. If the operations give another tuple here, `faults` describes the difference.
         """
+        was_uncertain = self._is_uncertain
         self._apply(row)
         if logged is not None:
             self._use_logged_tuple(row, logged)
+        elif self._is_uncertain and not was_uncertain:
+            self.faults.append(Fault(row[4], row[5], None, UNCHECKED_CONSTRAINT))
 
     def _apply(self, row: RowValues) -> None:
         kind, data, operations, index_base, global_id, lsn, timestamp, format_index = row
@@ -224,7 +244,7 @@ class Fold:
         if self._fields is None:
             self._fields = split_tuple(_required_bytes(kind, self._tuple))
         fields = self._fields
-        if not (fmt.checked_fields and kind == "UPSERT"):
+        if not (fmt.check is not None and kind == "UPSERT"):
             quick = quick_update(fields, operations, index_base, fmt.number_by_name, self._keys[format_index])
             if quick is not None:
                 self._check_size(fields, sum(len(value) - len(fields[n]) for n, value in quick.items()))
@@ -239,6 +259,8 @@ class Fold:
             changed = upserted_fields(fields, operations, index_base, fmt)
         if changed is fields:
             return False
+        if kind == "UPSERT" and fmt.check is not None and fmt.check.is_constrained:
+            self._is_uncertain = True
         self._size_bound += len(operations) * GROWTH_PER_OPERATION_BYTE + max(len(changed) - len(fields), 0)
         self._check_size(changed)
         self._fields, self._tuple = changed, None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
-from schemas.errors import ForeignChangeError
+from schemas.errors import ForeignChangeError, WarehouseError
 from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.fence import APP_ID
 from warehouse.delta.foreign_commits import ForeignCommit, columns_of, foreign_commit
@@ -32,9 +33,17 @@ def foreign_commits(
         actions = read_commit(location, table, version)
         if actions is None or is_of_a_writer(actions):
             continue
-        if columns is None:
-            columns = columns_of(read_log(location, table, before).metadata)
-        yield foreign_commit(version, actions, columns)
+        if columns is None and any(action.get("metaData") for action in actions):
+            columns = _columns_at(location, table, before)
+        yield foreign_commit(version, actions, columns or {})
+
+
+def _columns_at(location: WarehouseLocation, table: str, version: int) -> dict[str, Any]:
+    """Return the columns of a table at a version; none if its log does not have the version any more."""
+    try:
+        return columns_of(read_log(location, table, version).metadata)
+    except WarehouseError:
+        return {}
 
 
 def is_of_a_writer(actions: list[Action]) -> bool:
@@ -70,8 +79,14 @@ def foreign_change_error(table: str, commit: ForeignCommit, version: int) -> For
 
 
 def are_equal(location: WarehouseLocation, table: str, before: int, after: int) -> bool:
-    """Return whether two versions of a table have the same files, deletion vectors and columns."""
-    one, other = (read_log(location, table, version) for version in (before, after))
+    """Return whether two versions of a table have the same files, deletion vectors and columns.
+
+    If the log does not have one of them any more, they count as different.
+    """
+    try:
+        one, other = (read_log(location, table, version) for version in (before, after))
+    except WarehouseError:
+        return False
     return (
         one.adds.keys() == other.adds.keys()
         and one.vectors() == other.vectors()

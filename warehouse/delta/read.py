@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from schemas.errors import WarehouseError
 from warehouse.delta.table_files import active_files
 
 
@@ -66,7 +67,17 @@ def size_of(table: DeltaTable) -> int:
 
 
 def _query(table: DeltaTable, query: str) -> pa.Table:
-    return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
+    try:
+        return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # The engine has no class of its own for errors such as a missing file or a damaged one.
+        raise WarehouseError(
+            f"a table cannot be read: {error}",
+            table=table.table_uri,
+            advice="bring its files back, or see `aggregator doctor`",
+        ) from error
 
 
 def _quoted(name: str) -> str:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LINUX_LOCK_LIST = Path("/proc/locks")
+"""Linux' list of all file locks (proc(5))."""
+
 LOCK_NAME = "_writer.lock"
 
 
@@ -125,6 +128,31 @@ class WriterLock:
         threading.Thread(
             target=_keep_renewing, args=(self._lease, self._stop), name="writer-lock", daemon=True
         ).start()
+
+
+def holder_now(lock: Path) -> str | None:
+    """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if nobody holds it."""
+    if not lock.is_file() or not LINUX_LOCK_LIST.is_file():
+        return None
+    inode = str(lock.stat().st_ino)
+    for line in LINUX_LOCK_LIST.read_text().splitlines():
+        words = line.split()
+        if "FLOCK" in words and any(word.rpartition(":")[2] == inode and ":" in word for word in words[1:]):
+            return holder_of(lock.read_text())
+    return None
+
+
+def refuse_if_locked(root: str) -> None:
+    """Raise LockError if a process on this machine holds the lock of a local warehouse, without taking the lock.
+
+    For a job that starts something slow before it takes the lock.
+    """
+    folder = local_folder(root)
+    holder = None if folder is None else holder_now(folder / LOCK_NAME)
+    if holder is not None:
+        raise LockError(
+            f"the warehouse is being written by {holder}", warehouse=str(folder), advice=LOCKED_ADVICE
+        )
 
 
 def _keep_renewing(lease: Lease, stop: threading.Event) -> None:

@@ -162,12 +162,13 @@ def _has_unfinished_batch(tables: OpenTables, opened: DeltaTable, table: str, ep
     own = [one for one in history if one.get("userMetadata") == USER_METADATA]
     if len(own) == len(history):
         return True
+    foreign = foreign_commits(tables.location, table, epoch_version, now)
+    harmful = next((commit for commit in foreign if not commit.effect.is_harmless), None)
+    if harmful is None:
+        return bool(own)
     if are_equal(tables.location, table, epoch_version, now):
         return False
-    for commit in foreign_commits(tables.location, table, epoch_version, now):
-        if not commit.effect.is_harmless:
-            raise foreign_change_error(table, commit, epoch_version)
-    return bool(own)
+    raise foreign_change_error(table, harmful, epoch_version)
 
 
 def require_tables(location: WarehouseLocation, epoch: Epoch | None) -> None:

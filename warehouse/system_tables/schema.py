@@ -60,7 +60,9 @@ def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
         "name": space.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
         "table_name": version.table_name,
         "engine": space.engine,
-        "format": json.dumps([asdict(one) for one in space.fields]),
+        "format": json.dumps(
+            [{"name": one.name, "type": one.type, "is_nullable": one.is_nullable} for one in space.fields]
+        ),
         "primary_key": json.dumps([asdict(part) for part in space.primary_key]),
         "state": version.state,
         "since_lsn": version.since_lsn,

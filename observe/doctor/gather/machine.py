@@ -39,6 +39,7 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
     locations = () if config is None else (config.warehouse, config.checkpoint)
     return MachineFacts(
         python_version=sys.version_info[:3],
+        java_home=os.environ.get("JAVA_HOME") or None,
         java_path=java_path,
         java_version=java_version,
         java_error=java_error,
@@ -51,7 +52,7 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
         spark_memory_bytes=parse_spark_size(spark_settings().get("spark.driver.memory", ""))
         or DEFAULT_DRIVER_MEMORY_BYTES,
         max_local_batch_bytes=0 if config is None else config.local_bytes,
-        disks=tuple(_disks(config, subscribe)),
+        disks=tuple(disks_of(config, subscribe)),
     )
 
 
@@ -128,7 +129,7 @@ def _memory_bytes() -> int | None:
     return min(limits, default=None)
 
 
-def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]:
+def disks_of(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]:
     """Yield the free space of each local folder that a run or the daemon writes to."""
     if config is not None:
         for subject, location in (("warehouse", config.warehouse), ("checkpoint", config.checkpoint)):

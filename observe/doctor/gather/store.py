@@ -25,18 +25,14 @@ from warehouse.copies.rid import RidTable
 from warehouse.delta.commits import columns_of
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
-from warehouse.delta.read import query_rows, rows_of
 from warehouse.delta.table_files import TableFile, files_of
 from warehouse.lock.lease import LEASE_SECONDS, holder_of
 from warehouse.lock.lease_store import object_lease
-from warehouse.lock.lock import LOCK_NAME, local_folder
+from warehouse.lock.lock import LOCK_NAME, holder_now, local_folder
 from warehouse.system_tables import cluster, epochs
-from warehouse.system_tables.gaps import open_gaps
 from warehouse.warehouse import EpochWarehouse
 
 _TABLE_ERRORS = (AggregatorError, OSError, DeltaError, pa.ArrowException)
-LINUX_LOCK_LIST = Path("/proc/locks")
-"""Linux' list of all file locks (proc(5))."""
 
 
 def gather_store(config: Config) -> StoreFacts:
@@ -51,7 +47,7 @@ def gather_store(config: Config) -> StoreFacts:
     if folder is None:
         return _remote_store(location.root, checkpoint_error)
     errors = _test_folder(folder)
-    holder = _lock_holder(folder / LOCK_NAME)
+    holder = holder_now(folder / LOCK_NAME)
     above, within = _sources_above_and_within(config)
     return StoreFacts(location.root, None, *errors, checkpoint_error, holder, above, within)
 
@@ -124,18 +120,6 @@ def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
     return StoreFacts(root, checkpoint_error=checkpoint_error, lock_holder=holder)
 
 
-def _lock_holder(lock: Path) -> str | None:
-    """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if nobody holds it."""
-    if not lock.is_file() or not LINUX_LOCK_LIST.is_file():
-        return None
-    inode = str(lock.stat().st_ino)
-    for line in LINUX_LOCK_LIST.read_text().splitlines():
-        words = line.split()
-        if "FLOCK" in words and any(word.rpartition(":")[2] == inode and ":" in word for word in words[1:]):
-            return holder_of(lock.read_text())
-    return None
-
-
 def gather_tables(config: Config) -> TableFacts:
     """Return the facts of a deployment's tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
@@ -153,7 +137,6 @@ def gather_tables(config: Config) -> TableFacts:
     unknown = {} if unreadable_tables else _unknown_columns(warehouse)
     rid = RidTable(location).last()
     readable = {name for name in location.tables() if name not in unreadable_tables}
-    gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in readable else ()
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
         table_count=len(versions),
@@ -166,11 +149,6 @@ def gather_tables(config: Config) -> TableFacts:
         id_allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
-        open_gaps=tuple(map(str, gaps)),
-        pending_rows=_count_rows(warehouse, "_pending", "true") if "_pending" in readable else 0,
-        set_aside_rows=_count_rows(warehouse, "_quarantine", "misfits IS NULL")
-        if "_quarantine" in readable
-        else 0,
     )
 
 
@@ -252,8 +230,3 @@ def _tables_ahead(
 def _is_rolled_back(history: list[dict[str, object]]) -> bool:
     """Return whether the newest commit of a table restores an earlier version; `history` is Delta's, newest first."""
     return bool(history) and history[0].get("operation") == "RESTORE"
-
-
-def _count_rows(warehouse: EpochWarehouse, table: str, where: str) -> int:
-    query = f"SELECT count(*) AS n FROM opened WHERE {where}"
-    return int(query_rows(warehouse.opened(table), query)[0]["n"])

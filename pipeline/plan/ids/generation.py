@@ -92,7 +92,9 @@ def apply_generation(
     `generation` is None, the rows are applied as by `pipeline.plan.spaces.system_rows.apply_control_rows`.
     """
     if generation is None:
-        return apply_control_rows(known.spaces, known.cluster, rows, snapshot_segments)
+        return apply_control_rows(
+            known.spaces, known.cluster, rows, snapshot_segments, known.described_spaces
+        )
     all_rows = list(rows)
     chosen = generation.replaced_spaces
     if chosen is not None:
@@ -116,7 +118,7 @@ def apply_generation(
         for i, old in replaced.items()
     ]
     if chosen is not None:
-        rest = apply_control_rows(lasting, known.cluster, all_rows, snapshot_segments)
+        rest = apply_control_rows(lasting, known.cluster, all_rows, snapshot_segments, known.described_spaces)
         return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.replica_id for registration in alone.registrations}
     gone = [ReplicaIdChange(generation.position, i, None) for i in known.cluster if i not in members]

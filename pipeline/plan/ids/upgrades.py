@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 Upgrade = tuple[LogPosition, str]
 """The position of the first row of a newer server, and the server's version."""
 
+_TOLD_UPGRADES: set[tuple[str, str]] = set()
+"""(Replicaset, file) of upgrades within files that were logged. `box.schema.upgrade` writes each version on the way,
+perhaps read in several batches; the server's own version is known with its next file."""
+
 _VERSION_NUMBERS = 3
 _NUMBER_MAX = 999
 """The greatest number in a version, such as 11 in 2.11.9 (`udfs.operations.update_rules.release_number`)."""
@@ -83,16 +87,24 @@ def log_upgrade(
         segments: The replicaset's segments.
         control: Its control rows.
     """
-    known = [] if version_before is None else [version_before]
+    known: list[tuple[str, str | None]] = [] if version_before is None else [(version_before, None)]
     for part in segments:
         if part.server_version is not None and not part.has_waited:
-            known += [part.server_version, *(version for _, version in find_upgrades(part, control)[-1:])]
-    for old, new in pairwise(known):
-        if rules_of(old) != rules_of(new):
+            known.append((part.server_version, None))
+            known += [(version, part.file) for _, version in find_upgrades(part, control)[-1:]]
+    for (old, _), (new, file) in pairwise(known):
+        is_told = file is not None and (replicaset, file) in _TOLD_UPGRADES
+        if file is not None:
+            _TOLD_UPGRADES.add((replicaset, file))
+        if rules_of(old) != rules_of(new) and not is_told:
             log.warning(
                 "replicaset %s: Tarantool %s writes its logs from here on, and %s wrote them before: their UPSERTs "
                 "work differently. Each row is applied by the rules of the server that wrote it; but when the new "
                 "server starts, it applies the rows since its last snapshot again, by its own rules. If there was "
                 "no snapshot just before the upgrade: aggregator snapshot SPACE",
-                *(replicaset, release_text(new), release_text(old)),
+                *(
+                    replicaset,
+                    release_text(new) + (" or newer" if file is not None else ""),
+                    release_text(old),
+                ),
             )

@@ -11,7 +11,7 @@ names neither a space nor an instance changes nothing. `udfs.remap.cluster_repla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -88,7 +88,8 @@ class ControlChanges:
     """The changes by a replicaset's control rows, in log order, and its spaces after them.
 
     `emptied_unknown_spaces` lists drops and truncations of undefined spaces as (position, space id); `faults` lists the
-    malformed rows.
+    malformed rows. `described_spaces` has the `_space` tuple of each space that a REPLACE has described, and whose
+    creation was not read: it may have been created by this row, or long before.
     """
 
     registrations: tuple[ReplicaIdChange, ...]
@@ -96,6 +97,7 @@ class ControlChanges:
     spaces: Mapping[int, SpaceDefinition]
     emptied_unknown_spaces: tuple[tuple[LogPosition, int], ...] = ()
     faults: tuple[SystemRowFault, ...] = ()
+    described_spaces: Mapping[int, bytes] = field(default_factory=dict)
 
 
 def apply_control_rows(
@@ -103,6 +105,7 @@ def apply_control_rows(
     cluster: Mapping[int, str],
     rows: Iterable[ControlRow],
     snapshot_segments: frozenset[int],
+    described_spaces: Mapping[int, bytes] | None = None,
 ) -> ControlChanges:
     """Apply the control rows of one replicaset, and return what they change.
 
@@ -112,8 +115,10 @@ def apply_control_rows(
         rows: Those that take effect, in log order.
         snapshot_segments: Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of
             earlier truncations, and truncate no space.
+        described_spaces: `ControlChanges.described_spaces` before the rows.
     """
-    system_spaces = _SystemSpaces(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
+    members = {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()}
+    system_spaces = _SystemSpaces(dict(spaces), members, dict(described_spaces or {}))
     for row in rows:
         system_spaces.apply(row, in_snapshot=row.position.segment in snapshot_segments)
     return ControlChanges(
@@ -122,13 +127,17 @@ def apply_control_rows(
         system_spaces.spaces,
         tuple(system_spaces.emptied_unknown_spaces),
         tuple(system_spaces.faults),
+        system_spaces.described,
     )
 
 
 class _SystemSpaces:
-    def __init__(self, spaces: dict[int, SpaceDefinition], cluster: dict[int, bytes]) -> None:
+    def __init__(
+        self, spaces: dict[int, SpaceDefinition], cluster: dict[int, bytes], described: dict[int, bytes]
+    ) -> None:
         self.spaces = spaces
         self.cluster = cluster
+        self.described = described
         self.registrations: list[ReplicaIdChange] = []
         self.changes: list[SpaceChange] = []
         self.emptied_unknown_spaces: list[tuple[LogPosition, int]] = []
@@ -173,8 +182,9 @@ class _SystemSpaces:
         if space_id <= SYSTEM_SPACE_ID_MAX:
             return
         old = self.spaces.get(space_id)
-        if old is None and row.type == "REPLACE":
-            return  # it changes a space, and the space's creation is in no file that was read
+        if old is None and (row.type == "REPLACE" or space_id in self.described):
+            self._describe_space(row, space_id)
+            return
         name = space_id if old is None else old.decoded().name
         new = self._tuple_after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
@@ -185,12 +195,34 @@ class _SystemSpaces:
         elif row.type == "DELETE":
             self.emptied_unknown_spaces.append((row.position, space_id))
 
+    def _describe_space(self, row: ControlRow, space_id: int) -> None:
+        """Apply a row of `_space` to a space that is not defined.
+
+        A REPLACE may create the space: a trigger on `_space` makes one of an INSERT. Or it changes a space whose
+        creation is in no file that was read, and whose earlier rows are missing. The insertion of the primary index
+        decides: before it a space has no tuples.
+        """
+        old = self.described.pop(space_id, None)
+        new = self._tuple_after(old, row, [space_id], [0, space_id])
+        if new is None:
+            self.emptied_unknown_spaces.append((row.position, space_id))
+        elif row.type == "INSERT":
+            self._define_space(row, space_id, SpaceDefinition(new))
+        else:
+            self.described[space_id] = new
+
     def _apply_to_index(self, row: ControlRow) -> None:
         space_id = _row_space_id(row)
         old = self.spaces.get(space_id)
-        if old is None:
-            return
         index_id = integer_of(field_at(_key_fields(row), 1, "the index id"), "the index id")
+        if old is None:
+            if index_id != 0:
+                return
+            if row.type == "DELETE":
+                self.emptied_unknown_spaces.append((row.position, space_id))
+            if row.type != "INSERT" or space_id not in self.described:
+                return
+            old = SpaceDefinition(self.described.pop(space_id))
         new = self._tuple_after(old.indexes.get(index_id), row, [space_id, index_id], [])
         rest = {i: t for i, t in old.indexes.items() if i != index_id}
         rows = SpaceDefinition(old.space, rest if new is None else {**rest, index_id: new})

@@ -35,6 +35,7 @@ from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
 from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import fair_shares
 from sources.xlog.stream.read_ahead import ReadAhead, newest_entry, read_ahead_of
+from sources.xlog.stream.same_instance import contradictory_sources
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +182,10 @@ class LogStream:
                 self._raise_or_report(source.name, error)
                 continue
             members.setdefault(uuid, []).append(member)
+        for own in members.values():
+            listed = [(self.directory(one.name), one.listing) for one in own if one.listing is not None]
+            for name, contradiction in contradictory_sources(listed).items():
+                self._report_unreadable(name, contradiction)
         return {uuid: members[uuid] for uuid in sorted(members)}
 
     def _refuse_foreign_files(self, member: MemberFiles, uuid: str) -> None:

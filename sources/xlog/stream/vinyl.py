@@ -49,7 +49,7 @@ class VinylSpaces:
     trees: tuple[Tree, ...] = ()
     """The primary indexes of the spaces whose rows can be read, with their runs in the order of reading."""
     refused_ids: frozenset[int] = frozenset()
-    """Ids of the refused spaces: they have a split range or a damaged file."""
+    """Ids of the refused spaces: they have a split range, or a missing or damaged file."""
 
     @property
     def space_ids(self) -> frozenset[int]:
@@ -61,16 +61,15 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     """Return the vinyl spaces of a snapshot; there are none if the directory has no `.vylog` of the same signature.
 
     If the `.vylog` is damaged or has an invalid record, all vinyl spaces are refused, and the result names none. A
-    space is refused if the `.index` of a run is damaged, or if its `.run` is incomplete or no log file. Damaged blocks
-    inside a `.run` are handled later, when they are read, according to `mode`.
+    space is refused if a file of a run is missing, if its `.index` is damaged, or its `.run` incomplete or no log file.
+    Damaged blocks inside a `.run` are handled later, when they are read, according to `mode`.
 
     Args:
         directory, snapshot: The source's directory, and the base name of a `.snap` in it.
         is_strict: Whether damage is an error instead, as for a source of the option `path` or `paths` in mode FAILFAST.
 
     Raises:
-        XlogMissingError: If a file that the `.vylog` names is missing.
-        XlogError: If a file is damaged, and `is_strict`.
+        XlogError: If a file is damaged, or one that the `.vylog` names is missing, and `is_strict`.
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
     fs, path = directory.locate(name)
@@ -92,8 +91,6 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
             continue
         try:
             whole.append(_with_sorted_runs(directory, tree))
-        except XlogMissingError:
-            raise
         except XlogError as error:
             if is_strict:
                 raise

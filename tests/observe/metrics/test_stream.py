@@ -130,7 +130,7 @@ def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -
         listener.finish()
     batch, warning = (json.loads(line) for line in lines.getvalue().splitlines())
     assert (batch["event"], batch["gaps"]) == ("batch", 1)
-    assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_opened", "a1")
+    assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_open", "a1")
     assert "lsns 5 to 7 are missing" in caplog.text
     assert "could not be reported" not in caplog.text
 
@@ -143,7 +143,14 @@ def test_the_status_page_has_metrics_in_the_format_of_prometheus() -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status") as answer:
             status = json.load(answer)
     assert "aggregator_gaps_open" in {family.name for family in families}
-    assert status == {"epoch": None, "lag": [], "stale": [], "gaps": []}
+    assert status == {
+        "epoch": None,
+        "lag": [],
+        "stale": [],
+        "gaps": [],
+        "behind_bytes": {},
+        "problems": [],
+    }
 
 
 def test_metrics_are_off_without_their_section(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_gap_is_reported_once_and_counted_until_it_is_filled() -> None:
     assert samples(metrics)["aggregator_gaps_open",] == 1
     other = Gap(1, "a1", 2, 9, 9, "missing", "open", "9.xlog")
     (warning,) = metrics.count_batch(batch(changed_gaps=(other,)))
-    assert (warning.name, warning.details["first_lsn"]) == ("gap_opened", 9)
+    assert (warning.name, warning.details["first_lsn"]) == ("gap_open", 9)
     assert "lsns 9 to 9 are missing before 9.xlog; rows behind it wait" in warning.message
     assert samples(metrics)["aggregator_gaps_open",] == 2
     filled = Gap(1, "a1", 2, 5, 7, "missing", "filled", "7.xlog")

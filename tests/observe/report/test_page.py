@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ from observe.report.page import (
     shared_replica_ids,
     short_tuple_text,
 )
+from schemas.problems import problem
 
+EVIL = "<script>console.error('evil')</script>"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -63,14 +66,6 @@ def test_a_plot_has_at_most_its_maximum_of_points(span: timedelta) -> None:
     assert points <= TARGET_POINTS
     shorter = [one for one in POINT_MILLISECONDS if one < step]
     assert not shorter or span / timedelta(milliseconds=shorter[-1]) > TARGET_POINTS
-
-
-def test_a_point_of_conflicts_is_at_least_an_hour() -> None:
-    assert (
-        choose_point_milliseconds(NOON, NOON + timedelta(minutes=5), min_milliseconds=HOUR_MILLISECONDS)
-        == HOUR_MILLISECONDS
-    )
-    assert choose_point_milliseconds(None, None, min_milliseconds=HOUR_MILLISECONDS) == HOUR_MILLISECONDS
 
 
 @pytest.mark.parametrize(
@@ -134,7 +129,30 @@ def test_the_summary_marks_numbers_that_need_attention() -> None:
         for name, count, alarm in key_figures(facts(gaps=[gap, {**gap, "state": "filled"}]))
     }
     assert found["open gaps"] == (1, True)
-    assert found["quarantined"] == (0, False)
+    assert found["quarantined so far"] == (0, False)
+
+
+def test_what_needs_attention_is_the_first_thing_on_the_page() -> None:
+    found = [
+        problem("misfits", "table t", "2 rows have a NULL"),
+        problem("gap_open", "replicaset a", f"lsns 1 to 2 of {EVIL}"),
+    ]
+    page = render_page(replace(facts(), problems=found, failed_queries={"lag_over_time": EVIL}))
+    text = page[page.index('id="attention"') : page.index('id="summary"')]
+    assert "misfits, ticket" in text
+    assert "gap_open, page" in text
+    assert 'This page lacks "lag_over_time"' in text
+    assert EVIL not in page
+    assert "Nothing needed attention" in render_page(replace(facts(), problems=()))
+    assert "Not known: only Spark" in render_page(facts())
+
+
+def test_a_daemon_that_wrote_a_spool_is_no_instance() -> None:
+    rows = [member(1, 1, 2), member(1, None, 3)]
+    counts = {name: count for name, count, _ in key_figures(facts(instances=rows))}
+    assert counts["instances"] == 1
+    (one,) = replicaset_details(facts(instances=rows))
+    assert [row["global_id"] for row in one["subscribers"]] == [3]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +223,7 @@ def test_unprintable_characters_are_escaped() -> None:
 def test_thousands_are_separated_by_commas() -> None:
     row = {"reason": "a", "space": "a", "replicaset_id": 1, "rows": 1_234_567, "lsn": 1, "file": "f"}
     page = render_page(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
-    assert "<td>1,234,567</td>" in page
+    assert '<td class="number">1,234,567</td>' in page
 
 
 def test_failed_results_of_validation_and_proof_are_shown() -> None:

@@ -8,7 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.validation.origins import count_numbers_in_ranges, missing_ranges, with_failure_counts
+from observe.validation.origins import (
+    count_numbers_in_ranges,
+    lsns_behind_vclock,
+    missing_ranges,
+    with_failure_counts,
+)
 
 
 def gap(epoch: int, first: int, last: int, state: str = "open", kind: str = "missing") -> dict[str, Any]:
@@ -67,3 +72,12 @@ def test_ranges_in_gaps_are_not_missing() -> None:
 def test_rows_of_local_spaces_may_end_and_begin_again() -> None:
     (origin,) = with_failure_counts([counts_of(0, [1, 5])], {}, {})
     assert (origin["missing"], origin["beyond_settled"]) == (0, 0)
+
+
+def test_an_instance_whose_last_lsn_is_not_in_the_vclock_is_counted() -> None:
+    names = ("replicaset_id", "global_id", "local_id", "lsn", "epoch")
+    rows = [
+        dict(zip(names, row, strict=True)) for row in ((1, 5, 2, 9, 4), (1, 5, 2, 1, 3), (1, 6, 2, 12, 4))
+    ]
+    assert lsns_behind_vclock({(1, 2, 5): 9, (1, 2, 6): 12}, rows) == {(1, 2): 0}
+    assert lsns_behind_vclock({(1, 2, 5): 10, (1, 2, 6): 12, (1, 3, 7): 4}, rows) == {(1, 2): 1, (1, 3): 4}

@@ -133,8 +133,11 @@ def test_acknowledgements_are_empty_where_they_count_for_a_quorum(
 
 
 def test_ballots_of_old_and_new_servers() -> None:
-    old = Packet(0, body={0x29: {1: False, 4: True, 2: {0: 9, 1: 24}, 3: {}}})
-    assert messages.parse_ballot(old, (2, 6, 0)) == messages.Ballot({1: 24}, {}, is_loading=True)
+    for is_read_only in (True, False):  # a replica; a master without its peers
+        old = Packet(0, body={0x29: {1: is_read_only, 4: True, 2: {0: 9, 1: 24}, 3: {}}})
+        assert messages.parse_ballot(old, (2, 6, 0)) == messages.Ballot({1: 24}, {}, is_loading=False)
+    empty = Packet(0, body={0x29: {1: True, 4: True, 2: {}, 3: {}}})
+    assert messages.parse_ballot(empty, (2, 6, 0)) == messages.Ballot({}, {}, is_loading=True)
     new = Packet(0, body={0x29: {4: True, 2: {1: 24}, 3: {1: 3}, 6: True}})
     assert messages.parse_ballot(new, (2, 11, 0)) == messages.Ballot({1: 24}, {1: 3}, is_loading=False)
     with pytest.raises(ProtocolError):

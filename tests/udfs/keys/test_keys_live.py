@@ -109,6 +109,9 @@ TYPES = (
     "uuid",
     "scalar",
 )
+REFUSED = {pack(decimal_ext(str(value))) for value in (2**60, 2**63, -(2**63))}
+"""Decimals that are one key with an integer, and not with the double that is one key with the same integer."""
+
 CHANGED = ("unsigned", "double")
 """Since 2.11 the server compares these otherwise: an unsigned key in more bytes than it needs is the same key."""
 
@@ -187,8 +190,9 @@ def test_keys_equal_for_tarantool_have_equal_bytes(kind: str, tarantool_oracle: 
         assert len(taken) >= 2
         space = Space(number, 1, kind, "memtx", (), (KeyPart(0, kind),))
         mine = canonical_keys(binaries([b"\x91" + value for value in taken]), [space])
-        assert mine.field("error").null_count == len(taken)
-        keys = dict(zip(taken, mine.field("key").to_pylist(), strict=True))
+        keys = {value: key for value, key in zip(taken, mine.field("key").to_pylist(), strict=True) if key}
+        assert set(taken) - set(keys) == (REFUSED if kind in ("number", "scalar") else set())
+        taken = [value for value in taken if value in keys]
         for one in taken:
             connection.eval("box.space[...]:truncate()", number)
             put(connection, number, one)

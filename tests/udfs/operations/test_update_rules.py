@@ -13,6 +13,7 @@ from schemas.space import Field, KeyPart, Space
 from tests.udfs.cases import Raw, decimal, double, pack, single
 from udfs.operations import decimals
 from udfs.operations.operations import apply_update, apply_upsert
+from udfs.operations.tuple_check import TupleCheck
 from udfs.operations.tuple_format import TupleFormat, format_of, format_of_names
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.key_state import Fold, RowChange, Version
@@ -48,12 +49,12 @@ def test_versions_have_the_rules_of_their_time() -> None:
 
 
 def test_a_double_field_of_a_vinyl_space_takes_integers_since_2_11() -> None:
-    """If the result of an UPSERT does not fit, the server's tuple is not known."""
-    fields, operations = (Field("d", "double"),), pack([["=", 2, "x"]])
-    fmt = TupleFormat(rules=rules_of("3.9.0"), checked_fields=fields)
+    """If the result of an UPSERT does not fit, the server keeps its tuple."""
+    operations = pack([["=", 2, "x"]])
+    fmt = TupleFormat(rules=rules_of("3.9.0"), check=TupleCheck((Field("d", "double"),)))
     assert apply_upsert(pack([4, "y"]), pack([4]), operations, 1, fmt) == pack([4, "x"])
-    with pytest.raises(UnsupportedError, match="does not fit the format"):
-        apply_upsert(pack([4, "y"]), pack([4]), operations, 1, replace(fmt, rules=rules_of("2.8.1")))
+    older = replace(fmt, rules=rules_of("2.8.1"))
+    assert apply_upsert(pack([4, "y"]), pack([4]), operations, 1, older) == pack([4, "y"])
 
 
 @pytest.mark.parametrize("text", ["", "2", "2.6", "v2.6.0", "three"])
@@ -154,7 +155,7 @@ def test_fields_of_fixed_size_floats() -> None:
         ([["=", 6, "behind the format"]], True),
     ],
 )
-def test_upserts_of_vinyl_that_do_not_fit_are_refused(operations: list[Any], is_fit: bool) -> None:
+def test_upserts_of_vinyl_that_do_not_fit_are_skipped(operations: list[Any], is_fit: bool) -> None:
     fields = (
         *(Field("id", "unsigned"), Field("n", "unsigned", is_nullable=True), Field("m", "number")),
         *(Field("u", "uuid", is_nullable=True), Field("a", "any")),
@@ -162,11 +163,12 @@ def test_upserts_of_vinyl_that_do_not_fit_are_refused(operations: list[Any], is_
     space = Space(512, 1, "s", "vinyl", fields, (KeyPart(0, "unsigned"),))
     row = RowChange("UPSERT", pack([1, 0, 0]), pack(operations), 1, 1, 2, 2)
     memtx = format_of(replace(space, engine="memtx"))
-    for fmt, refuses in ((format_of(space), not is_fit), (format_of(space, LIVE), False), (memtx, False)):
+    for fmt, is_applied in ((format_of(space), is_fit), (format_of(space, LIVE), True), (memtx, True)):
         state = Fold([fmt])
         state.start(Version(pack([1, 5, 1, None, None]), 1, 1, 1, 1))
         state.apply(row)
-        assert [fault.code for fault in state.faults] == [None] * refuses
+        assert state.faults == []
+        assert state.is_changed == is_applied
 
 
 def test_a_gap_that_fits_into_no_tuple_is_refused_before_it_is_made() -> None:

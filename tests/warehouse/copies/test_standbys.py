@@ -258,7 +258,7 @@ def test_a_writer_that_was_killed_while_connected_leaves_no_connection(standby: 
 WRITER = """
 import os, sys
 from pathlib import Path
-from tests.warehouse.test_standbys import Standby
+from tests.warehouse.copies.test_standbys import Standby
 from warehouse.copies import files
 
 standby = Standby.__new__(Standby)

@@ -190,6 +190,7 @@ class ModelPlace:
     """The location of the tables, as much of `WarehouseLocation` as the writer's code uses."""
 
     root = "model://warehouse.db"
+    is_local = False
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

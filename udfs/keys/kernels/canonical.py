@@ -11,10 +11,11 @@ Equality is that of `src/box/tuple_compare.cc`, with two exceptions (below). The
 - A datetime is its seconds and nanoseconds, without the time zone. A string or varbinary is its bytes.
 
 The exceptions are equalities of Tarantool that are not transitive, so that equal bytes cannot express them. First,
-Tarantool compares a double with a decimal by 15 digits (`decimal_from_double`). Doubles that differ only after the 15th
-digit, or only below 10^-38, all equal one decimal, but not each other; in 2.6 an infinity equals every decimal. Here
-a decimal of up to 15 digits equals only its nearest double, and a longer one that is no integer equals no double.
-Second, NaN equals every number of a `double` key; here it equals only NaN.
+Tarantool compares a double with a decimal by the double's first 15 digits (`decimal_from_double`). Doubles that differ
+only after the 15th digit, or before 3.5 only below 10^-38, all equal one decimal, but not each other; in 2.6 an
+infinity equals every decimal. Here a decimal of up to 15 digits equals only its nearest double, and a longer one equals
+no double: a longer integral decimal that a double has exactly is refused, since an equal integer would join the two.
+Second, in a `double` key of 2.6 NaN equals every number; such keys are refused (`pipeline.changelog.keyed_rows`).
 
 A function `put_` writes to the address `target` and returns where the written bytes end.
 """
@@ -56,10 +57,11 @@ PART_GROWTH_BYTES = 16
 HEADER_MAX_BYTES = 3
 """Greatest number of bytes that `put_array` writes."""
 
-BY_VALUE, BY_ENCODING, AS_DOUBLE = 0, 1, 2
-"""How an index compares integers.
+BY_VALUE, BY_ENCODING, AS_DOUBLE, MIXED = 0, 1, 2, 3
+"""How an index compares numbers.
 
-`BY_VALUE`: by their values. `BY_ENCODING`, for parts of type `unsigned`: by the first bytes of the encodings, then by
+`BY_VALUE`: by their values. `MIXED`, for parts with doubles and decimals: the same, but some decimals have no canonical
+form (`_is_ambiguous`). `BY_ENCODING`, for parts of type `unsigned`: by the first bytes of the encodings, then by
 the values (`mp_compare_uint`), so `02` and `cd 00 02` are two keys. `AS_DOUBLE`, for parts of type `double`: by the
 nearest doubles (`mp_read_as_double`).
 """
@@ -67,6 +69,9 @@ nearest doubles (`mp_read_as_double`).
 _QUIET_NAN = 0x7FF8000000000000
 _SIGNALLING_NAN = 0x7FF0000000000001
 _QUIET_NAN_BIT = 1 << 51
+
+NANS = tuple(b"\xcb" + bits.to_bytes(8, "big") for bits in (_QUIET_NAN, _SIGNALLING_NAN))
+"""The canonical forms of NaN."""
 
 
 @inner
@@ -221,10 +226,33 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
 
 
 @inner
-def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
-    """Write a decimal, a datetime or a uuid; return -1 if its content is not valid."""
+def _is_ambiguous(number: Any) -> bool:
+    """Return whether a decimal is an integer of 64 bits and more than 15 digits that a double has exactly.
+
+    The server takes the decimal and the double for two keys, and the integer for either of them.
+    """
+    high, low, exponent = strip_zeros(number[0], number[1], number[2])
+    digits = count_digits(high, low)
+    if exponent < 0 or digits <= DECIMAL_DIGITS_OF_DOUBLE or digits + exponent > 20:
+        return False
+    size = (np.float64(high) * 1e19 + np.float64(low)) * np.float64(POWERS_OF_TEN[exponent])
+    if size > 9223372036854775808.0 and (number[3] or size >= 18446744073709551616.0):
+        return False
+    value = (high * TEN19 + low) * POWERS_OF_TEN[exponent]
+    while value >= np.uint64(1 << 53):
+        if value & np.uint64(1) == np.uint64(1):
+            return False
+        value = value >> np.uint64(1)
+    return True
+
+
+@inner
+def _put_extension(target: Int, comparison: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
+    """Write a decimal, a datetime or a uuid; return -1 if its content is not valid, -2 if it has no canonical form."""
     if kind == DECIMAL:
         number = read_decimal(pos, size)
+        if comparison == MIXED and number[4] and _is_ambiguous(number):
+            return -2
         return put_decimal(target, number) if number[4] else -1
     if kind == DATETIME:
         return _put_datetime(target, pos, size)
@@ -256,18 +284,18 @@ def put_part(target: Int, comparison: Int, start: Int, end: Int) -> tuple[Int, I
 
     Args:
         target: Address with room for `PART_GROWTH_BYTES` bytes more than the size of the value.
-        comparison: How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
+        comparison: How the index compares the part: BY_VALUE, BY_ENCODING, AS_DOUBLE or MIXED.
         start, end: Addresses of the value, which is valid MessagePack of a class that the part accepts.
 
     Returns:
-        target: Where the part ends; -1 if an extension's content is not valid.
+        target: Where the part ends; -1 if an extension's content is not valid, -2 if it has no canonical form.
         pos: Where the value ends.
     """
     kind, argument, pos = head(start, end)
     if kind in (STRING, BINARY):
         return _put_text(target, kind, pos, argument), pos + argument
     if kind in (DECIMAL, UUID, DATETIME):
-        return _put_extension(target, kind, start, pos, argument), pos + argument
+        return _put_extension(target, comparison, kind, start, pos, argument), pos + argument
     if kind in (DOUBLE, FLOAT):
         return put_double(target, np.int64(argument).view(np.float64)), pos
     if kind == BOOLEAN:

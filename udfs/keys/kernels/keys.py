@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from schemas.compiled import entry, inner
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
-from udfs.keys.kernels.canonical import HEADER_MAX_BYTES, PART_GROWTH_BYTES, put_array, put_part
+from udfs.keys.kernels.canonical import (
+    BY_VALUE,
+    HEADER_MAX_BYTES,
+    MIXED,
+    PART_GROWTH_BYTES,
+    put_array,
+    put_part,
+)
 
 OK = 0
 NOT_MSGPACK = 1
@@ -24,6 +31,7 @@ MISSING = 5
 WRONG_TYPE = 6
 INVALID = 7
 NO_ROOM = 8
+AMBIGUOUS = 9
 """Codes of rows: why a row has no key. `udfs.keys.keys` has the texts."""
 
 KEY, TUPLE, PREFIX = 0, 1, 2
@@ -152,9 +160,12 @@ def _write_key(
         size = after - start + (argument if kind >= STRING else 0)
         if target + size + PART_GROWTH_BYTES > limit:
             return target, NO_ROOM, part - first, kind
-        target = put_part(target, parts.comparisons[part], start, end)[0]
+        comparison = parts.comparisons[part]
+        if comparison == MIXED and row_kind == PREFIX:
+            comparison = BY_VALUE  # the bound of a range is only compared by its order
+        target = put_part(target, comparison, start, end)[0]
         if target < 0:
-            return target, INVALID, part - first, kind
+            return target, (AMBIGUOUS if target == -2 else INVALID), part - first, kind
     return target, OK, 0, UNSIGNED
 
 

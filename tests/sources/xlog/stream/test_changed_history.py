@@ -206,3 +206,19 @@ def test_any_change_of_the_last_block_changes_the_checksum(tmp_path: Path, size:
     log.write_bytes(content[:-1])
     with pytest.raises(XlogTruncatedError):
         checksum_before(*open_fs(str(log)), len(content))
+
+
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_the_directory_of_one_instance_twice(tmp_path: Path, is_equal: bool) -> None:
+    """A copy may stand by; a copy that was written to on its own is named, as its rows are in no table."""
+    server_at(tmp_path / "s", "a", 3, 4)
+    server_at(tmp_path / "t", "a" if is_equal else "b", 3, 2)
+    names = [{"name": name, "path": str(tmp_path / name), "replicaset": A} for name in ("s", "t")]
+    stream = LogStream(parse_options({"sources": json.dumps(names), "gaps": "report"}))
+    found, at = read_all(stream, {})
+    assert found == [1, 2, 3, 4, 5, 6, 7]
+    assert at[A].leader == "s"
+    if is_equal:
+        assert not stream.unreadable_sources
+    else:
+        assert f"other rows in {NAME} than the source s" in stream.unreadable_sources["t"]

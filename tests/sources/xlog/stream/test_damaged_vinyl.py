@@ -78,6 +78,25 @@ def test_a_damaged_vylog_refuses_the_vinyl_spaces_of_its_snapshot(
 
 
 @pytest.mark.parametrize("kind", ["index", "run"])
+def test_a_missing_file_of_a_run_refuses_its_space_alone(
+    folder: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = files_of(folder, kind)[0]
+    file.unlink()
+    deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
+    with caplog.at_level(logging.ERROR):
+        deployment.run()
+    found, wanted = held(deployment, TRUTH), expected(TRUTH)
+    assert [space for space in TRUTH if found[space] != wanted[space]] == [
+        space for space in TRUTH if found[space] == []
+    ]
+    refused = [row["name"] for row in deployment.rows("_schema") if row["state"].startswith("refused")]
+    assert len(refused) == 1
+    assert "is missing" in caplog.text
+    assert file.name in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["index", "run"])
 @pytest.mark.parametrize("damage", [DAMAGES[0], DAMAGES[2], DAMAGES[3]])
 def test_a_damaged_file_of_a_run_refuses_its_space_alone(
     folder: Path, kind: str, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture

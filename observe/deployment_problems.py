@@ -1,0 +1,115 @@
+"""Finds everything that needs attention in a deployment: in its tables, logs, disks, spools, and running jobs.
+
+`aggregator status`, `aggregator doctor` and the page of `aggregator report` show what this module finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from config.deployment import Config
+from config.relay import RelayConfig
+from config.subscribe import Subscribe
+from config.values import listen_address
+from observe.asked import asked_status, problems_in
+from observe.doctor.findings import Level
+from observe.doctor.gather.machine import disks_of
+from observe.doctor.machine import check_disks
+from observe.facts import DeploymentFacts
+from observe.log_ends import LogEnds
+from observe.problems import log_problems, spool_problems, standby_problems, table_problems
+from observe.standbys import StandbyOverview, standbys_overview
+from schemas.problems import Problem, problem, sorted_problems
+from sources.spool.state import StoppedSpool, stopped_spools
+from warehouse.delta.location import location_of
+from warehouse.lock.lock import LOCK_NAME, holder_now, local_folder
+
+
+class DeploymentState:
+    """What is known of a deployment at one moment; problems of it are found once."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.now = datetime.now(UTC)
+        self.facts = DeploymentFacts(location_of(config.warehouse, config.database))
+        self.unread_bytes: Mapping[str, int] = LogEnds(config.sources).unread_bytes(self.facts.positions)
+        folders = [local_folder(source.path) for source in config.sources]
+        self.stopped_spools: tuple[StoppedSpool, ...] = tuple(
+            stopped_spools(folder for folder in folders if folder is not None)
+        )
+        self.standbys: tuple[StandbyOverview, ...] = standbys_overview(config)
+
+    def problems(self) -> list[Problem]:
+        """Return what needs attention, in the order of the list of conditions."""
+        names = {
+            str(folder): source.name
+            for source in self.config.sources
+            if (folder := local_folder(source.path)) is not None
+        }
+        return sorted_problems(
+            [
+                *self._stream_problems(),
+                *table_problems(self.facts),
+                *log_problems(self.facts, self.unread_bytes, self.now),
+                *standby_problems(self.standbys),
+                *disk_problems(self.config, self.config.subscribe),
+                *daemon_problems(self.config.subscribe),
+                *spool_problems(self.stopped_spools, names),
+                *relay_problems(self.config.relay),
+            ]
+        )
+
+    def _stream_problems(self) -> Iterator[Problem]:
+        """Yield what the stream says of itself, or that it says nothing."""
+        metrics = self.config.metrics
+        address = None if metrics is None else listen_address(metrics.status)
+        if address is None:
+            return
+        status = asked_status(address)
+        if status is not None:
+            yield from problems_in(status)
+            return
+        folder = local_folder(self.facts.location.root)
+        holder = None if folder is None else holder_now(folder / LOCK_NAME)
+        if holder is not None:
+            yield problem("down", "stream", f"nothing answers at {address}; the lock is held by {holder}")
+        elif any(self.unread_bytes.values()):
+            since = self.facts.committed_at.timestamp()
+            yield problem("down", "stream", "no job runs, and logs have unread rows", since=since)
+
+
+def daemon_problems(section: Subscribe | None) -> Iterator[Problem]:
+    """Yield what the daemon says of itself, or that it says nothing although it has locked a spool."""
+    address = None if section is None else listen_address(section.status)
+    if section is None or address is None:
+        return
+    status = asked_status(address)
+    if status is not None:
+        yield from problems_in(status)
+        return
+    stopped = {spool.directory for spool in stopped_spools(Path(one.spool) for one in section.replicasets)}
+    for replicaset in section.replicasets:
+        if replicaset.spool not in stopped:
+            subject = f"spool {replicaset.source or replicaset.name}"
+            yield problem("subscribe_down", subject, f"nothing answers at {address}")
+
+
+def relay_problems(section: RelayConfig | None) -> Sequence[Problem]:
+    """Return what the relay says of itself; none if it does not answer, since it need not run."""
+    address = None if section is None else listen_address(section.status)
+    status = None if address is None else asked_status(address)
+    return () if status is None else problems_in(status)
+
+
+def disk_problems(config: Config | None, subscribe: Subscribe | None) -> Iterator[Problem]:
+    """Yield the disks without room for what is written at once, by the rule of `doctor`."""
+    for finding in check_disks(list(disks_of(config, subscribe))):
+        if finding.level is Level.FAIL:
+            yield problem("disk_full", finding.subject, finding.text)
+
+
+def deployment_problems(config: Config) -> list[Problem]:
+    """Return what needs attention in a deployment; WarehouseError if no batch has been committed yet."""
+    return DeploymentState(config).problems()

@@ -1,0 +1,1 @@
+"""Causes each condition of `schemas.conditions` on real servers, and checks who tells of it, and when it is over."""
