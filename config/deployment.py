@@ -208,8 +208,16 @@ class Types(ConfigSection):
     """`precise`: decimal(20,0). `long`: bigint, which cannot hold values above 2^63 - 1."""
     integer: Literal["long", "precise"] = "long"
     """`long`: bigint, which cannot hold values above 2^63 - 1. `precise`: decimal(20,0)."""
-    decimal: DecimalType = "string"
-    """`string`: all digits as Tarantool prints them. `decimal(38,s)`: a number with at most 38 digits."""
+    decimal: DecimalType = "decimal(38,18)"
+    """`decimal(38,s)`: a number with s digits after the point, further ones are rounded half-even and `_inexact` names
+    the column. `string`: all digits, as Tarantool 3 prints them.
+    """
+    nested: Literal["json", "variant"] = "json"
+    """`json`: text that each reader can open. `variant`: Spark's binary encoding, with types. Of the field types any,
+    map, array and scalar, and of `_extra`.
+    """
+    exact: bool = False
+    """A value that its column would only have rounded or shortened leaves it null, too."""
 
 
 class Config(ConfigSection):

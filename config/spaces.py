@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from config.lookups import VectorMode
-from config.values import ConfigSection, Location, mistake, unsupported_values
+from config.values import ConfigSection, DecimalType, Location, SqlName, mistake, unsupported_values
+from schemas.errors import ExpressionError
+from schemas.expression import parse
 from schemas.names import table_name
 from sources.iproto.address import PasswordSource
 
@@ -39,6 +41,44 @@ StringFields = Annotated[
     ),
 ]
 """`binary` for all string fields of a space, or {pattern of fields: `binary`}."""
+
+
+OnDdl = Literal["evolve", "hold"]
+"""What a DROP or TRUNCATE of a space does to its table."""
+
+
+class TableSettings(ConfigSection):
+    """What the table of a space is; each key that is left out has the value of the deployment."""
+
+    where: str | None = None
+    """An SQL filter (`schemas.expression`): the readers' table has only the rows for which it is true."""
+    columns: dict[SqlName, str] = Field(default_factory=dict)
+    """Computed columns: name to SQL expression. One with the name of a field replaces its column."""
+    exclude_columns: tuple[str, ...] = ()
+    """Fields without a column in the readers' table."""
+    nested: Literal["json", "variant"] | None = None
+    """As `types.nested`."""
+    decimal: DecimalType | None = None
+    """As `types.decimal`."""
+    on_ddl: OnDdl | None = None
+    """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
+    is, and later rows of the space are not applied, until somebody says yes by `aggregator heal` or `aggregator
+    snapshot`."""
+
+    @model_validator(mode="after")
+    def _check_expressions(self) -> TableSettings:
+        for text, path in ((self.where, ("where",)), *((t, ("columns", n)) for n, t in self.columns.items())):
+            if text is not None:
+                try:
+                    parse(text)
+                except ExpressionError as error:
+                    raise mistake(f"{text!r} is no expression: {error}", *path) from None
+        return self
+
+    @property
+    def has_readers_table(self) -> bool:
+        """Whether readers see other rows or columns than those of the exact table."""
+        return self.where is not None or bool(self.columns) or bool(self.exclude_columns)
 
 
 class Spaces(ConfigSection):
@@ -68,6 +108,10 @@ class Spaces(ConfigSection):
     """
     masks: dict[str, dict[str, MaskKind]] = Field(default_factory=dict)
     """From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins."""
+    tables: dict[str, TableSettings] = Field(default_factory=dict)
+    """From a pattern of spaces' names to what their tables are. Of several patterns that match, a later one adds to the
+    earlier ones, and its keys win.
+    """
     mask_key_env: str | None = None
     """The environment variable with the key of `hash`, or the file whose first line is that key."""
     mask_key_file: Location | None = None
@@ -99,6 +143,25 @@ class Spaces(ConfigSection):
             if fnmatchcase(space_name, pattern):
                 masks |= {f: kind for f, kind in kinds.items() if masks.get(f) != "drop"}
         return masks
+
+    def table_settings(self, space_name: str) -> TableSettings:
+        """Return what the table of a space is, by all patterns that match its name."""
+        found: dict[str, Any] = {}
+        for pattern, settings in self.tables.items():
+            if fnmatchcase(space_name, pattern):
+                given = {name: getattr(settings, name) for name in settings.model_fields_set}
+                columns = found.get("columns", {}) | given.pop("columns", {})
+                found |= given | ({"columns": columns} if columns else {})
+        return TableSettings(**found)
+
+    def holds_ddl(self, space_name: str) -> bool:
+        """Whether a DROP or TRUNCATE of a space holds its table instead of emptying it."""
+        return self.table_settings(space_name).on_ddl == "hold"
+
+    @property
+    def has_readers_tables(self) -> bool:
+        """Whether readers of some space may see a table other than the exact one."""
+        return bool(self.masks) or any(one.has_readers_table for one in self.tables.values())
 
     def binary_fields(self, space_name: str, fields: Iterable[str]) -> frozenset[str]:
         """Return those of a space's string fields whose columns are binary."""

@@ -157,6 +157,9 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
         writer = open_batch_writer(spark, config, warehouse, lock)
         if listener is not None and listener.health is not None:
             listener.health.is_in_batch = writer.batch_lock.locked
+        metastore = catalog.MetastoreTables(warehouse)
+        metastore.register(warehouse.tables())
+        watches.append(lambda _done: metastore.register(writer.state.versions))
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
         moves = PendingMoves(writer)
@@ -190,8 +193,7 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
         if once:
             moves.look_again(datetime.now(UTC))
         pending = _pending_work(warehouse.location, query)
-        if catalog.has_metastore(warehouse):
-            catalog.register_tables(warehouse)
+        metastore.register(warehouse.tables())
     return RunEnd(writer.state.epoch, pending)
 
 

@@ -76,11 +76,21 @@ class InstanceIdReader:
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property
-    def vclock_components(self) -> list[vclock.VclockComponent]:
-        """The components (replicaset, replica id, lsn) of all settled vclocks at the newest epoch."""
+    def _vclock_rows(self) -> list[dict[str, Any]]:
+        """The rows of `_vclock` up to the newest epoch."""
         last = int(str(self.newest_epoch.get("epoch", -1)))
         rows = self._rows_of_table(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
-        return vclock.newest_components(row for row in rows if row["epoch"] <= last)
+        return [row for row in rows if row["epoch"] <= last]
+
+    @property
+    def all_vclock_components(self) -> list[vclock.VclockComponent]:
+        """The components of all settled vclocks, those of earlier epochs, too, as far as the table keeps them."""
+        return [vclock.VclockComponent(**row) for row in self._vclock_rows]
+
+    @cached_property
+    def vclock_components(self) -> list[vclock.VclockComponent]:
+        """The components (replicaset, replica id, lsn) of all settled vclocks at the newest epoch."""
+        return vclock.newest_components(self._vclock_rows)
 
     @property
     def leaders(self) -> dict[str, str]:
@@ -153,7 +163,7 @@ def json_document(reader: InstanceIdReader) -> dict[str, Any]:
     """Return the ids of all instances and all applier maps as a JSON object, for `aggregator cluster show --json`."""
     own = [one.lsn for one in reader.vclock_components if one.local_id is None]
     members = sorted(reader.cluster.members.values(), key=lambda member: member.global_id or 0)
-    kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled")
+    kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled", "is_daemon")
     uuids = {number: uuid for uuid, number in reader.cluster.replicaset_ids.items()}
     map_rows = [entry for number in sorted(reader.applier_maps) for entry in reader.applier_maps[number]]
     return {
@@ -182,7 +192,7 @@ def text_lines(reader: InstanceIdReader) -> Iterator[str]:
         where = (
             "the aggregator"
             if member.replicaset_uuid == OWN_REPLICASET_UUID
-            else f"of {member.replicaset_uuid}"
+            else f"{'the daemon ' if member.is_daemon else ''}of {member.replicaset_uuid}"
         )
         gone = ", expelled" if member.expelled else ""
         replica_id = "-" if member.local_id is None else member.local_id

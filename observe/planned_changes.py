@@ -19,6 +19,7 @@ from pipeline.preview import Preview
 from pipeline.state import ReplicasetState
 from pipeline.write.changes import TableChange
 from schemas.names import replicaset_label
+from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 
 class ChangeSign(StrEnum):
@@ -196,7 +197,8 @@ def _new_instances(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]
     aggregator_id = plan.after.aggregator_id
     for uuid, number in sorted(plan.after.global_ids.items(), key=lambda item: item[1]):
         if uuid not in preview.before.global_ids and number != aggregator_id:
-            yield NextRunChange(ChangeSign.NEW, "instance_new", uuid, f"gets the global id {number}")
+            what = "a subscription daemon, " if number >= FIRST_DAEMON_ID else ""
+            yield NextRunChange(ChangeSign.NEW, "instance_new", uuid, f"{what}gets the global id {number}")
 
 
 def _changed_spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange]:

@@ -9,17 +9,18 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any
+from urllib.parse import parse_qsl
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.registry import Collector
 
-from schemas.errors import ConfigurationError
+from schemas.errors import AggregatorError, ConfigurationError
 from sources.iproto.address import Address
 
 MAX_CONCURRENT_REQUESTS = 32
@@ -66,7 +67,10 @@ class _RequestHandler(WSGIRequestHandler):
 
 @contextmanager
 def status_page(
-    address: Address | None, collector: Collector, status: Callable[[], Any]
+    address: Address | None,
+    collector: Collector,
+    status: Callable[[], Any],
+    further_pages: Mapping[str, Callable[[Mapping[str, str]], Any]] | None = None,
 ) -> Iterator[int | None]:
     """Serve the status page while the block runs; yield the port, or None without an address.
 
@@ -74,6 +78,8 @@ def status_page(
         address: The address to listen on; None: the page is not served.
         collector: Collects the metrics.
         status: Returns the content of `/status`.
+        further_pages: By path: returns the content of a page by the parameters of its address. A ValueError is the
+            client's mistake.
 
     Raises:
         ConfigurationError: The port is taken.
@@ -83,7 +89,7 @@ def status_page(
         return
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
-    metrics = make_wsgi_app(registry)
+    metrics, pages = make_wsgi_app(registry), further_pages or {}
 
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if environ["PATH_INFO"] == "/metrics":
@@ -92,8 +98,17 @@ def status_page(
         if environ["PATH_INFO"] == "/status":
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(status(), indent=1).encode() + b"\n"]
+        page_of = pages.get(environ["PATH_INFO"])
+        if page_of is not None:
+            try:
+                content = page_of(dict(parse_qsl(environ["QUERY_STRING"])))
+            except (ValueError, AggregatorError) as error:
+                start("400 Bad Request", [("Content-Type", "text/plain")])
+                return [f"{error}\n".encode()]
+            start("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(content, indent=1).encode() + b"\n"]
         start("404 Not Found", [("Content-Type", "text/plain")])
-        return [b"/metrics, /status\n"]
+        return [f"{', '.join(('/metrics', '/status', *pages))}\n".encode()]
 
     try:
         server = make_server(address.host or "", address.port, app, _StatusServer, _RequestHandler)

@@ -107,7 +107,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
     """
     for table in filter(is_space_table, state.versions):
         was_masked = exact_table(table) in state.versions
-        if not was_masked and not config.spaces.masks:
+        if not was_masked and not config.spaces.has_readers_tables:
             continue
         try:
             plan = current_table_plan(state, config, table)

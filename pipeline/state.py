@@ -15,6 +15,7 @@ from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX
 from schemas.space import KeyParts, Space, faulty_space, space_of_rows
 from schemas.system_tuples import fields_of
+from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,8 @@ class State:
 
     @property
     def instance_uuids(self) -> dict[int, str]:
-        """The uuid of each instance, by global id."""
-        return {global_id: uuid for uuid, global_id in self.global_ids.items()}
+        """The uuid of each instance by its global id; subscription daemons, which sign no rows, are left out."""
+        return {number: uuid for uuid, number in self.global_ids.items() if number < FIRST_DAEMON_ID}
 
     def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:
         """Return the state with some replicasets replaced."""

@@ -42,6 +42,10 @@ class ConfigurationError(AggregatorError):
     """The configuration or the command line is wrong. Field: `path` (of the mistake in the YAML)."""
 
 
+class ExpressionError(AggregatorError):
+    """An SQL expression of the configuration is not one, or does not fit the columns of its table."""
+
+
 class UnsupportedError(AggregatorError):
     """Something valid that this version does not support; the reason names it."""
 

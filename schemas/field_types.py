@@ -31,6 +31,7 @@ class ColumnStorage(IntEnum):
     INTERVAL = 10
     VARIANT = 11
     RAW_STRING = 12  # bytes of a string, whether they are UTF-8 or not
+    JSON = 13  # text
 
 
 class ValueClass(IntEnum):

@@ -43,11 +43,17 @@ class TypeOptions:
     unsigned: Literal["precise", "long"] = "precise"
     """decimal(20,0), or bigint, which has no values above 2^63 - 1."""
     decimal_scale: int | Literal["string"] = 18
-    """The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit; or `string`,
-    Tarantool's own text, which always fits.
+    """The s of decimal(38,s), 0 to 38: a decimal with more digits after the point is rounded half-even, one with more
+    digits before it does not fit; or `string`, Tarantool's own text, which always fits.
     """
     integer: Literal["long", "decimal"] = "long"
     """bigint, which has no values above 2^63 - 1, or decimal(20,0)."""
+    nested: Literal["json", "variant"] = "variant"
+    """How values of the types any, map, array and scalar are stored, and fields past the format: as JSON text, or as
+    Spark's variant.
+    """
+    exact: bool = False
+    """Whether a value does not fit if its column would only have the nearest one of its type."""
 
 
 VARIANT_ARROW = pa.struct(
@@ -59,10 +65,7 @@ VARIANT_ARROW = pa.struct(
 """The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
 
 DECIMAL_PRECISION = 38
-"""Greatest number of digits of a decimal in Spark, in a variant, and in Tarantool before 3.5 (`DECIMAL_MAX_DIGITS`).
-
-Since 3.5 a decimal of Tarantool may have 76 digits; one with more than 38 does not fit into its column.
-"""
+"""Greatest number of digits of a decimal in Spark, in a variant, and in Tarantool before 3.5 (`DECIMAL_MAX_DIGITS`)."""
 
 _TYPES_BY_STORAGE: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
     ColumnStorage.LONG: (LongType(), pa.int64()),
@@ -77,6 +80,7 @@ _TYPES_BY_STORAGE: dict[ColumnStorage, tuple[DataType, pa.DataType]] = {
     ColumnStorage.INTERVAL: (StringType(), pa.string()),
     ColumnStorage.VARIANT: (VariantType(), VARIANT_ARROW),
     ColumnStorage.RAW_STRING: (BinaryType(), pa.binary()),
+    ColumnStorage.JSON: (StringType(), pa.string()),
 }
 """The Spark type and the Arrow type of each storage; those of `DECIMAL` depend on the options."""
 
@@ -98,7 +102,17 @@ def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
         return ColumnStorage.WIDE
     if family == "decimal" and options.decimal_scale == "string":
         return ColumnStorage.DECIMAL_TEXT
-    return FIELD_TYPES[family].storage
+    return _nested_storage(options) if is_nested(family) else FIELD_TYPES[family].storage
+
+
+def is_nested(field_type: str) -> bool:
+    """Whether the values of a field type may be of several types: any, map, array, scalar."""
+    family = type_family(field_type)
+    return family in FIELD_TYPES and FIELD_TYPES[family].storage is ColumnStorage.VARIANT
+
+
+def _nested_storage(options: TypeOptions) -> ColumnStorage:
+    return ColumnStorage.JSON if options.nested == "json" else ColumnStorage.VARIANT
 
 
 def spark_type(storage: ColumnStorage, options: TypeOptions) -> DataType:
@@ -172,7 +186,7 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
 
 
 EXTRA_COLUMN = "_extra"
-"""Variant: an array of the fields past the format; null if there are none."""
+"""Variant or JSON: an array of the fields past the format; null if there are none."""
 
 INEXACT_COLUMN = "_inexact"
 """String: names of the columns, joined by commas, whose value is less exact than the tuple's; null if all are exact."""
@@ -186,12 +200,11 @@ ERROR_COLUMN = "_error"
 """String: why fields of the tuple do not fit, or why it cannot be split into fields (then `_misfits` is null). Null if
 all fit. Never a column of a table."""
 
-_ADDED_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
-    (EXTRA_COLUMN, VariantType(), VARIANT_ARROW),
+_REPORT_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
     (INEXACT_COLUMN, StringType(), pa.string()),
     (MISFITS_COLUMN, ArrayType(StringType()), MISFITS_ARROW),
 )
-"""The columns that a tuple fills after the typed ones: name, Spark type, Arrow type."""
+"""The columns that a tuple fills after the typed ones and `_extra`: name, Spark type, Arrow type."""
 
 
 @dataclass(frozen=True)
@@ -217,13 +230,22 @@ class TableLayout:
         is_raw = found is ColumnStorage.STRING and field.name in self.binary_fields
         return ColumnStorage.RAW_STRING if is_raw else found
 
+    @property
+    def extra_storage(self) -> ColumnStorage:
+        """How `_extra` is stored."""
+        return _nested_storage(self.options)
+
+    def _added_columns(self) -> tuple[tuple[str, DataType, pa.DataType], ...]:
+        """Return the columns that a tuple fills after the typed ones: name, Spark type, Arrow type."""
+        return ((EXTRA_COLUMN, *_TYPES_BY_STORAGE[self.extra_storage]), *_REPORT_COLUMNS)
+
     def spark_schema(self) -> StructType:
         """Return the columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
         columns = [
             StructField(name, spark_type(self.storage_of(one), self.options))
             for name, one in zip(self.column_names, self.fields, strict=True)
         ]
-        return StructType([*columns, *(StructField(name, kind) for name, kind, _ in _ADDED_COLUMNS)])
+        return StructType([*columns, *(StructField(name, kind) for name, kind, _ in self._added_columns())])
 
     def decoded_schema(self) -> StructType:
         """Return the schema of a decoded tuple: the table's columns and `_error`."""
@@ -235,7 +257,7 @@ class TableLayout:
             pa.field(name, arrow_type(self.storage_of(one), self.options))
             for name, one in zip(self.column_names, self.fields, strict=True)
         ]
-        added = (pa.field(name, kind) for name, _, kind in _ADDED_COLUMNS)
+        added = (pa.field(name, kind) for name, _, kind in self._added_columns())
         return [*columns, *added, pa.field(ERROR_COLUMN, pa.string())]
 
 

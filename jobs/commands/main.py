@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import get_completion_class
 
-from jobs.commands import fix, follow, ids, look
+from jobs.commands import fix, follow, ids, look, use
 from jobs.runtime.command_line import CONTEXT_SETTINGS, command, run_command
 from jobs.runtime.parts import DEFAULT_PARTS, PARTS
 
@@ -63,6 +63,7 @@ COMMANDS_BY_SECTION = {
         ),
         *(look.validate, look.prove, look.demo),
     ),
+    "Use": (use.sql, use.wait, use.size),
     "Correct and maintain": (
         *(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair_gaps, fix.maintain),
     ),

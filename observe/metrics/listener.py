@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,6 +32,7 @@ from pyspark.sql.streaming.listener import (
 from config.deployment import Config
 from config.subscribe import seconds
 from config.values import listen_address
+from observe.applied_rows import wait_page
 from observe.facts import DeploymentFacts
 from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader
 from observe.metrics.health import StreamHealth
@@ -216,7 +218,8 @@ def metrics_listener(
         metrics.set_epoch(int(facts.epoch_row["epoch"]), facts.committed_at.timestamp(), facts.positions)
     with ExitStack() as stack:
         log_file = _open_log(section.log, stack)
-        stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status))
+        pages = {"/wait": partial(wait_page, location)}
+        stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status, pages))
         health = StreamHealth(config, location, metrics, is_endless=not once)
         stack.enter_context(health.watching())
         listener = MetricsListener(metrics, committed, log_file, health)

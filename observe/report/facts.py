@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from schemas.problems import Problem
 from schemas.states import GapState, RowState
+from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 from warehouse.copies.generations import ComparedRid, read_compared_rid
 from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
 from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
@@ -64,12 +65,14 @@ MAX_CONFLICT_EXAMPLES = 2
 """Maximum number of shown conflicts per space and pair of replicasets."""
 
 QUERIES = {
-    "instances": """
+    # Subscription daemons are no servers.
+    "instances": f"""
 WITH moved AS (
-  SELECT replicaset_id, local_id, max_by(lsn, epoch) AS lsn FROM {vclock} WHERE local_id > 0 GROUP BY ALL
+  SELECT replicaset_id, local_id, max_by(lsn, epoch) AS lsn FROM {{vclock}} WHERE local_id > 0 GROUP BY ALL
 )
 SELECT c.replicaset_id, c.replicaset_uuid, c.local_id, c.global_id, c.uuid, c.first_seen, c.expelled_at, m.lsn
-FROM {cluster} c LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.local_id = c.local_id
+FROM {{cluster}} c LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.local_id = c.local_id
+WHERE c.global_id IS NULL OR c.global_id < {FIRST_DAEMON_ID}
 ORDER BY c.replicaset_id, c.local_id, c.global_id""",
     "applier_map": """
 SELECT DISTINCT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}

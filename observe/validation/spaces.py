@@ -31,8 +31,7 @@ from pipeline.plan.spaces.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from pipeline.write.changes import table_schema
 from schemas.errors import UnsupportedError
-from schemas.field_types import ColumnStorage
-from schemas.layout import MISFITS_COLUMN
+from schemas.layout import MISFITS_COLUMN, is_nested
 from schemas.names import table_of_exact_tuples
 from warehouse.delta.commits import columns_of
 from warehouse.delta.location import WarehouseLocation
@@ -86,9 +85,7 @@ class SpaceTable:
         never_null_columns = tuple(
             name
             for name, field in zip(layout.column_names, layout.fields, strict=True)
-            if not field.is_nullable
-            and layout.storage_of(field) is not ColumnStorage.VARIANT
-            and name in self.actual_columns
+            if not field.is_nullable and not is_nested(field.type) and name in self.actual_columns
         )
         return RowChecks(
             self.name, self.exact_table, encoding_of(self.plan), compared_columns, never_null_columns

@@ -1,8 +1,10 @@
 """Runs checks with Great Expectations, and returns their results.
 
-First all expectations of a check run together and only say whether they hold, which the library computes in one
-aggregation. Failed expectations run again, for counts and examples. The results of all checks can be written as Data
-Docs. The library is imported on first use, since the import takes seconds.
+Few rows (`MAX_LOCAL_ROWS`) are collected once, in one Spark job, and the library computes all in this process, with
+pandas: with Spark it would need several jobs a check, half a second each. A user's expectations always run with Spark,
+since they may contain its SQL. First all expectations of a check run together and only say whether they hold. Failed
+expectations run again, for counts and examples. The results of all checks can be written as Data Docs. The library is
+imported on first use, since the import takes seconds.
 
 Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN_NAME`; other
 files in the folder stay. The pages load their styles from public networks when they are opened; the report's pages do
@@ -18,6 +20,9 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from observe.log_rows.row_format import tuple_text
 from observe.validation.check import MAX_EXAMPLES, Check, CheckResult, TablesCheck
@@ -67,6 +72,9 @@ def remove_old_pages(folder: Path) -> None:
         (folder / "expectations" / f"{pages.parent.name}.html").unlink(missing_ok=True)
 
 
+MAX_LOCAL_ROWS = 50_000
+"""Maximum number of rows of a check that are collected; they take some 100 bytes a column."""
+
 _INDEX_META_KEY = "index"
 """Key in an expectation's `meta` whose value is the index of the expectation in the check."""
 
@@ -86,6 +94,7 @@ class Validator:
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
         # Cached frames would stay in the executors' memory, each of them a whole table.
         self._source = self._context.data_sources.add_spark(name="warehouse", persist=False)
+        self._local_source = self._context.data_sources.add_pandas(name="warehouse (few rows)")
         self._moment = moment or datetime.now(UTC)
         self._validated_suites: list[Any] = []
         self._used_suite_names: set[str] = set()
@@ -137,9 +146,11 @@ class Validator:
         suite = ExpectationSuite(
             name=self._unused_suite_name(check.name), expectations=list(check.expectations)
         )
-        asset = self._source.add_dataframe_asset(name=suite.name)
+        local = None if has_user_expectations(check) else collect_few_rows(check.rows)
+        source, rows = (self._source, check.rows) if local is None else (self._local_source, local)
+        asset = source.add_dataframe_asset(name=suite.name)
         definition = asset.add_batch_definition_whole_dataframe("whole")
-        batch = definition.get_batch({"dataframe": check.rows})
+        batch = definition.get_batch({"dataframe": rows})
         result = batch.validate(suite, result_format="BOOLEAN_ONLY")
         results = {_expectation_index(one): one for one in result.results}
         if with_examples:
@@ -182,6 +193,23 @@ class Validator:
         return write_data_docs(self._context, self._validated_suites, folder, self._moment)
 
 
+def has_user_expectations(check: Check) -> bool:
+    """Return whether a check has expectations of a user's file."""
+    return any(FILE_META_KEY in (expectation.meta or {}) for expectation in check.expectations)
+
+
+def collect_few_rows(rows: DataFrame) -> Any:
+    """Return rows as a DataFrame of pandas, with null for null; None if there are more than `MAX_LOCAL_ROWS`."""
+    import pandas as pd
+
+    table = rows.limit(MAX_LOCAL_ROWS + 1).toArrow()
+    if table.num_rows > MAX_LOCAL_ROWS:
+        return None
+    # Without these types, numbers with a null would become floating-point numbers.
+    types = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    return table.to_pandas(types_mapper=types.get)
+
+
 def _expectation_index(result: Any) -> int:
     return int(result.expectation_config.meta[_INDEX_META_KEY])
 
@@ -220,6 +248,8 @@ def _row_text(row: dict[str, Any], keys: Sequence[str]) -> str:
 
 def _value_text(name: str, value: Any) -> str:
     """Return the value of a column as text; a primary key, which is MessagePack in hex, is decoded."""
+    if isinstance(value, datetime):
+        return str(value.replace(tzinfo=None))
     if name not in ("_key", "key") or not isinstance(value, str):
         return str(value)
     try:

@@ -84,8 +84,10 @@ def instances_seen(
                 )
             elif one.replica_id in cluster:
                 found.append(IncomingMember(cluster.pop(one.replica_id), one.replica_id, uuid, expelled=True))
-        headers = dict.fromkeys(p.instance_uuid for p in segments[uuid] if p.instance_uuid is not None)
-        found += [IncomingMember(instance, None, uuid) for instance in headers]
+        headers = {p.instance_uuid: p.is_spool for p in segments[uuid] if p.instance_uuid is not None}
+        found += [
+            IncomingMember(instance, None, uuid, is_daemon=is_spool) for instance, is_spool in headers.items()
+        ]
         found.append(IncomingMember(None, None, uuid))
     return found
 

@@ -184,7 +184,7 @@ def served_instances(table: Cluster) -> tuple[Member, dict[int, str], dict[str, 
         )
     instances, left_out = {}, {}
     for member in table.members.values():
-        if member.uuid is None or member.global_id is None or member.expelled:
+        if member.uuid is None or member.global_id is None or member.expelled or member.is_daemon:
             continue
         if member.global_id < VCLOCK_MAX:
             instances[member.global_id] = member.uuid

@@ -147,7 +147,7 @@ def _has_extra_values(tables: OpenTables, table: str, file: TableFile) -> bool:
     """Return whether a file may have a value in `_extra`, according to the statistics in its footer."""
     footer = open_footer(tables.location, table, file)
     for number in range(footer.num_columns):
-        if not footer.schema.column(number).path.startswith(f"{EXTRA_COLUMN}."):
+        if footer.schema.column(number).path.partition(".")[0] != EXTRA_COLUMN:
             continue
         for group in range(footer.num_row_groups):
             statistics = footer.row_group(group).column(number).statistics

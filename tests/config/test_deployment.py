@@ -47,7 +47,7 @@ def test_the_least_configuration_has_defaults_for_the_rest(yaml: Path) -> None:
     assert (config.types.unsigned, config.types.integer, config.types.decimal) == (
         "precise",
         "long",
-        "string",
+        "decimal(38,18)",
     )
     assert config.spaces.becomes_table("any")
     assert not config.spaces.local

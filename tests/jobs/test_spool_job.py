@@ -18,6 +18,7 @@ from sources.subscribe.replicaset import ReplicasetSubscription
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 from tests.sources.subscribe.following import await_until, following, options
+from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.soak]
 
@@ -58,6 +59,11 @@ def test_files_go_when_the_tables_have_them(tmp_path: Path, tarantool: Tarantool
     with following(options(spool, f"unix/:{tarantool.socket}", spool=ROTATE)) as replicaset:
         write(tarantool, replicaset, 1)
         deployment.run()
+        ids = {row["uuid"]: row["global_id"] for row in deployment.rows("_cluster") if row["replicaset_id"]}
+        assert ids == {
+            tarantool.eval("return box.info.uuid"): 2,
+            replicaset.spool.instance_uuid: FIRST_DAEMON_ID,
+        }
         write(tarantool, replicaset, 201)
         deployment.run()
         assert same(deployment, tarantool)

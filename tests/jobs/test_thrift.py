@@ -24,7 +24,8 @@ def test_the_tables_and_views_answer_over_jdbc(
     a, b = (Node(tmp_path, name).define(600, "users", FIELDS) for name in ("a1", "b1"))
     a.put(600, 1, "a", [1, "x"], at=1).put(600, 2, "a", None, at=2).close()
     b.put(600, 2, "b", None, at=9).close()
-    made = Deployment(tmp_path, {n: tmp_path / n for n in ("a1", "b1")}, replicasets_of("a1", "b1"))
+    sources = {name: tmp_path / name for name in ("a1", "b1")}
+    made = Deployment(tmp_path, sources, replicasets_of("a1", "b1"), types={"nested": "variant"})
     made.run()
     views = tmp_path / "views.sql"
     views.write_text("".join(f"{statement};\n" for statement in view_statements(made.config(), [])))

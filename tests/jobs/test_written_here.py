@@ -20,7 +20,8 @@ SPACES = ("types", "docs", "auto", "keys_decimal", "accounts")
 
 
 def deployed(folder: Path, **settings: Any) -> Deployment:
-    made = Deployment(folder, {"a1": own().directory("a1")}, spaces={"include": list(SPACES)}, **settings)
+    spaces, types = {"include": list(SPACES)}, {"nested": "variant"}
+    made = Deployment(folder, {"a1": own().directory("a1")}, spaces=spaces, types=types, **settings)
     made.run(max_bytes_per_trigger=1 << 30)
     return made
 

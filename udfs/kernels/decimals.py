@@ -127,22 +127,3 @@ def to_int128(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64
         lower = ~lower + _ONE
         upper = ~upper + (_ONE if lower == _ZERO else _ZERO)
     return upper, lower
-
-
-@inner
-def to_scaled_int128(number: Any, scale: Int) -> tuple[U64, U64, bool]:
-    """Convert a `Decimal` to the int128 by which Arrow stores it in a decimal(38, scale).
-
-    The result is (upper 64 bits, lower 64 bits, whether it fits). A number that would have to be rounded does not fit.
-    """
-    high, low, exponent, negative, valid = number
-    power = exponent + scale
-    if power < 0:
-        high, low, exponent = strip_zeros(high, low, exponent)
-        power = exponent + scale if high | low else np.int64(0)
-    if high | low == _ZERO:
-        return _ZERO, _ZERO, valid
-    if power < 0 or power + count_digits(high, low) > 38:
-        return _ZERO, _ZERO, False
-    upper, lower = to_int128(high, low, power, negative)
-    return upper, lower, valid

@@ -3,8 +3,9 @@
 The rules are those of the project's documents on server ids (000) and on a chain of aggregators (001). The primary key
 is the uuid. A row of a source's `_cluster` with a known uuid changes only the applier map of that source, which maps
 the source's replica ids to global ids; a new uuid is inserted with a free global id. An id is never reused, not even
-that of an expelled instance. Each change of `_cluster` is made by the aggregator and takes its next lsn; a row that
-changes nothing takes no lsn, so that no change circulates in a loop.
+that of an expelled instance. Subscription daemons, which the headers of spools name, have ids above those of all
+instances. Each change of `_cluster` is made by the aggregator and takes its next lsn; a row that changes nothing takes
+no lsn, so that no change circulates in a loop.
 
 Two allocations:
 
@@ -31,6 +32,11 @@ OWN_REPLICASET_ID = 0
 """The `replicaset_id` of the aggregator's own row."""
 
 
+FIRST_DAEMON_ID = 1_000_001
+"""The first global id of subscription daemons. They sign no rows, so the ids below are left to instances: above all
+those that fit into a vclock."""
+
+
 @dataclass(frozen=True)
 class Member:
     """One row of `_cluster`: an instance."""
@@ -53,6 +59,11 @@ class Member:
         """The key of the row: the instance's uuid, or the replicaset's if there is none."""
         return self.uuid or self.replicaset_uuid
 
+    @property
+    def is_daemon(self) -> bool:
+        """Whether it is a subscription daemon, which fills a spool: no server, and the origin of no row."""
+        return self.global_id is not None and self.global_id >= FIRST_DAEMON_ID
+
 
 @dataclass(frozen=True)
 class IncomingMember:
@@ -65,6 +76,8 @@ class IncomingMember:
     replicaset_uuid: str
     expelled: bool = False
     """Whether the row was deleted."""
+    is_daemon: bool = False
+    """Whether the header is that of a spool's file, which names a subscription daemon."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +160,7 @@ def _row_to_insert(cluster: Cluster, new: IncomingMember) -> Member | None:
     """Return the row to insert for a uuid that is not in the table; None if nothing is to insert."""
     if new.expelled or (new.uuid is None and new.replicaset_uuid in cluster.replicaset_ids):
         return None
-    global_id = None if new.uuid is None else _next_global_id(cluster, new.local_id)
+    global_id = None if new.uuid is None else _next_global_id(cluster, new)
     number = _replicaset_id(cluster, new.replicaset_uuid)
     return Member(global_id, new.uuid, new.local_id, number, new.replicaset_uuid)
 
@@ -184,16 +197,15 @@ def _map_entry(new: IncomingMember, member: Member | None) -> tuple[int, int] | 
     return new.local_id, member.global_id
 
 
-def _next_global_id(cluster: Cluster, replica_id: int | None) -> int:
-    """Return the global id that a new instance gets.
-
-    Args:
-        replica_id: The instance's replica id, which the allocation `preserve` tries first.
-    """
+def _next_global_id(cluster: Cluster, new: IncomingMember) -> int:
+    """Return the global id that a new instance or daemon gets."""
     taken = {m.global_id for m in cluster.members.values() if m.global_id is not None}
+    if new.is_daemon:
+        return max({FIRST_DAEMON_ID - 1, *taken}) + 1
     if cluster.allocation == "counter":
-        return max(taken, default=0) + 1
-    candidate = replica_id or 1
+        return max((number for number in taken if number < FIRST_DAEMON_ID), default=0) + 1
+    # `preserve` tries the instance's replica id first.
+    candidate = new.local_id or 1
     while candidate in taken:
         candidate += 1
     return candidate

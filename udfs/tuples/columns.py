@@ -20,6 +20,7 @@ from udfs.buffers import OFFSET_MAX, SMALLER_BATCHES_ADVICE
 from udfs.kernels.keyed_hash import hash_seeds
 from udfs.kernels.memory import WRITE_SLACK_BYTES
 from udfs.tuples.kernels import columns as words
+from udfs.tuples.kernels.json_text import JSON_GROWTH, JSON_MORE_BYTES
 from udfs.tuples.kernels.variant import FRAME_STACK_WORDS, VARIANT_GROWTH
 from udfs.tuples.kernels.variant_keys import (
     DICTIONARY_WORDS,
@@ -50,6 +51,9 @@ _TEXT_WIDTHS = {
 
 _SIXTEEN_BYTE_STORAGES = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
 """Columns with values of 16 bytes; those of other numbers have 8."""
+
+_NESTED_STORAGES = (ColumnStorage.VARIANT, ColumnStorage.JSON)
+"""Columns whose rows are null until they have a value, and whose buffers are made for the first one."""
 
 _COPIED_STORAGES = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
 """Columns whose values are copies of bytes of the tuple."""
@@ -145,10 +149,13 @@ class Columns:
         usual = min(VARIANT_GROWTH * self.largest_tuple_bytes + 32 + SLACK_BYTES, _HUGE_ROW_BYTES)
         is_huge = int(wants.max(initial=0)) > _HUGE_ROW_BYTES
         for column, storage in enumerate(self.storages):
-            if storage is not ColumnStorage.VARIANT:
+            if storage not in _NESTED_STORAGES:
                 self._grow_text(column, storage)
                 continue
             if is_huge and not wants[column]:
+                continue
+            if storage is ColumnStorage.JSON:
+                self._grow_json(column, int(wants[column]), row)
                 continue
             column_words, wanted = self.column_words[column], max(usual, int(wants[column]))
             column_words[words.DICTIONARY] = self._dictionary_address()
@@ -162,6 +169,15 @@ class Columns:
                 used = int(column_words[end] - column_words[start])
                 if column_words[end] + wanted > column_words[limit]:
                     self._enlarge(column, self._grown_size(used, wanted, row), is_metadata)
+
+    def _grow_json(self, column: int, wanted: int, row: int) -> None:
+        """Enlarge a column of JSON that has no room for one more row of the usual size, or of the `wanted` one."""
+        column_words = self.column_words[column]
+        column_words[words.DICTIONARY] = self._dictionary_address()
+        usual = min(JSON_GROWTH * self.largest_tuple_bytes + JSON_MORE_BYTES, _HUGE_ROW_BYTES)
+        used, need = int(column_words[words.END] - column_words[words.START]), max(usual, wanted)
+        if column_words[words.END] + need > column_words[words.LIMIT]:
+            self._enlarge(column, self._grown_size(used, need, row))
 
     def _grown_size(self, used: int, needed: int, row: int) -> int:
         """Return a new size for the content of a variant, estimated for all rows from the rows before `row`.
@@ -201,8 +217,8 @@ class Columns:
         """Return the filled columns as Arrow arrays of these types."""
         block = pa.py_buffer(self.fixed_block)
         return [
-            self._variant_array(column, block)
-            if storage is ColumnStorage.VARIANT
+            self._nested_array(column, block)
+            if storage in _NESTED_STORAGES
             else self._plain_array(column, kind, block)
             for column, (storage, kind) in enumerate(zip(self.storages, kinds, strict=True))
         ]
@@ -230,21 +246,24 @@ class Columns:
             raise UnsupportedError(f"a column of one batch takes {size} bytes", advice=SMALLER_BATCHES_ADVICE)
         return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
 
-    def _variant_array(self, column: int, block: pa.Buffer) -> pa.Array:
+    def _nested_array(self, column: int, block: pa.Buffer) -> pa.Array:
         column_words, base = self.column_words[column].tolist(), self.fixed_block.ctypes.data
-        nulls = column_words[words.NULLS]
+        nulls, is_json = column_words[words.NULLS], column_words[words.JSON]
+        validity = block.slice(column_words[words.VALID] - base, self._validity_bytes) if nulls else None
         parts = []
         for is_metadata, part in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
             first = column_words[part] - base
             offsets = self.fixed_block[first : first + 4 * self.rows + 4].view(np.int32)
             content = self._content_buffer(column, column_words, is_metadata)
             offsets[column_words[words.FILLED] + 1 :] = content.size
+            if is_json:
+                buffers = [validity, block.slice(first, 4 * self.rows + 4), content]
+                return pa.Array.from_buffers(pa.string(), self.rows, buffers, nulls)
             parts.append(
                 pa.Array.from_buffers(
                     pa.binary(), self.rows, [None, block.slice(first, 4 * self.rows + 4), content], 0
                 )
             )
-        validity = block.slice(column_words[words.VALID] - base, self._validity_bytes) if nulls else None
         return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
 
 
@@ -275,8 +294,9 @@ def empty_columns(
         column_words[words.DATA], column_words[words.SCALE] = data.ctypes.data, scale
         column_words[words.VALID] = block.ctypes.data + column * bits
         column_words[words.STATUSES] = statuses.ctypes.data + column * rows
-        if storage is ColumnStorage.VARIANT:
+        if storage in _NESTED_STORAGES:
             column_words[words.KIND], column_words[words.NULLS] = words.IS_VARIANT, rows
+            column_words[words.JSON] = storage is ColumnStorage.JSON
             column_words[words.OFFSETS], column_words[words.META_OFFSETS] = address, address + offset_bytes
             block[column * bits : (column + 1) * bits] = 0
             block[position : position + 4] = block[position + offset_bytes : position + offset_bytes + 4] = 0
@@ -295,7 +315,7 @@ def empty_columns(
 
 
 def _block_bytes(storage: ColumnStorage, rows: int, bitmap_bytes: int, offset_bytes: int) -> int:
-    if storage is ColumnStorage.VARIANT:
+    if storage in _NESTED_STORAGES:
         return 2 * offset_bytes
     if storage is ColumnStorage.BOOLEAN:
         return bitmap_bytes

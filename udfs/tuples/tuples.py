@@ -3,8 +3,9 @@
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
 `_error` says why. No value is truncated, and the other columns of the tuple are filled. A tuple that cannot be split
 into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column has the
-nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double equals, a map with a
-repeated key). The exact value stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
+nearest value that its Spark type has (a decimal without its last digits, a datetime without its nanoseconds, a number
+that no double equals, a map with a repeated key); by `TypeOptions.exact` such a value does not fit. The exact value
+stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from udfs.tuples.kernels.columns import (
     FITS,
     INEXACT,
     INVALID,
+    NOT_EXACT,
     NOT_UTF8,
     OUT_OF_RANGE,
     TOO_LARGE,
-    TOO_MANY_DIGITS,
     UNDECIDED,
     WRONG_CLASS,
 )
@@ -145,6 +146,9 @@ def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int 
     if counters[UNDECIDED_ROWS]:
         _round_decimals(columns, flat, errors[0] == 0)
         counters[:] = rows
+    if plan.layout.options.exact and counters[INEXACT_ROWS]:
+        _refuse_inexact(columns, errors[0] == 0)
+        counters[BAD_ROWS] += counters[INEXACT_ROWS]
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
         arrays.append(_inexact_names(plan, statuses, errors[0] == 0))
@@ -164,7 +168,7 @@ def _walk_batch(
     """Walk over all tuples of a batch; return the filled columns, the errors of the walk and its counters."""
     scale, rows = plan.layout.options.decimal_scale, len(flat.nulls)
     columns = empty_columns(
-        (*plan.storages, ColumnStorage.VARIANT),
+        (*plan.storages, plan.layout.extra_storage),
         scale if isinstance(scale, int) else 0,
         flat.data,
         flat.offsets,
@@ -209,6 +213,14 @@ def _round_decimals(columns: Columns, flat: BinaryBuffers, walked: NDArray[np.bo
                 same = decimal.Decimal(doubles[row]) == exact
                 statuses[column, row] = FITS if same else INEXACT
         columns.set_null(int(column), rows[statuses[column, rows] == OUT_OF_RANGE])
+
+
+def _refuse_inexact(columns: Columns, walked: NDArray[np.bool_]) -> None:
+    """Null each inexact value of the tuples that `walked` names, and set its status to `NOT_EXACT`."""
+    inexact = (columns.statuses == INEXACT) & walked
+    for column in np.flatnonzero(inexact.any(axis=1)):
+        columns.set_null(int(column), np.flatnonzero(inexact[column]))
+    columns.statuses[inexact] = NOT_EXACT
 
 
 def _error_texts(
@@ -274,7 +286,7 @@ def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
 
 _STATUS_TEXTS = {
     OUT_OF_RANGE: "the value is beyond the range of {type}",
-    TOO_MANY_DIGITS: "the value has more digits than {type}",
+    NOT_EXACT: "{type} has no value that is exactly this one",
     INVALID: "the content of the extension is not valid",
     NOT_UTF8: "the string is not UTF-8",
     TOO_LARGE: "the value is too large for a variant",
@@ -292,6 +304,6 @@ def _column_fault(layout: TableLayout, column: int, status: int, format_index: i
             return f"{where} is missing: {field.type} expected"
         return f"{where}: {field.type} expected, {CLASS_NAMES[found]} found"
     if column == len(layout.fields):
-        return f"fields past the format: {_STATUS_TEXTS[status].format(type='variant')}"
+        return f"fields past the format: {_STATUS_TEXTS[status].format(type='_extra')}"
     kind = layout.spark_schema().fields[column].dataType.simpleString()
     return f"field {layout.fields[column].name}: {_STATUS_TEXTS[status].format(type=kind)}"

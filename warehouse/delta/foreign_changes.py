@@ -35,15 +35,15 @@ def foreign_commits(
             continue
         if columns is None and any(action.get("metaData") for action in actions):
             columns = _columns_at(location, table, before)
-        yield foreign_commit(version, actions, columns or {})
+        yield foreign_commit(version, actions, columns)
 
 
-def _columns_at(location: WarehouseLocation, table: str, version: int) -> dict[str, Any]:
-    """Return the columns of a table at a version; none if its log does not have the version any more."""
+def _columns_at(location: WarehouseLocation, table: str, version: int) -> dict[str, Any] | None:
+    """Return the columns of a table at a version; None if its log does not have the version any more."""
     try:
         return columns_of(read_log(location, table, version).metadata)
     except WarehouseError:
-        return {}
+        return None
 
 
 def is_of_a_writer(actions: list[Action]) -> bool:

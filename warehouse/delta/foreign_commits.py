@@ -56,13 +56,16 @@ class ForeignCommit:
         return f"version {self.version}, {self.operation}{when}{who}, which changes {self.effect.value}"
 
 
-def foreign_commit(version: int, actions: Sequence[Action], columns: Mapping[str, Any]) -> ForeignCommit:
+def foreign_commit(
+    version: int, actions: Sequence[Action], columns: Mapping[str, Any] | None
+) -> ForeignCommit:
     """Return what somebody's commit does.
 
     Args:
         version: The version that the commit has made.
         actions: The actions of the commit.
-        columns: The type of each column before the commit, as in the schema of Delta's log.
+        columns: The type of each column before the commit, as in the schema of Delta's log; None if it is not known
+            any more: then columns are taken to be as before.
     """
     info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if one.get("commitInfo")), {})
     operation = str(info.get("operation") or "an unnamed operation")
@@ -81,7 +84,7 @@ def columns_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {one["name"]: one["type"] for one in json.loads(metadata["schemaString"])["fields"]}
 
 
-def _effect(actions: Iterable[Action], operation: str, columns: Mapping[str, Any]) -> Effect:
+def _effect(actions: Iterable[Action], operation: str, columns: Mapping[str, Any] | None) -> Effect:
     found = Effect.NOTHING
     order = list(Effect)
     for action in actions:
@@ -91,7 +94,7 @@ def _effect(actions: Iterable[Action], operation: str, columns: Mapping[str, Any
     return found
 
 
-def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any]) -> Effect:
+def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any] | None) -> Effect:
     file = action.get("add") or action.get("remove")
     if file:
         # delta-rs says of the files of a RESTORE that they change no rows.
@@ -100,5 +103,6 @@ def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any]
         return Effect.ROWS if file.get("dataChange", True) else Effect.FILES
     if metadata := action.get("metaData"):
         # A further column is refused too: the next change of the space's format would drop it.
-        return Effect.METADATA if columns_of(metadata) == columns else Effect.COLUMNS
+        is_same = columns is None or columns_of(metadata) == columns
+        return Effect.METADATA if is_same else Effect.COLUMNS
     return Effect.PROTOCOL if action.get("protocol") else Effect.NOTHING

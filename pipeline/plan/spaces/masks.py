@@ -1,9 +1,9 @@
-"""Masks fields of a space: readers see its columns without them, or keyed hashes instead.
+"""Makes the table that readers see of a space: without masked fields, or with hashes, and with filters of its settings.
 
-A space with masked fields has two tables. The one named after the space has no exact tuples, and no fields without a
-name, since a mask could not find them. The other one, `_exact_<table>`, has the whole rows, and the aggregator computes
-on it alone: the code for keys, operations and policies does not deal with masks. A reader who may not see
-a masked field must not be given access to tables whose names begin with `_`.
+A space with masked fields, a filter, computed or excluded columns has two tables. The one named after the space has no
+exact tuples, and no fields without a name, since a mask could not find them. The other one, `_exact_<table>`, has the
+whole rows, and the aggregator computes on it alone: the code for keys, operations and policies does not deal with
+masks. A reader who may not see a masked field must not be given access to tables whose names begin with `_`.
 
 Pure. `pipeline.write.prepare` rewrites tables for a changed mask.
 """
@@ -13,18 +13,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from config.spaces import MaskKind, Spaces
-from schemas.errors import ConfigurationError, UnsupportedError
+from config.spaces import MaskKind, Spaces, TableSettings
+from schemas.errors import ConfigurationError, ExpressionError, UnsupportedError
+from schemas.expression import Expression, parse
 from schemas.layout import EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import PasswordSource
+from udfs.expressions import evaluate, keeps, spark_type
 from udfs.tuples.masking import hash_text, hmac_column
 
 TUPLE_COLUMN = "_tuple"
@@ -51,14 +56,23 @@ class Mask:
     """The source of the key of `hash`."""
     key: bytes | None = field(default=None, repr=False, compare=False)
     """The key of `hash` itself, for tasks on machines that cannot read `password`."""
+    where: Expression | None = None
+    """The filter of rows."""
+    computed: tuple[tuple[str, Expression, DataType], ...] = ()
+    """The names, expressions and types of computed columns."""
+    excluded: frozenset[str] = frozenset()
+    """Columns that readers do not see, though they are no secret."""
+    used_fields: tuple[pa.Field, ...] = ()
+    """The columns that the expressions use."""
 
     def schema(self, layout: TableLayout) -> StructType:
         """Return the columns of the table that readers see."""
         typed = [
             StructField(one.name, StringType()) if self.kinds.get(one.name) == "hash" else one
             for one in layout.spark_schema()
-            if self.shows(one.name)
+            if self.shows(one.name) and one.name not in self._computed_names
         ]
+        typed += [StructField(name, kind) for name, _, kind in self.computed]
         shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS if self.shows(name)]
         return StructType([*typed, *shared])
 
@@ -66,14 +80,29 @@ class Mask:
         """Return rows of the exact table as readers see them."""
         key = self._key() if "hash" in self.kinds.values() else b""
         columns = {}
+        if self.where is not None:
+            rows = rows.filter(keeps(self.where, self._used_columns(rows)))
         for name in filter(self.shows, rows.column_names):
             column = rows[name].combine_chunks()
             columns[name] = hmac_column(column, key) if self.kinds.get(name) == "hash" else column
+        used = self._used_columns(rows)
+        columns |= {name: evaluate(expression, used) for name, expression, _ in self.computed}
         if MISFITS_COLUMN in columns:
             columns[MISFITS_COLUMN] = self._shown_names(columns[MISFITS_COLUMN])
         if INEXACT_COLUMN in columns:
             columns[INEXACT_COLUMN] = self._shown_texts(columns[INEXACT_COLUMN])
         return pa.table(columns)
+
+    @cached_property
+    def _computed_names(self) -> frozenset[str]:
+        return frozenset(name for name, _, _ in self.computed)
+
+    def _used_columns(self, rows: pa.Table) -> pa.Table:
+        """Return the columns that the expressions use; one that the rows of a file lack is null."""
+        missing = [one for one in self.used_fields if one.name not in rows.column_names]
+        for one in missing:
+            rows = rows.append_column(one, pa.nulls(rows.num_rows, one.type))
+        return rows.select([one.name for one in self.used_fields])
 
     def _shown_names(self, lists: pa.ListArray) -> pa.ListArray:
         """Remove the columns that readers do not see from lists of column names; an empty list becomes null."""
@@ -99,13 +128,19 @@ class Mask:
     def property_value(self) -> str:
         """Return the value of `MASKS_PROPERTY`; another key of `hash` gives another value."""
         shown = hash_text(MASKS_PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
-        return json.dumps(
-            {"columns": dict(self.kinds), "form": MASK_FORMAT_VERSION, "key": shown}, sort_keys=True
-        )
+        own: dict[str, Any] = {"columns": dict(self.kinds), "form": MASK_FORMAT_VERSION, "key": shown}
+        own |= {"where": self.where.text} if self.where is not None else {}
+        own |= {"computed": {name: one.text for name, one, _ in self.computed}} if self.computed else {}
+        own |= {"excluded": sorted(self.excluded)} if self.excluded else {}
+        return json.dumps(own, sort_keys=True)
 
     def shows(self, column: str) -> bool:
         """Return whether readers see a column of the exact table."""
-        return column not in (TUPLE_COLUMN, EXTRA_COLUMN) and self.kinds.get(column) != "drop"
+        return (
+            column not in (TUPLE_COLUMN, EXTRA_COLUMN)
+            and self.kinds.get(column) != "drop"
+            and column not in self.excluded
+        )
 
     def with_loaded_key(self) -> Mask:
         """Return the mask with its key, read from the environment or a file that the tasks' machines may lack."""
@@ -145,7 +180,54 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
                 space=space.name,
                 advice="see spaces.masks",
             )
-    return Mask(found, config.mask_key()) if found or (kinds and is_masked) else None
+    settings = config.table_settings(layout.space)
+    if not (found or (kinds and is_masked) or settings.has_readers_table):
+        return None
+    mask = Mask(found, config.mask_key())
+    try:
+        return _with_table_settings(mask, settings, layout, columns)
+    except ExpressionError as error:
+        raise UnsupportedError(error.reason, space=layout.space, advice="see spaces.tables") from error
+
+
+def _with_table_settings(
+    mask: Mask, settings: TableSettings, layout: TableLayout, columns: Mapping[str, str]
+) -> Mask:
+    """Return a mask with the filter, the computed and the excluded columns of a space.
+
+    Raises:
+        ExpressionError: An expression does not fit the columns, or uses a masked one.
+    """
+    where = None if settings.where is None else parse(settings.where)
+    computed = {name: parse(text) for name, text in settings.columns.items()}
+    used = frozenset[str]().union(*(one.columns for one in (where, *computed.values()) if one is not None))
+    masked = used & set(mask.kinds)
+    if masked:
+        raise ExpressionError(f"an expression uses {', '.join(sorted(masked))}, which is masked")
+    fields = [one for one in _exact_columns(layout) if one.name in used]
+    unknown = used - {one.name for one in fields}
+    if unknown:
+        known = ", ".join(layout.column_names)
+        raise ExpressionError(f"there is no column {', '.join(sorted(unknown))}; the space has {known}")
+    if where is not None:
+        keeps(where, pa.schema(fields).empty_table())
+    return replace(
+        mask,
+        where=where,
+        computed=tuple((name, one, spark_type(one, fields)) for name, one in computed.items()),
+        excluded=frozenset(columns.get(name, name) for name in settings.exclude_columns) - _LASTING_COLUMNS,
+        used_fields=tuple(fields),
+    )
+
+
+_LASTING_COLUMNS = frozenset((INEXACT_COLUMN, MISFITS_COLUMN, *(name for name, _ in VERSION_COLUMNS)))
+"""Columns of each space's table that cannot be excluded."""
+
+
+def _exact_columns(layout: TableLayout) -> list[pa.Field]:
+    """Return the columns of the exact table, as Arrow has them."""
+    shared = to_arrow_schema(StructType([StructField(*one) for one in VERSION_COLUMNS]), timezone="UTC")
+    return [*layout.arrow_fields()[:-1], *shared]
 
 
 def check_still_masked(

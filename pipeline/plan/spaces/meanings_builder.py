@@ -6,7 +6,7 @@ Pure: definitions before the batch, their changes in log order, and a router in;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 
@@ -26,7 +26,7 @@ from pipeline.plan.spaces.system_rows import SpaceChange
 from pipeline.plan.spaces.undefined import UnknownRange, UnknownRanges
 from pipeline.state import SpaceDefinition
 from schemas.space import KeyParts, Space, key_parts
-from schemas.states import SpaceEvent, is_held
+from schemas.states import HELD_PREFIX, SpaceEvent, is_held
 
 WAS_LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """The reason to refuse a space that the configuration includes now, and excluded before."""
@@ -60,6 +60,7 @@ def build_history(
     vinyl_spaces: Mapping[int, frozenset[int]] | None = None,
     undefined_ranges: Mapping[int, UnknownRanges] | None = None,
     owners: TableOwners | None = None,
+    holds_ddl: Callable[[str], bool] = lambda _name: False,
 ) -> History:
     """Return what each space id means at each position of a batch.
 
@@ -70,9 +71,10 @@ def build_history(
         vinyl_spaces: For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
         undefined_ranges: By replicaset id, the ranges of the log in which spaces are unknown.
         owners: The spaces that have rows in tables, but neither rows nor events in the batch.
+        holds_ddl: Whether a DROP or TRUNCATE of the space with this name holds its table instead of emptying it.
     """
     owners = owners or TableOwners()
-    builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners)
+    builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners, holds_ddl)
     for replicaset_id, known in before.items():
         for space_id in known.tables.keys() - known.spaces.keys():
             owners.reserve(replicaset_id, known.tables[space_id], space_id)
@@ -113,7 +115,9 @@ class _HistoryBuilder:
         snapshots: frozenset[int],
         vinyl: Mapping[int, frozenset[int]],
         owners: TableOwners,
+        holds_ddl: Callable[[str], bool],
     ) -> None:
+        self._holds_ddl = holds_ddl
         self._router, self._snapshots, self._vinyl, self._owners = router, snapshots, vinyl, owners
         self._versions: list[SchemaVersion] = []
         self._lineages: list[Lineage] = []
@@ -162,6 +166,11 @@ class _HistoryBuilder:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)
             return
+        if self._is_held_at(track, change):
+            what = "DROP" if change.kind is SpaceEvent.DROPPED else "TRUNCATE, or DROP of the primary index"
+            reason = f"{HELD_PREFIX}: {what} (replica id {change.replica_id}, lsn {change.lsn}), and on_ddl is hold"
+            self._hold_space(key, track, replace(change, reason=reason))
+            return
         self._end_versions(key, track, change.position)
         if change.kind is SpaceEvent.DROPPED or not (space.primary_key or space.fault):
             # Without its primary index a space has no tuples; with the next one another lineage begins.
@@ -172,6 +181,13 @@ class _HistoryBuilder:
             self._stop_lineage(key, track, change.position, is_alive=False)
             self._tracks[key] = _SpaceTrack()
             self._define_space(key, self._tracks[key], space, change.position)
+
+    def _is_held_at(self, track: _SpaceTrack, change: SpaceChange) -> bool:
+        """Return whether a DROP or TRUNCATE holds a space, or the space is held already by an earlier one."""
+        is_ddl = change.kind in (SpaceEvent.DROPPED, SpaceEvent.TRUNCATED)
+        if not is_ddl or not track.definitions or not self._holds_ddl(track.definitions[-1].name):
+            return False
+        return track.is_applied or is_held(track.refusal_reason or "")
 
     def _define_space(self, key: SpaceKey, track: _SpaceTrack, space: Space, position: LogPosition) -> None:
         before = track.definitions[-1] if track.definitions else None

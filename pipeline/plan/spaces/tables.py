@@ -15,7 +15,7 @@ from typing import Literal
 
 from config.deployment import Config, Types
 from config.policies import Policies, Policy
-from config.spaces import Spaces
+from config.spaces import Spaces, TableSettings
 from pipeline.plan.rows.summary import Summary
 from pipeline.plan.spaces.masks import Mask, mask_of
 from pipeline.plan.spaces.meanings import History, Lineage, SpaceKey
@@ -74,14 +74,20 @@ class TablePlan:
         return self.name if self.mask is None else exact_table(self.name)
 
 
-def type_options(types: Types) -> TypeOptions:
-    """Convert the section `types` of the configuration for `schemas.layout`."""
-    decimal = types.decimal
+def type_options(types: Types, settings: TableSettings) -> TypeOptions:
+    """Convert the section `types` of the configuration, and a space's own settings, for `schemas.layout`."""
+    decimal = settings.decimal or types.decimal
     scale: int | Literal["string"] = "string"
     if decimal != "string":
         scale = int(decimal.removeprefix("decimal(38,").removesuffix(")"))
     integer: Literal["long", "decimal"] = "long" if types.integer == "long" else "decimal"
-    return TypeOptions(unsigned=types.unsigned, integer=integer, decimal_scale=scale)
+    return TypeOptions(
+        unsigned=types.unsigned,
+        integer=integer,
+        decimal_scale=scale,
+        nested=settings.nested or types.nested,
+        exact=types.exact,
+    )
 
 
 def check_space(space: Space) -> None:
@@ -95,7 +101,8 @@ def build_table_layout(spaces: Sequence[Space], types: Types, config: Spaces) ->
     """Return the layout (the typed columns) of a table, from all definitions of its space."""
     fields = [field.name for field in union_fields(spaces)]
     binary = frozenset[str]().union(*(config.binary_fields(one.name, fields) for one in spaces))
-    return table_layout(spaces, [column_name(name) for name in fields], type_options(types), binary)
+    options = type_options(types, config.table_settings(spaces[0].name))
+    return table_layout(spaces, [column_name(name) for name in fields], options, binary)
 
 
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:

@@ -21,7 +21,9 @@ def balance(subscriber: Tarantool, key: int) -> object:
     return subscriber.eval("local t = box.space.accounts:get(...) return t and t[3]", key)
 
 
-def test_subscribers_are_led_back(two: World, binary: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", ["never", "always"])
+def test_subscribers_are_led_back(two: World, binary: str, tmp_path: Path, vectors: str) -> None:
+    two.deployment.settings["deletion_vectors"] = vectors
     before = two.deployment.table("accounts")
     with two.writing() as writer, two.serving() as relay:
         writer.advance()

@@ -12,7 +12,7 @@ from pipeline.replication_out.target import served_instances, served_spaces
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.space import Space
 from schemas.states import HELD_PREFIX, SpaceState
-from udfs.remap.cluster_replace import OWN_REPLICASET_UUID, Cluster, Member
+from udfs.remap.cluster_replace import FIRST_DAEMON_ID, OWN_REPLICASET_UUID, Cluster, Member
 from warehouse.system_tables.schema import StoredSpace
 
 FIELDS = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
@@ -93,7 +93,9 @@ def cluster(own: int | None, *others: tuple[int, str, bool]) -> Cluster:
 
 def test_instances() -> None:
     own, found, left_out = served_instances(
-        cluster(1, (2, "a", False), (3, "gone", True), (32, "late", False))
+        cluster(
+            1, (2, "a", False), (3, "gone", True), (32, "late", False), (FIRST_DAEMON_ID, "daemon", False)
+        )
     )
     assert own.uuid == "own"
     assert found == {1: "own", 2: "a"}

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from udfs.remap.cluster_replace import (
+    FIRST_DAEMON_ID,
     OWN_REPLICASET_UUID,
     Allocation,
     Cluster,
@@ -308,3 +309,18 @@ def test_the_aggregators_own_row_belongs_to_no_replicaset() -> None:
     assert (
         apply_incoming(cluster, [IncomingMember(uuid(2), 1, B)], uuid(99))[0].own_member == cluster.own_member
     )
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+def test_daemons_leave_the_ids_of_a_vclock_to_servers(allocation: Allocation) -> None:
+    """Ten spools that begin before the 30 servers: with the aggregator, all ids of a vclock are those of servers."""
+    daemons = [IncomingMember(uuid(1000 + k), None, A, is_daemon=True) for k in range(10)]
+    servers = [IncomingMember(uuid(k), k, A) for k in range(1, 31)]
+    cluster, _ = apply_incoming(Cluster(allocation), [*daemons[:5], *servers, *daemons[5:]], OWN)
+    members = cluster.members.values()
+    assert {m.global_id for m in members if not m.is_daemon} == set(range(1, 32))
+    assert {m.global_id for m in members if m.is_daemon} == set(range(FIRST_DAEMON_ID, FIRST_DAEMON_ID + 10))
+    again, changes = apply_incoming(cluster, daemons, OWN)
+    assert (again, changes) == (cluster, ())
+    further = decide_row(cluster, IncomingMember(uuid(500), 31, A)).cluster
+    assert further.global_ids[uuid(500)] == 32

@@ -56,6 +56,7 @@ LONG, TEXT, WIDE = (
     TypeOptions(integer="decimal"),
 )
 CENTS = TypeOptions(decimal_scale=2)
+EXACT_CENTS = TypeOptions(decimal_scale=2, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,8 @@ def test_a_value_that_fits(kind: str, value: Any, expected: Any, options: TypeOp
         ("0." + "0" * 30 + "12345678", "1.2345678E-31"),
         ("1E-38", "1E-38"),
         ("1E+9999", "1E+9999"),
+        ("-0." + "9" * 76, "-0." + "9" * 76),
+        ("1." + "1" * 75 + "E-1000000", "1." + "1" * 75 + "E-1000000"),
     ],
 )
 def test_a_decimal_as_text(text: str, shown: str) -> None:
@@ -194,13 +197,19 @@ def test_a_value_that_its_column_holds_inexactly_is_reported(kind: str, value: A
         ("number", True, "field 1 (f): number expected, boolean found", None),
         ("number", decimal_ext("1E+400"), "field f: the value is beyond the range of double", None),
         ("decimal", 1, "field 1 (f): decimal expected, unsigned found", None),
-        ("decimal", decimal_ext("0.001"), "field f: the value has more digits than decimal(38,2)", CENTS),
-        ("decimal", decimal_ext("1E+36"), "field f: the value has more digits than decimal(38,2)", CENTS),
-        ("decimal", decimal_ext("9" * 38), "field f: the value has more digits than decimal(38,18)", None),
+        (
+            "decimal",
+            decimal_ext("0.001"),
+            "field f: decimal(38,2) has no value that is exactly this one",
+            EXACT_CENTS,
+        ),
+        ("decimal", decimal_ext("1E+36"), "field f: the value is beyond the range of decimal(38,2)", CENTS),
+        ("decimal", decimal_ext("9" * 38), "field f: the value is beyond the range of decimal(38,18)", None),
+        ("decimal", decimal_ext("9" * 76), "field f: the value is beyond the range of decimal(38,18)", None),
         ("decimal", Raw(b"\xd5\x01\x00\xac"), "field f: the content of the extension is not valid", None),
         ("decimal", Raw(b"\xd5\x01\x00\x11"), "field f: the content of the extension is not valid", None),
         ("decimal", Raw(b"\xd4\x01\x00"), "field f: the content of the extension is not valid", TEXT),
-        ("decimal", decimal_ext("1" * 39), "field f: the content of the extension is not valid", TEXT),
+        ("decimal", decimal_ext("1" * 77), "field f: the content of the extension is not valid", TEXT),
         ("string", b"x", "field 1 (f): string expected, varbinary found", None),
         ("string", "\udcff", "field f: the string is not UTF-8", None),
         ("varbinary", "x", "field 1 (f): varbinary expected, string found", None),
@@ -388,7 +397,7 @@ def test_a_field_that_does_not_fit_leaves_the_others_as_they_are() -> None:
     ]
     assert [row["_inexact"] for row in found] == ["a", None, None, None]
     assert [row["_misfits"] for row in found] == [["b"], None, ["b", "c"], ["b", "d"]]
-    digits = "field b: the value has more digits than decimal(38,18)"
+    digits = "field b: the value is beyond the range of decimal(38,18)"
     assert [row["_error"] for row in found] == [
         digits,
         None,

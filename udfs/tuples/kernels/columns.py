@@ -31,14 +31,16 @@ META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, DICTIONARY, SHAPE = 9, 1
 """The same for a variant's metadata; the row up to which both offsets are filled; addresses of the dictionary and of
 the cached shape."""
 
-DATA, WANTED = 16, 17
-"""Address of the bytes of all tuples; number of bytes for which a variant's buffers have no room."""
+DATA, WANTED, JSON = 16, 17, 18
+"""Address of the bytes of all tuples; number of bytes for which a variant's buffers have no room; 1 if the values are
+JSON text instead, without metadata."""
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
 """`KIND` of a column is the width of its values in words of eight bytes, or one of these constants."""
 
-FITS, INEXACT, OUT_OF_RANGE, TOO_MANY_DIGITS, INVALID, NOT_UTF8, TOO_LARGE, UNDECIDED = range(8)
-"""Statuses of a field; `UNDECIDED`: Python computes the nearest double of the decimal."""
+FITS, INEXACT, OUT_OF_RANGE, NOT_EXACT, INVALID, NOT_UTF8, TOO_LARGE, UNDECIDED = range(8)
+"""Statuses of a field. `NOT_EXACT`: it is inexact where only exact values fit (`schemas.layout.TypeOptions`), which the
+loop does not decide. `UNDECIDED`: Python computes the nearest double of the decimal."""
 
 NO_ROOM = 8
 """Not a status of the field: the column's buffer must grow, and then the tuple is walked again."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inlined, inner
-from udfs.kernels.decimals import POWERS_OF_TEN, U64, multiply_int128, read_decimal, to_scaled_int128
+from udfs.kernels.decimals import POWERS_OF_TEN, U64, multiply_int128, read_decimal
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
 from udfs.kernels.memory import (
     CHUNK_BYTES,
@@ -28,6 +28,7 @@ from udfs.kernels.memory import (
     store64,
     word,
 )
+from udfs.kernels.packed_decimals import read_packed, round_packed
 from udfs.kernels.values import (
     DECIMAL,
     DOUBLE,
@@ -51,6 +52,7 @@ from udfs.tuples.kernels.columns import (
     FITS,
     INEXACT,
     INVALID,
+    JSON,
     LIMIT,
     META_END,
     META_LIMIT,
@@ -61,7 +63,6 @@ from udfs.tuples.kernels.columns import (
     SHAPE,
     START,
     TOO_LARGE,
-    TOO_MANY_DIGITS,
     UNDECIDED,
     WANTED,
     WRONG_CLASS,
@@ -70,6 +71,7 @@ from udfs.tuples.kernels.columns import (
     put_null,
     set_bit,
 )
+from udfs.tuples.kernels.json_text import JSON_GROWTH, JSON_MORE_BYTES, put_json
 from udfs.tuples.kernels.variant import VARIANT_BYTES_MAX, VARIANT_GROWTH, encode
 from udfs.tuples.kernels.variant_keys import FRAMES, clear_dictionary, put_metadata
 from udfs.tuples.kernels.variant_shape import (
@@ -100,7 +102,7 @@ COLUMN_SHIFT = 32
 """Position of the column's offset in a field's word, in bytes from the first column."""
 
 LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT = range(7)
-BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS, RAW_TEXT = range(7, 13)
+BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS, RAW_TEXT, JSONS = range(7, 14)
 """How a column is stored: the numbers of `schemas.field_types.ColumnStorage`."""
 
 
@@ -138,10 +140,10 @@ def _put_double(kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> In
         return FITS
     if kind == DECIMAL:
         number = read_decimal(pos, argument)
-        if not number[4]:
+        if not number[4] and not read_packed(pos, argument)[4]:
             return INVALID
         value, same, known = decimal_to_double(number)
-        if not known:
+        if not number[4] or not known:
             store64(target, (pos - word(column, DATA)) << 32 | argument)
             return UNDECIDED
     else:
@@ -168,11 +170,13 @@ def _put_fixed(storage: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
             set_bit(start, row)
         return FITS
     if storage == DECIMALS:
-        number = read_decimal(pos, argument)
-        upper, lower, fits = to_scaled_int128(number, word(column, SCALE))
+        packed = read_packed(pos, argument)
+        if not packed[4]:
+            return INVALID
+        upper, lower, fits, exact = round_packed(packed, word(column, SCALE))
         store64(start + 16 * row, np.int64(lower))
         store64(start + 16 * row + 8, np.int64(upper))
-        return FITS if fits else (TOO_MANY_DIGITS if number[4] else INVALID)
+        return (FITS if exact else INEXACT) if fits else OUT_OF_RANGE
     seconds, nanoseconds, valid = read_datetime(pos, argument)
     if not valid:
         return INVALID
@@ -205,9 +209,9 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
         else:
             status = NOT_UTF8
     elif storage == DECIMAL_TEXT:
-        number = read_decimal(pos, size)
-        if number[4]:
-            target = write_decimal(target, number)
+        packed = read_packed(pos, size)
+        if packed[4]:
+            target = write_decimal(target, packed)
         else:
             status = INVALID
     elif storage == UUIDS:
@@ -226,11 +230,26 @@ def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 
 
 @inner
-def put_variant(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put the value at `pos` into a variant column; if `extra_count` is not 0, put that many values as one array.
+def _put_json_text(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
+    """Do what `put_nested` does, for a column of JSON."""
+    target, most = word(column, END), JSON_GROWTH * (end - pos) + JSON_MORE_BYTES
+    if target + most > word(column, LIMIT):
+        set_word(column, WANTED, most)
+        return pos, NO_ROOM
+    after, last = put_json(pos, end, extra_count, target, word(word(column, DICTIONARY), FRAMES))
+    if after >= 0:
+        close_variant(column, row, last, word(column, META_END))
+    return after, FITS
+
+
+@inner
+def put_nested(pos: Int, end: Int, extra_count: Int, column: Int, row: Int) -> tuple[Int, Int]:
+    """Put the value at `pos` into a column of variants or JSON; if `extra_count` is not 0, put that many as one array.
 
     Return (where the values end, or -1 if they are not MessagePack; the status).
     """
+    if word(column, JSON) == 1:
+        return _put_json_text(pos, end, extra_count, column, row)
     target, meta, most = (
         word(column, END),
         word(column, META_END),
@@ -279,8 +298,8 @@ def put_any(pos: Int, end: Int, field_word: Int, column: Int, row: Int) -> tuple
         put_null(column, row)
         return after, FITS
     storage = field_word >> STORAGE_SHIFT & 15
-    if storage == VARIANTS:
-        return put_variant(pos, end, 0, column, row)
+    if storage in (VARIANTS, JSONS):
+        return put_nested(pos, end, 0, column, row)
     if storage in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
         status = _put_text(storage, argument, after, column, row)
     else:

@@ -15,6 +15,7 @@ import numpy as np
 from schemas.compiled import inner
 from udfs.kernels.decimals import count_digits, integer_to_decimal, read_decimal, to_int128
 from udfs.kernels.memory import copy, copy_over, store8, store64
+from udfs.kernels.packed_decimals import COLUMN_DIGITS_MAX, read_packed, round_packed
 from udfs.kernels.values import (
     BINARY,
     BOOLEAN,
@@ -128,6 +129,31 @@ def put_decimal(target: Int, number: Any) -> Int:
 
 
 @inner
+def _put_any_decimal(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
+    """Write a decimal, rounded half-even to 38 digits if it has more; return (-1, FITS) for one that is too large."""
+    after = put_decimal(target, read_decimal(pos, size))
+    if after >= 0:
+        return after, FITS
+    packed = read_packed(pos, size)
+    whole = packed[1] + packed[2]
+    if not packed[4] or whole > COLUMN_DIGITS_MAX:
+        return -1, FITS
+    scale = min(COLUMN_DIGITS_MAX, COLUMN_DIGITS_MAX - whole)
+    upper, lower, fits, exact = round_packed(packed, scale)
+    if not fits and scale > 0:
+        # Rounded up to a power of ten, it has one more digit before the point.
+        scale -= 1
+        upper, lower, fits, exact = round_packed(packed, scale)
+    if not fits:
+        return -1, FITS
+    store8(target, V_DECIMAL16)
+    store8(target + 1, scale)
+    store64(target + 2, np.int64(lower))
+    store64(target + 10, np.int64(upper))
+    return target + 18, FITS if exact else INEXACT
+
+
+@inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
     """Write a datetime as a timestamp; return (-1, FITS) for a datetime that Spark's timestamp cannot have."""
     seconds, nanoseconds, valid = read_datetime(pos, size)
@@ -142,7 +168,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
 def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, Int]:
     """Write an extension that has a variant type; return (-1, FITS) for any other."""
     if kind == DECIMAL:
-        return put_decimal(target, read_decimal(pos, size)), FITS
+        return _put_any_decimal(target, pos, size)
     if kind == UUID and size == 16:
         store8(target, 36 << 2 | V_SHORT_STRING)
         return write_uuid(target + 1, pos), FITS
@@ -163,7 +189,7 @@ def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> t
 
     Returns:
         target: Where the written value ends.
-        status: FITS, or INEXACT if nanoseconds of a datetime were dropped.
+        status: FITS, or INEXACT if nanoseconds of a datetime, or digits of a decimal, were dropped.
     """
     if kind in (UNSIGNED, INTEGER):
         return put_integer(target, argument), FITS

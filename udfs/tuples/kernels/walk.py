@@ -25,7 +25,7 @@ from udfs.tuples.kernels.columns import (
     discard_row,
     put_null,
 )
-from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, put_any, put_quickly, put_variant
+from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, put_any, put_nested, put_quickly
 
 OK = 0
 NOT_MSGPACK = 1
@@ -75,9 +75,9 @@ def _walk_fields(pos: Int, end: Int, field_count: Int, fields: Int, columns: Int
 
 @inner
 def _put_fields_past_format(stop: Stop, end: Int, count: Int, extra_column: Int, row: Int) -> Stop:
-    """Write the fields after the format's last one, as one VARIANT, to their column; there must be at least one."""
+    """Write the fields after the format's last one, as one array, to their column; there must be at least one."""
     pos, position, code, kind, statuses = stop
-    after, status = put_variant(pos, end, count - position, extra_column, row)
+    after, status = put_nested(pos, end, count - position, extra_column, row)
     if after < 0:
         while pos >= 0:
             pos = skip(pos, end)

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from schemas.compiled import entry, inner
-from udfs.kernels.decimals import POWERS_OF_TEN, TEN, U64, count_digits, read_decimal
+from udfs.kernels.decimals import POWERS_OF_TEN, TEN, U64, count_digits
 from udfs.kernels.memory import address, load8, store8, store64
+from udfs.kernels.packed_decimals import PackedDecimal, digit_of, read_packed
 from udfs.kernels.values import INTEGER, UNSIGNED, Int, head
 
 UUID_TEXT_BYTES = 36
 """Length of a uuid."""
 
-DECIMAL_TEXT_MAX = 56
-"""Greatest length: a sign, 38 digits, a point, leading zeros or `E+` and an exponent."""
+DECIMAL_TEXT_MAX = 96
+"""Greatest length: a sign, 76 digits, a point, leading zeros or `E+` and an exponent of 10 digits."""
 
 INTERVAL_TEXT_MAX = 8 * 34
 _INTERVAL_UNITS = np.frombuffer(
@@ -75,22 +76,21 @@ def write_integer(target: Int, value: Int) -> Int:
 
 
 @inner
-def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
-    """Write the digits of a coefficient from number `first - 1` down to `last`; the last digit has the number 0."""
-    for k in range(first - 1, last - 1, -1):
-        part = number[0] // POWERS_OF_TEN[k - 19] if k >= 19 else number[1] // POWERS_OF_TEN[k]
-        store8(target, np.int64(part % TEN) + 48)
+def _write_packed_digits(target: Int, end: Int, first: Int, last: Int) -> Int:
+    """Write packed digits from number `first - 1` down to `last`."""
+    for number in range(first - 1, last - 1, -1):
+        store8(target, digit_of(end, number) + 48)
         target += 1
     return target
 
 
 @inner
-def write_decimal(target: Int, number: Any) -> Int:
-    """Write a decimal as `decimal_str` does (decNumber's to-scientific-string): 12.50, 1E+3, 1.5E-8."""
-    digits = max(count_digits(number[0], number[1]), 1)
-    exponent = number[2]
+def write_decimal(target: Int, packed: PackedDecimal) -> Int:
+    """Write a valid decimal as `decimal_str` does (decNumber's to-scientific-string): 12.50, 1E+3, 1.5E-8."""
+    end, digits, exponent, negative, _ = packed
+    digits = max(digits, 1)
     adjusted = exponent + digits - 1
-    if number[3]:
+    if negative:
         store8(target, 45)
         target += 1
     if exponent <= 0 and adjusted >= -6:
@@ -98,19 +98,19 @@ def write_decimal(target: Int, number: Any) -> Int:
             store8(target, 48)
             target += 1
         else:
-            target = _write_coefficient(target, number, digits, -exponent)
+            target = _write_packed_digits(target, end, digits, -exponent)
         if exponent < 0:
             store8(target, 46)
             target += 1
             for _ in range(adjusted + 1, 0):
                 store8(target, 48)
                 target += 1
-            target = _write_coefficient(target, number, min(digits, -exponent), 0)
+            target = _write_packed_digits(target, end, min(digits, -exponent), 0)
         return target
-    target = _write_coefficient(target, number, digits, digits - 1)
+    target = _write_packed_digits(target, end, digits, digits - 1)
     if digits > 1:
         store8(target, 46)
-        target = _write_coefficient(target + 1, number, digits - 1, 0)
+        target = _write_packed_digits(target + 1, end, digits - 1, 0)
     store8(target, 69)
     store8(target + 1, 43 if adjusted >= 0 else 45)
     return write_integer(target + 2, -adjusted if adjusted < 0 else adjusted)
@@ -176,7 +176,7 @@ def write_decimal_texts(data: Any, slices: Any, out: Any, offsets: Any) -> None:
     for row in range(len(slices)):
         position, size = slices[row] >> 32, slices[row] & 0xFFFFFFFF
         if position >= 0 and position + size <= total and target + DECIMAL_TEXT_MAX <= limit:
-            number = read_decimal(base + position, size)
-            if number[4]:
-                target = write_decimal(target, number)
+            packed = read_packed(base + position, size)
+            if packed[4]:
+                target = write_decimal(target, packed)
         offsets[row + 1] = target - start

@@ -1,0 +1,119 @@
+"""Says whether a row that a client wrote is in the tables, and since which epoch: "read your writes"; no Spark.
+
+A client asks with what the server says after a commit: the instance's uuid (`box.info.uuid`) and the row's lsn
+(`box.info.lsn`, or `box.info.vclock` of its id). The row is in the tables if the settled lsn of that instance has
+reached it, in an epoch that is committed: then the row, and all rows before it, were applied or never will be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from observe.instance_ids import InstanceIdReader
+from schemas.errors import ConfigurationError
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.newest_epoch import EPOCHS
+
+POLL_SECONDS = 0.25
+"""Time between two looks at the tables."""
+
+PAGE_SECONDS_MAX = 60.0
+"""Longest time that a request to the page `/wait` waits."""
+
+
+@dataclass(frozen=True)
+class AppliedRow:
+    """What the tables say about one row of an instance's log."""
+
+    instance: str
+    """The instance's uuid."""
+    lsn: int
+    is_applied: bool
+    settled_lsn: int
+    """The lsn up to which the instance's rows were applied or never will be; 0 if the tables have none of them."""
+    epoch: int | None
+    """The first epoch whose tables have the row, as far as `_vclock` still says; None if it is not applied."""
+
+
+def instance_uuid(reader: InstanceIdReader, global_id: int) -> str:
+    """Return the uuid of the instance with a global id.
+
+    Raises:
+        ConfigurationError: No instance has it.
+    """
+    uuid = reader.cluster.instance_uuids.get(global_id)
+    if uuid is None:
+        raise ConfigurationError(
+            f"no instance has the global id {global_id}", advice="see `aggregator cluster show`"
+        )
+    return uuid
+
+
+def applied_row(location: WarehouseLocation, instance: str, lsn: int) -> AppliedRow:
+    """Return whether the row `lsn` of an instance is in the tables of the newest epoch.
+
+    An instance that has had several replica ids is asked about with the one that it got last.
+    """
+    reader = InstanceIdReader(location)
+    waiting = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
+    global_id = reader.cluster.global_ids.get(instance)
+    entries = [
+        entry
+        for rows in reader.applier_maps.values()
+        for entry in rows
+        if entry.global_id == global_id and entry.source is None
+    ]
+    if global_id is None or not entries:
+        return waiting
+    current = max(entries, key=lambda entry: (not entry.expelled, entry.epoch, entry.since_lsn))
+    key = (current.replicaset_id, current.local_id)
+    reached = [
+        (one.epoch, one.lsn)
+        for one in reader.all_vclock_components
+        if (one.replicaset_id, one.local_id) == key
+    ]
+    settled = max((settled_lsn for _, settled_lsn in reached), default=0)
+    epochs = [epoch for epoch, settled_lsn in reached if settled_lsn >= lsn]
+    return AppliedRow(instance, lsn, bool(epochs), settled, min(epochs, default=None))
+
+
+def wait_until_applied(
+    location: WarehouseLocation,
+    instance: str,
+    lsn: int,
+    timeout_seconds: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> AppliedRow:
+    """Wait until a row is in the tables, or the time is over; return what the tables say then.
+
+    The tables are looked at again only after a new epoch. An instance that they do not know yet is waited for as well.
+    """
+    deadline, version = time.monotonic() + timeout_seconds, None
+    row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
+    while True:
+        epochs = location.open(EPOCHS)
+        if epochs is not None and epochs.version() != version:
+            version = epochs.version()
+            row = applied_row(location, instance, lsn)
+        left = deadline - time.monotonic()
+        if row.is_applied or left <= 0:
+            return row
+        sleep(min(POLL_SECONDS, left))
+
+
+def wait_page(location: WarehouseLocation, parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of the status server's page `/wait?instance=UUID&lsn=N&timeout=SECONDS`.
+
+    Raises:
+        ValueError: A parameter is missing or wrong.
+    """
+    try:
+        instance, lsn = str(UUID(parameters["instance"])), int(parameters["lsn"])
+        timeout = min(float(parameters.get("timeout", 0)), PAGE_SECONDS_MAX)
+    except (KeyError, ValueError) as error:
+        raise ValueError("wanted: /wait?instance=UUID&lsn=N&timeout=SECONDS") from error
+    return asdict(wait_until_applied(location, instance, lsn, timeout))
