@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from config.deployment import Config
+from jobs.runtime.output import say_json, say_lines
 from observe.sizing import DAY, Estimate, estimate, measure_source, measure_tables
 from warehouse.delta.location import location_of
 
@@ -18,9 +18,9 @@ def size(config: Config, *, as_json: bool = False) -> int:
     sources = [measure_source(source, config.max_block_bytes) for source in config.sources]
     found = estimate(config, sources, measure_tables(location_of(config.warehouse, config.database)))
     if as_json:
-        print(json.dumps(asdict(found), indent=1))
+        say_json(asdict(found))
     else:
-        print("\n".join(text_lines(found)))
+        say_lines(text_lines(found))
     return 1 if any(one.error for one in sources) else 0
 
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
+from jobs.runtime.output import say, say_json_text
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.sql_views import view_statements
@@ -42,7 +43,7 @@ def show_result(spark: SparkSession, statement: str, *, as_json: bool = False) -
     rows = spark.sql(statement)
     if as_json:
         for line in rows.toJSON().toLocalIterator():
-            print(line)
+            say_json_text(str(line))
     elif rows.columns:
         rows.show(SHOWN_ROWS, truncate=False)
 
@@ -80,6 +81,6 @@ def sql(config: Config, statement: str | None = None, *, as_json: bool = False) 
         try:
             show_result(spark, typed, as_json=as_json)
         except PySparkException as error:
-            print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
+            say(f"error: {str(error).splitlines()[0]}", err=True)
             code = 1
     return 0 if sys.stdin.isatty() else code

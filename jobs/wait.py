@@ -5,10 +5,10 @@ Reads the tables only, without Spark; `observe.applied_rows` compares.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from config.deployment import Config
+from jobs.runtime.output import say, say_json
 from observe.applied_rows import instance_uuid, wait_until_applied
 from observe.instance_ids import instance_id_reader
 from warehouse.delta.location import location_of
@@ -23,9 +23,9 @@ def wait(config: Config, instance: str | int, lsn: int, timeout: float, *, as_js
     uuid = instance_uuid(instance_id_reader(config), instance) if isinstance(instance, int) else instance
     row = wait_until_applied(location_of(config.warehouse, config.database), uuid, lsn, timeout)
     if as_json:
-        print(json.dumps(asdict(row)))
+        say_json(asdict(row))
     elif row.is_applied:
-        print(f"lsn {lsn} of {uuid} is in the tables since epoch {row.epoch}")
+        say(f"lsn {lsn} of {uuid} is in the tables since epoch {row.epoch}")
     else:
-        print(f"lsn {lsn} of {uuid} is not in the tables: they have its rows up to lsn {row.settled_lsn}")
+        say(f"lsn {lsn} of {uuid} is not in the tables: they have its rows up to lsn {row.settled_lsn}")
     return 0 if row.is_applied else 1

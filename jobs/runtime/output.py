@@ -44,7 +44,11 @@ def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 def say_json(value: Any) -> None:
     """Print a value to stdout as one line of JSON; what JSON does not know is printed as text."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    say_json_text(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def say_json_text(text: str) -> None:
+    """Print a line of JSON to stdout."""
     if not text.isprintable():
         text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
     click.echo(text)
