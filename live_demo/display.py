@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.report import write_page
 from jobs.runtime.session import spark_session
-from observe.report.printed_queries import TitledQuery, print_result
+from observe.report.printed_queries import TitledQuery, result_lines
 from observe.status_page import serve_in_thread
 from schemas.errors import ConfigurationError
 from warehouse.catalog import register_tables
@@ -168,7 +168,8 @@ class EpochDisplay:
         register_tables(warehouse, QUERIED_TABLES)
         print(f"\n== epoch {epoch}", flush=True)
         for query in shown_queries(self._config.database):
-            print_result(warehouse.session, query)
+            for line in result_lines(warehouse.session, query):
+                print(line, flush=True)
             self.first_rows_at = self.first_rows_at or time.monotonic()
         written = self._report_file.with_suffix(".new")
         write_page(warehouse, written)

@@ -22,8 +22,8 @@ from pipeline.pending.rows import (
     vclock_before_file,
     waiting_segment,
 )
-from pipeline.plan.ids.generation import apply_generation, find_generation
-from pipeline.plan.ids.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
+from pipeline.plan.ids.members import IdTranslation, translate_vclock
+from pipeline.plan.ids.view import ReplicasetView
 from pipeline.plan.rows.position import LogSegment
 from pipeline.plan.rows.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
@@ -100,26 +100,21 @@ def _order_of_replicaset(
     A generation (a snapshot that replaces the state) already contains the effect of waiting rows from before it. So it
     comes before these rows.
     """
-    generation = find_generation(replicaset, segments)
-    snapshots = frozenset(segment.number for segment in segments if segment.is_snapshot)
-    control = apply_generation(replicaset, generation, summary.control, snapshots)
-    number = None if generation is None else generation.segment
-    found = assign_source_ids(replicaset, segments, control.registrations, state.instance_uuids, number)
-    ids = {segment.number: found.translations.get(segment.source, {}) for segment in segments}
+    view = ReplicasetView.of(replicaset.uuid, replicaset, segments, summary, state.instance_uuids)
     runs: dict[int, list[InstanceLsnRange]] = {segment.number: [] for segment in segments}
-    for run in translate_summary(summary, ids).runs:
-        if run.replica_id != LOCAL_ID and run.start.segment not in snapshots:
+    for run in view.summary.runs:
+        if run.replica_id != LOCAL_ID and run.start.segment not in view.snapshots:
             runs[run.start.segment].append(InstanceLsnRange(run.replica_id, run.first_lsn, run.last_lsn))
     logs = [
-        LogPart(translate_vclock(segment.vclock_before, ids[segment.number]), runs[segment.number])
+        LogPart(translate_vclock(segment.vclock_before, view.ids[segment.number]), runs[segment.number])
         for segment in segments
     ]
-    waiting = [_waiting_part(rows, found.translations.get(source, {})) for _, source, _, _, rows in parts]
-    settled = {**found.base_lsns, **replicaset.settled}
-    if generation is None:
-        return order_waiting(settled, waiting, logs)
+    translations = view.source_ids.translations
+    waiting = [_waiting_part(rows, translations.get(source, {})) for _, source, _, _, rows in parts]
+    if view.generation is None:
+        return order_waiting(view.known.settled, waiting, logs)
     leading = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
-    return order_waiting(vclock_maximum(settled, generation.settled_vclock), waiting, logs, leading)
+    return order_waiting(view.known.settled, waiting, logs, leading)
 
 
 def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:

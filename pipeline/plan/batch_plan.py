@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from config.deployment import Config
-from pipeline.plan.ids.generation import SnapshotGeneration, apply_generation, find_generation
-from pipeline.plan.ids.members import IdTranslation, assign_source_ids, translate_summary, translate_vclock
+from pipeline.plan.ids.generation import SnapshotGeneration, apply_generation
+from pipeline.plan.ids.members import IdTranslation, translate_vclock
 from pipeline.plan.ids.settle import IsSync, Settlement, settle
 from pipeline.plan.ids.upgrades import log_upgrade
+from pipeline.plan.ids.view import ReplicasetView
 from pipeline.plan.rows.position import BEGINNING, LogPosition, LogSegment
 from pipeline.plan.rows.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.settings import settings_json
@@ -51,7 +52,6 @@ from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, is_unknown_type
 from schemas.names import replicaset_label
 from schemas.states import SpaceEvent
-from sources.xlog.format.vclock import vclock_maximum
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, IncomingMember, Member
 from udfs.versions.key_state import TUPLE_LIMIT_BYTES
@@ -288,22 +288,11 @@ def _decide_replicaset(
     awaited: Departure | None = None,
 ) -> ReplicasetDecision:
     """Decide which rows of one replicaset take effect; rows from `awaited` on wait."""
-    first = segments[0]
-    begin = dict(first.vclock)
-    known = state.replicasets.get(uuid) or ReplicasetState(0, uuid, settled=begin, read=begin)
+    view = ReplicasetView.of(uuid, state.replicasets.get(uuid), segments, summary, state.instance_uuids)
+    known, generation, snapshots, ids = view.known, view.generation, view.snapshots, view.ids
+    summary = view.summary
     instances = {part.number: part.instance_uuid for part in segments}
-    snapshots = frozenset(part.number for part in segments if part.is_snapshot)
-    generation = find_generation(state.replicasets.get(uuid), segments)
-    all_control = apply_generation(known, generation, summary.control, snapshots)
-    number = None if generation is None else generation.segment
-    views = assign_source_ids(known, segments, all_control.registrations, state.instance_uuids, number)
-    ids = {part.number: views.translations.get(part.source, {}) for part in segments}
-    summary = translate_summary(summary, ids)
-    # The batch reads the waiting rows again, so it starts from the settled vclock, before them.
-    known = replace(known, settled={**views.base_lsns, **known.settled})
-    if generation is not None:
-        known = replace(known, settled=vclock_maximum(known.settled, generation.settled_vclock))
-    is_sync = _sync_check(known, all_control, segments)
+    is_sync = _sync_check(known, view.control, segments)
     earlier = {part.number: translate_vclock(part.vclock_before, ids[part.number]) for part in segments}
     settlement = settle(
         *(summary, known.settled, instances, known.leader, on_gap, is_sync),
@@ -324,7 +313,7 @@ def _decide_replicaset(
             settlement = replace(settlement, waits_from=row.position, wait_reason=reason)
             continue
         new = (_translate_registration(one, ids) for one in control.registrations)
-        registrations = tuple(sorted((*views.registrations, *new), key=lambda one: one.position))
+        registrations = tuple(sorted((*view.source_ids.registrations, *new), key=lambda one: one.position))
         unknown = _first_unmapped_run(known, registrations, summary, settlement)
         if unknown is None:
             break
@@ -333,7 +322,9 @@ def _decide_replicaset(
     position = None if generation is None else generation.position
     counting = (row for row in summary.control if settlement.takes_effect(row))
     shards = _bucket_changes(known, generation, segments, control, list(counting))
-    return ReplicasetDecision(known, settlement, control, registrations, views, ids, position, shards)
+    return ReplicasetDecision(
+        known, settlement, control, registrations, view.source_ids, ids, position, shards
+    )
 
 
 def _bucket_changes(

@@ -1,0 +1,70 @@
+"""What a batch reads of one replicaset, in the replicaset's own replica ids. Pure.
+
+Both the order of pending rows among the log segments and the decision which rows count start from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.plan.ids.generation import SnapshotGeneration, apply_generation, find_generation
+from pipeline.plan.ids.members import IdTranslation, SourceIds, assign_source_ids, translate_summary
+from pipeline.plan.rows.position import LogSegment
+from pipeline.plan.rows.summary import Summary
+from pipeline.plan.spaces.system_rows import ControlChanges
+from pipeline.state import ReplicasetState
+from sources.xlog.format.vclock import vclock_maximum
+
+
+@dataclass(frozen=True)
+class ReplicasetView:
+    """The segments and rows of a replicaset in a batch, before it is decided which rows count."""
+
+    known: ReplicasetState
+    """Before the batch; `settled` includes what sources that are new have settled, and a generation."""
+    generation: SnapshotGeneration | None
+    """The snapshot with which the batch begins, if it replaces the replicaset's state."""
+    snapshots: frozenset[int]
+    """Numbers of the segments that are snapshots."""
+    control: ControlChanges
+    """The changes by all control rows, also those that may not count."""
+    source_ids: SourceIds
+    """How the sources assign replica ids."""
+    ids: Mapping[int, IdTranslation]
+    """By segment number, the translation of the source's replica ids."""
+    summary: Summary
+    """Of the rows, in translated replica ids."""
+
+    @classmethod
+    def of(
+        cls,
+        uuid: str,
+        before: ReplicasetState | None,
+        segments: Sequence[LogSegment],
+        summary: Summary,
+        instance_uuids: Mapping[int, str],
+    ) -> ReplicasetView:
+        """Read the segments of a replicaset.
+
+        Args:
+            uuid: The replicaset's.
+            before: None for a replicaset that is new.
+            segments: At least one.
+            summary: Of the segments' rows, with replica ids as their sources write them.
+            instance_uuids: By global id.
+        """
+        begin = dict(segments[0].vclock)
+        known = before or ReplicasetState(0, uuid, settled=begin, read=begin)
+        generation = find_generation(before, segments)
+        snapshots = frozenset(part.number for part in segments if part.is_snapshot)
+        control = apply_generation(known, generation, summary.control, snapshots)
+        number = None if generation is None else generation.segment
+        source_ids = assign_source_ids(known, segments, control.registrations, instance_uuids, number)
+        ids = {part.number: source_ids.translations.get(part.source, {}) for part in segments}
+        # The batch reads the pending rows again, so it starts from the settled vclock, before them.
+        settled: Mapping[int, int] = {**source_ids.base_lsns, **known.settled}
+        if generation is not None:
+            settled = vclock_maximum(settled, generation.settled_vclock)
+        known = replace(known, settled=settled)
+        return cls(known, generation, snapshots, control, source_ids, ids, translate_summary(summary, ids))
