@@ -135,7 +135,6 @@ def parquet_reads(source: str) -> set[str]:
         "file_uris",
         "to_pyarrow_table",
         "to_pyarrow_dataset",
-        "to_pandas",
     }
 
 

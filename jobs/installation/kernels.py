@@ -7,8 +7,8 @@ package, are aggregated into a temporary folder, without Spark: that calls the k
 
 from __future__ import annotations
 
-import site
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -68,7 +68,8 @@ def recordings() -> Path:
         ConfigurationError: If they are not installed.
     """
     clone = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "2.6.0"
-    for folder in (clone, Path(sys.prefix) / RECORDINGS, Path(site.getuserbase()) / RECORDINGS):
+    user = Path(sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")))
+    for folder in (clone, Path(sys.prefix) / RECORDINGS, user / RECORDINGS):
         if (folder / "a1").is_dir():
             return folder
     raise ConfigurationError(

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from jobs.commands.main import main
 from jobs.runtime.command_line import FAILED
@@ -70,14 +69,3 @@ def test_damage_is_reported_and_nothing_is_written(
     shutil.copy(own().directory("a1") / log.name, log)
     assert main("run", ["--once", "--config", str(file)]) == 0
     assert deployment.tuples("accounts") == sorted(own().tuples("a1", "accounts"))
-
-
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    source = tmp_path / "a1"
-    shutil.copytree(own().directory("hot/a1"), source)
-    deployment = Deployment(tmp_path, {"a1": source}, spaces=ONE)
-    deployment.run()
-    gone = max(source.glob("*.xlog"))
-    gone.unlink()
-    with pytest.raises(StreamingQueryException, match=gone.name):
-        deployment.run()

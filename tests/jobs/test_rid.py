@@ -196,7 +196,7 @@ def test_it_needs_neither_spark_nor_its_libraries() -> None:
 def test_no_job_takes_the_lock_past_the_rid() -> None:
     jobs = Path(rid_command.__file__).parent
     takers = {file.name for file in jobs.rglob("*.py") if re.search(r"\bWriterLock\(", file.read_text())}
-    assert takers == set()
+    assert takers == {"kernels.py"}, "set-up compiles kernels by a batch into a folder of its own"
     assert any("PrimaryLock(" in file.read_text() for file in jobs.rglob("*.py"))
 
 

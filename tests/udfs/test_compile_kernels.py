@@ -69,4 +69,4 @@ def test_no_kind_of_input_compiles_a_kernel_again() -> None:
 
 def test_every_kernel_is_kept_under_the_digest_of_its_sources() -> None:
     for kernel in entries().values():
-        assert kernel._cache._cache_file._source_stamp == digest_of(kernel.__module__)
+        assert kernel._cache._cache_file._stamp == digest_of(kernel.__module__)

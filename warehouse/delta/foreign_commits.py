@@ -97,7 +97,7 @@ def _effect(actions: Iterable[Action], operation: str, columns: Mapping[str, Any
 def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any] | None) -> Effect:
     file = action.get("add") or action.get("remove")
     if file:
-        # delta-rs says of the files of a RESTORE that they change no rows.
+        # A RESTORE changes rows, whatever it says of its files.
         if operation == RESTORE:
             return Effect.RESTORED
         return Effect.ROWS if file.get("dataChange", True) else Effect.FILES

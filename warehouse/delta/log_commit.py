@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import obstore
 import pyarrow.fs as pafs
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-from obstore.store import from_url
 
 from schemas.errors import UnsupportedError, WarehouseError
 from warehouse.delta.location import CONDITIONAL_SCHEMES, WarehouseLocation
@@ -78,6 +75,11 @@ def _create_object(uri: str, name: str, content: bytes) -> bool:
             warehouse=uri,
             advice=f"use a local folder, or one of {', '.join(sorted(CONDITIONAL_SCHEMES))}",
         )
+    # Loaded here, since a warehouse on a local disk does without it.
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+    from obstore.store import from_url
+
     store: Any = from_url(uri)
     try:
         obstore.put(store, name, content, mode="create")

@@ -50,12 +50,11 @@ class ReplicasetView:
         Args:
             uuid: The replicaset's.
             before: None for a replicaset that is new.
-            segments: At least one.
+            segments: At least one if the replicaset is new.
             summary: Of the segments' rows, with replica ids as their sources write them.
             instance_uuids: By global id.
         """
-        begin = dict(segments[0].vclock)
-        known = before or ReplicasetState(0, uuid, settled=begin, read=begin)
+        known = before or _new_replicaset(uuid, segments[0])
         generation = find_generation(before, segments)
         snapshots = frozenset(part.number for part in segments if part.is_snapshot)
         control = apply_generation(known, generation, summary.control, snapshots)
@@ -68,3 +67,8 @@ class ReplicasetView:
             settled = vclock_maximum(settled, generation.settled_vclock)
         known = replace(known, settled=settled)
         return cls(known, generation, snapshots, control, source_ids, ids, translate_summary(summary, ids))
+
+
+def _new_replicaset(uuid: str, first: LogSegment) -> ReplicasetState:
+    begin = dict(first.vclock)
+    return ReplicasetState(0, uuid, settled=begin, read=begin)

@@ -19,6 +19,6 @@ from observe.doctor.machine import MachineFacts, check_machine
     ],
 )
 def test_a_version_of_python_is_tested_allowed_or_refused(version: tuple[int, ...], level: Level) -> None:
-    facts = MachineFacts(version, "java", 17, None, "4.2.0", "4.4.0", (), (), False, None, 0, 0)
+    facts = MachineFacts(version, None, "java", 17, None, "4.2.0", "4.4.0", (), (), False, None, 0, 0)
     (finding,) = (one for one in check_machine(facts) if one.subject == "python")
     assert finding.level is level
