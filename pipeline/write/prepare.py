@@ -133,9 +133,7 @@ def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableCha
         return TableChange.NOTHING
     new = {name for name in asked if name not in present}
     lasting = {name: kind for name, kind in asked.items() if name not in new}
-    # A table of an earlier release lacks `_misfits`: all of its rows fit.
-    of_fields = new - {MISFITS_COLUMN}
-    fills_columns = bool(of_fields) or encoding.has_added_fields
+    fills_columns = bool(new) or encoding.has_added_fields
     if present != lasting or (
         fills_columns and any(_has_extra_values(tables, table, file) for file in tables.files(table))
     ):

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import SYSTEM_TABLES
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.data_files import DataFile, FileWriter, write_file
 from warehouse.delta.location import WarehouseLocation
@@ -44,13 +43,9 @@ def write_system_rows(
 
 
 def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
-    """Append rows to a system table, if there are any, and return its version.
-
-    A table of an earlier release gets the columns that it lacks.
-    """
+    """Append rows to a system table, if there are any, and return its version."""
     if not rows.num_rows:
         return tables.version(table)
-    tables.add_columns(table, SYSTEM_TABLES[table])
     return tables.commit(table, [write_system_rows(tables.location, table, rows)])
 
 

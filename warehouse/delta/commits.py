@@ -72,6 +72,8 @@ class OpenTables:
     """Writes the commit of a version (`warehouse.delta.log_commit.put_commit`)."""
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _logs: dict[str, LogState] = field(default_factory=dict)
+    _heads: dict[str, int] = field(default_factory=dict)
+    """The versions of this writer's last commits, which the open tables may not have read yet."""
     _listed_versions: dict[str, int] = field(default_factory=dict)
     _refused: dict[str, int] = field(default_factory=dict)
     """The last version without changes of others, of tables that somebody else has changed."""
@@ -142,9 +144,13 @@ class OpenTables:
 
     def _refresh(self, table: str, opened: DeltaTable) -> None:
         """Read the new commits of an open table; raise ForeignChangeError if somebody else's changed its rows."""
-        before = int(opened.version())
+        before = self._head(table, opened)
         opened.update_incremental()
         self._refuse_foreign_changes(table, before, int(opened.version()))
+
+    def _head(self, table: str, opened: DeltaTable) -> int:
+        """Return the newest version of a table that this writer knows."""
+        return max(int(opened.version()), self._heads.get(table, -1))
 
     def _refuse_foreign_changes(self, table: str, before: int, after: int) -> None:
         if self.fence is None or table in SHARED_TABLES:
@@ -167,21 +173,28 @@ class OpenTables:
             WarehouseError: The commit failed.
             LockError: The lock is lost.
         """
+        opened = self._open(table, must_refresh=True)
 
-        def with_mark(opened: DeltaTable, mark: int | None) -> None:
+        def with_mark(_version: int, mark: int | None) -> None:
             make(opened, AGGREGATOR_COMMIT if mark is None else marked_commit(mark))
 
-        return self._change(table, self._open(table, must_refresh=True), with_mark)
+        return self._change(table, opened, with_mark)
 
-    def _change(self, table: str, opened: DeltaTable, make: Callable[[DeltaTable, int | None], None]) -> int:
-        """Make one commit, which gets the mark that `make` is called with; return the table's version after it."""
+    def _change(self, table: str, opened: DeltaTable, make: Callable[[int, int | None], None]) -> int:
+        """Make one commit on top of the newest known version; return the table's version after it.
+
+        Args:
+            table: The table.
+            opened: The open table, which may lack this writer's last commit.
+            make: Makes the commit: called with its version, if nobody else commits, and its mark.
+        """
         fence, mark = self.fence, None
         if fence is not None and table not in SHARED_TABLES:
             fence.check_lock()
             mark = fence.next_mark()
-        base = int(opened.version())
+        base = self._head(table, opened)
         try:
-            make(opened, mark)
+            make(base + 1, mark)
             if self.location.may_have(table, base + 2):
                 opened.update_incremental()
                 version = int(opened.version())
@@ -193,6 +206,7 @@ class OpenTables:
             self.forget(table)
             opened = self._open_if_committed(table, mark, error)
             version = int(opened.version())
+        self._heads[table] = version
         if fence is not None and mark is not None:
             fence.remember_commit(table, mark, version, base)
             if version != base + 1:
@@ -233,10 +247,12 @@ class OpenTables:
         if table is None:
             self._tables.clear()
             self._logs.clear()
+            self._heads.clear()
             self._checked_tables.clear()
         else:
             self._tables.pop(table, None)
             self._logs.pop(table, None)
+            self._heads.pop(table, None)
             self._checked_tables.discard(table)
 
     def version(self, table: str) -> int:
@@ -314,15 +330,17 @@ class OpenTables:
             self._require_live(table, opened, named)
             changes = self._file_actions(table, new, gone, vectors)
 
-            def write(at: DeltaTable, mark: int | None, changes: Sequence[Action] = changes) -> None:
-                self._put(table, int(at.version()) + 1, mark, changes)
+            base = self._head(table, opened)
+
+            def write(version: int, mark: int | None, changes: Sequence[Action] = changes) -> None:
+                self._put(table, version, mark, changes)
 
             try:
                 version = self._change(table, opened, write)
             except TableMovedError:
-                self._refuse_foreign_changes(table, int(opened.version()), int(self.open(table).version()))
+                self._refuse_foreign_changes(table, base, int(self.open(table).version()))
                 continue
-            self._date_removals(table, named)
+            self._date_removals(table, [file for file, _ in gone], vectors)
             self._after_commit(table, version)
             return version
         raise TableMovedError(
@@ -331,7 +349,9 @@ class OpenTables:
             advice="let them wait while the job runs, then start again",
         )
 
-    def _date_removals(self, table: str, removed: Iterable[TableFile]) -> None:
+    def _date_removals(
+        self, table: str, removed: Iterable[TableFile], with_new_vectors: Iterable[TableFile]
+    ) -> None:
         """Set the time of removed files and replaced vectors to now, on a local disk.
 
         VACUUM removes a file by its age once the log has forgotten its removal. So earlier versions stay readable for
@@ -339,15 +359,16 @@ class OpenTables:
         """
         if not self.location.is_local:
             return
-        for file in removed:
-            for path in (file.path, None if file.vector is None else file.vector.path):
-                if path is not None:
-                    with contextlib.suppress(OSError):
-                        os.utime(self.location.at(table, unquote(path)))
+        gone = list(removed)
+        vectors = [file.vector.path for file in (*gone, *with_new_vectors) if file.vector is not None]
+        for path in (*(file.path for file in gone), *vectors):
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(self.location.at(table, unquote(path)))
 
     def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
         """Raise TableMovedError if the open version of a table lacks one of some files."""
-        if not named or self._listed_versions.get(table) == int(opened.version()):
+        if not named or self._listed_versions.get(table) == self._head(table, opened):
             return
         live = set(self.files(table))
         lost = next((file for file in named if file not in live), None)
@@ -460,9 +481,7 @@ class OpenTables:
             *(remove_file(add, moment, is_change=True) for add in state.adds.values()),
             *(add_file(one.path, one.size, one.stats, moment, is_change=True) for one in added),
         ]
-        version = self._change(
-            table, opened, lambda at, mark: self._put(table, int(at.version()) + 1, mark, changes)
-        )
+        version = self._change(table, opened, lambda version, mark: self._put(table, version, mark, changes))
         self.forget(table)
         return version
 
