@@ -224,8 +224,8 @@ class Config(ConfigSection):
     """One deployment. `warehouse`, `checkpoint` and `sources` have no default."""
 
     warehouse: Location
-    """Where the tables are, as `<warehouse>/<database>.db/<table>`: a folder, or any Hadoop path. A relative one starts at
-    the YAML file's folder.
+    """Where the tables are, as `<warehouse>/<database>.db/<table>`: a folder, or any Hadoop path. A relative one starts
+    at the YAML file's folder.
     """
     checkpoint: Location
     """Where Spark stores how far the stream has read: a path as that of the warehouse. If it is lost, the stream begins
