@@ -185,7 +185,7 @@ def tables_page() -> str:
         f"# Tables\n\n{WRITTEN}"
         "Every table is Delta, at `<warehouse>/<database>.db/<table>`. [semantics.md](../semantics.md) says what they "
         "mean.\n\n## The table of a space\n\nOne column for each field of the format, by its "
-        "[type](../semantics.md#types), and:\n\n"
+        "[type](../columns.md#types), and:\n\n"
     )
     text += table("column", "type", "", rows=rows)
     text += "## A row of the log\n\nColumns of `_changelog` and `_pending`.\n\n"
