@@ -118,7 +118,7 @@ _STREAM_CONDITIONS = (
         "commit",
         found="by the job's own clock",
         advice="can the store be reached? Is a second job running? Then start one of them again "
-        "([one writer](architecture.md#one-writer))",
+        "([one writer](commits.md#one-writer))",
         summary="The stream's writer lock was not renewed in time, or is another writer's",
         expr="aggregator_lock_held == 0",
         wait="30s",
