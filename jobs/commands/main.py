@@ -1,18 +1,18 @@
-"""The command `aggregator`: all commands in sections, and `main`, which the entry points under `jobs/` call.
+"""The command `aggregator`: the table of all commands, and `main`, which the entry points under `jobs/` call.
 
-The other modules of this package define options; `jobs` does the work.
+A command is a module of this package, and an object in it, both with the command's name. It has the options and the
+help; its work is imported when it is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 
 import click
 from click.shell_completion import get_completion_class
 
-from jobs.commands import fix, follow, ids, look, use
 from jobs.runtime.command_line import CONTEXT_SETTINGS, command, run_command
-from jobs.runtime.parts import DEFAULT_PARTS, PARTS
 
 PROGRAM = "aggregator"
 COMPLETION_VARIABLE = "_AGGREGATOR_COMPLETE"
@@ -20,72 +20,47 @@ COMPLETION_VARIABLE = "_AGGREGATOR_COMPLETE"
 
 SHELLS = ("bash", "zsh", "fish")
 
-
-@command("completion", 'eval "$(aggregator completion bash)"     # in ~/.bashrc')
-@click.argument("shell", type=click.Choice(SHELLS))
-def completion(shell: str) -> None:
-    """Print a script by which a shell completes commands."""
-    kind = get_completion_class(shell)
-    if kind is not None:
-        click.echo(kind(commands, {}, PROGRAM, COMPLETION_VARIABLE).source())
-
-
-@command("setup", "aggregator setup", "aggregator setup s3 classes")
-@click.argument("parts", metavar="[PART]...", nargs=-1, type=click.Choice([*PARTS]))
-def setup(parts: tuple[str, ...]) -> int:
-    """Prepare this installation: Delta's jars and compiled kernels, once, before the first run.
-
-    Without it, each start downloads the jars, and the first batch compiles for a minute. What is there already is left
-    as it is, and needs no network. Run it as the owner of the package; others use what it made.
-
-    PART: `delta` and `kernels` are the default. `batch-kernels`: without those of the daemons. `s3`: the jars for
-    s3a://. `classes`: an archive of Java's classes, 200 MB, with which commands start seconds earlier.
-    """
-    from jobs.setup import set_up
-
-    return set_up(parts or DEFAULT_PARTS)
-
-
-COMMANDS_BY_SECTION = {
-    "Follow": (follow.run, follow.subscribe, follow.relay, follow.unpack),
+COMMANDS_BY_SECTION: Mapping[str, Sequence[str]] = {
+    "Follow": ("run", "subscribe", "relay", "unpack"),
     "Look": (
-        *(
-            look.doctor,
-            look.plan,
-            look.status,
-            look.explain_batch,
-            look.who,
-            look.changes,
-            look.cat,
-            look.report,
-            look.history,
-            look.views,
-        ),
-        *(look.validate, look.prove, look.demo),
+        *("doctor", "plan", "status", "explain-batch", "who", "changes", "cat", "report", "history", "views"),
+        *("validate", "prove", "demo"),
     ),
-    "Use": (use.sql, use.wait, use.size),
-    "Correct and maintain": (
-        *(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair_gaps, fix.maintain),
-    ),
-    "Ids and copies": (ids.cluster, ids.rid),
-    "Set up": (setup, completion),
+    "Use": ("sql", "wait", "size"),
+    "Correct and maintain": ("backfill", "snapshot", "heal", "rebuild", "repair", "maintain"),
+    "Ids and copies": ("cluster", "rid"),
+    "Set up": ("setup", "completion"),
 }
+"""The names of all commands, in the order of the help."""
 
 
 class Commands(click.Group):
-    """The group of all commands, listed by section."""
+    """The group of all commands, each of which is imported when it is needed."""
 
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, each section under its title."""
-        width = max(len(name) for name in self.commands)
-        for title, members in COMMANDS_BY_SECTION.items():
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in COMMANDS_BY_SECTION.items():
             with formatter.section(title):
-                rows = [(one.name or "", one.get_short_help_str(100)) for one in members if not one.hidden]
-                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+                shown = (one for name in names if (one := self.get_command(ctx, name)) and not one.hidden)
+                rows = [((one.name or "").ljust(width), one.get_short_help_str(100)) for one in shown]
+                formatter.write_dl(rows)
 
-    def list_commands(self, _ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order of the help, for completion and suggestions."""
-        return list(self.commands)
+        return [name for names in COMMANDS_BY_SECTION.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name."""
+        if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
+            name = cmd_name.replace("-", "_")
+            self.add_command(getattr(import_module(f"jobs.commands.{name}"), name))
+        return self.commands.get(cmd_name)
+
+    def members(self) -> Iterator[click.Command]:
+        """Yield all commands."""
+        context = click.Context(self)
+        yield from filter(None, (self.get_command(context, name) for name in self.list_commands(context)))
 
 
 @click.group(PROGRAM, cls=Commands, context_settings=CONTEXT_SETTINGS)
@@ -98,13 +73,19 @@ def commands() -> None:
     """
 
 
-for _section in COMMANDS_BY_SECTION.values():
-    for _command in _section:
-        commands.add_command(_command)
+@commands.add_command
+@command("completion", 'eval "$(aggregator completion bash)"     # in ~/.bashrc')
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a script by which a shell completes commands."""
+    kind = get_completion_class(shell)
+    if kind is not None:
+        click.echo(kind(commands, {}, PROGRAM, COMPLETION_VARIABLE).source())
 
 
 def main(name: str | None = None, argv: Sequence[str] | None = None) -> int:
     """Run the command with a name, or `aggregator` itself if there is none, and return the exit code."""
-    return run_command(
-        commands if name is None else commands.commands[name], argv, PROGRAM if name is None else None
-    )
+    one = commands if name is None else commands.get_command(click.Context(commands), name)
+    if one is None:
+        raise ValueError(f"there is no command {name}")
+    return run_command(one, argv, PROGRAM if name is None else None)
