@@ -201,7 +201,7 @@ def _commit_table(tables: OpenTables, work: BatchWork, write: TableWrite, commit
     if write.deleted and not rule.is_enabled:
         log.warning(
             "%s has deletion vectors from now on: a batch would write %d MiB of its old rows again "
-            "(docs/sql.md says which readers know them)",
+            "(docs/readers.md says which readers know them)",
             write.table,
             sum(file.size for file in write.deleted) >> 20,
         )
