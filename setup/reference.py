@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from pyspark.sql.types import DataType
 
 from config.json_schema import schemas
-from jobs.commands.main import COMMANDS_BY_SECTION, commands
+from jobs.main import COMMANDS_BY_SECTION, commands
 from observe.metrics.stream_metrics import StreamMetrics
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from config.deployment import load, load_daemon_config
-from jobs.commands.main import commands
+from jobs.main import commands
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]

@@ -1,1 +1,1 @@
-"""The commands of `aggregator`: a module for each, with its options and help. `main` has the table of all commands."""
+"""The commands of `aggregator`: a module for each, with its options and help; `jobs.main` has the table of all."""

@@ -13,9 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from jobs.commands import main as main_module
 from jobs.commands.backfill import backfill
-from jobs.commands.main import COMMANDS_BY_SECTION, COMPLETION_VARIABLE, commands, main
+from jobs.main import COMMANDS_BY_SECTION, COMPLETION_VARIABLE, commands, main
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "help"
@@ -71,16 +70,16 @@ def test_every_command_has_an_example_of_itself(words: tuple[str, ...]) -> None:
 
 def test_every_module_of_a_command_is_in_a_section() -> None:
     """A command that is defined, but in no section, cannot be called."""
-    modules = {file.stem.replace("_", "-") for file in Path(main_module.__file__).parent.glob("*.py")}
+    modules = {file.stem.replace("_", "-") for file in (ROOT / "jobs" / "commands").glob("*.py")}
     in_sections = [name for names in COMMANDS_BY_SECTION.values() for name in names]
-    assert sorted(modules - {"--init--", "main", "parameters"} | {"completion"}) == sorted(in_sections)
+    assert sorted(modules - {"--init--", "parameters"} | {"completion"}) == sorted(in_sections)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("rid", "sync", "--help")], ids=" ".join)
 def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
     """Heavy imports would slow down the help; the time itself depends on the machine."""
     script = (
-        "import sys; from jobs.commands.main import main; assert main(None, sys.argv[1:]) == 0;"
+        "import sys; from jobs.main import main; assert main(None, sys.argv[1:]) == 0;"
         f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
     )
     began = time.monotonic()

@@ -1,6 +1,6 @@
 """The command `aggregator`: the table of all commands, and `main`, which the entry points under `jobs/` call.
 
-A command is a module of this package, and an object in it, both with the command's name. It has the options and the
+A command is a module of `jobs.commands`, and an object in it, both with the command's name. It has the options and the
 help; its work is imported when it is called.
 """
 
