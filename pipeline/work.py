@@ -98,6 +98,13 @@ class BatchOutput:
 class Executor(Protocol):
     """Summarizes the rows of one batch, and executes its plan."""
 
+    @property
+    def way(self) -> str:
+        """Where the batch is processed: `driver` or `tasks`."""
+
+    def close(self) -> None:
+        """Give up what the executor holds of the batch."""
+
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
 

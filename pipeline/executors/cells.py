@@ -1,4 +1,8 @@
-"""Encodes rows for Spark's exchange (shuffle) as *cells*: each is an Arrow IPC stream, which Spark only moves."""
+"""Encodes rows for Spark as *cells*: each is an Arrow IPC stream, which Spark only stores and moves.
+
+*Log cells* have the rows of the log, as the streaming source yields them; the cells of the exchange (shuffle) have keyed
+rows, or a task's report.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +20,61 @@ SPARK_SCHEMA = "partition int, sort_key bigint, data binary"
 CELL_SCHEMA = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
 """`partition`: the task that receives a cell; `sort_key`: its order in the partition; `data`: the Arrow IPC stream."""
 
+LOG_CELLS = pa.schema(
+    [
+        ("replicaset_uuid", pa.string()),
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("segment", pa.int32()),
+        ("position", pa.int64()),
+        ("end", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("row_count", pa.int64()),
+        ("decoded_bytes", pa.int64()),
+        ("digest", pa.binary()),
+        ("rows", pa.binary()),
+    ]
+)
+"""Of each cell: `segment` is the segment's number in the batch. [`position`, `end`) is the byte range that the cell's
+rows are from, which has one cell or more. Cells in the order of `ordinal` are in the order of the log. `decoded_bytes`
+is the rows' size in memory, `digest` a
+`pipeline.executors.log_cells.CellDigest`, `rows` an Arrow IPC stream of `schemas.xrow.XROW_ARROW`.
+"""
+
+LOG_CELLS_SPARK_SCHEMA = (
+    "replicaset_uuid string, source string, file string, segment int, position bigint, end bigint, "
+    "ordinal bigint, row_count bigint, decoded_bytes bigint, digest binary, rows binary"
+)
+"""`LOG_CELLS` in Spark's notation."""
+
 REPORT_SORT_KEY = -1
 """The `sort_key` of a cell with a task's report instead of rows (`report_cell`)."""
 
 MAX_CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
 
-SORT_KEYS_PER_TASK = 1 << 24
-"""A cell's sort key is the task's number times this, plus the cell's index in the task, which is always lower."""
+CELLS_PER_TASK = 1 << 32
+"""The ordinal of a cell is the task's number times this, plus the cell's index in the task, which is always lower."""
 
 
 def decode_cell(cell: pa.Buffer) -> pa.Table:
-    """Decode the rows of a cell; they share its memory."""
-    return pa.ipc.open_stream(cell).read_all()
+    """Decode the rows of a cell; those that are not compressed share its memory."""
+    return pa.ipc.open_stream(cell, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
 
 
-def encode_cell(rows: pa.Table) -> pa.Buffer:
-    """Encode rows as a cell."""
+def encode_cell(rows: pa.Table, compression: str | None = None) -> pa.Buffer:
+    """Encode rows as a cell, compressed or not; `decode_cell` reads both."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return sink.getvalue()
+
+
+def binary_value(data: pa.Buffer) -> pa.BinaryArray:
+    """Return a binary array with one value, which shares the memory of the data."""
+    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
 
 
 def cells_by_partition(
@@ -66,9 +104,7 @@ def report_cell(partition: int, report: Any) -> pa.RecordBatch:
 
 
 def _cell(partition: int, sort_key: int, data: pa.Buffer) -> pa.RecordBatch:
-    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
-    cell = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
-    columns = [pa.array([partition], pa.int32()), pa.array([sort_key], pa.int64()), cell]
+    columns = [pa.array([partition], pa.int32()), pa.array([sort_key], pa.int64()), binary_value(data)]
     return pa.RecordBatch.from_arrays(columns, schema=CELL_SCHEMA)
 
 

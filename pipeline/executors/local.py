@@ -89,10 +89,15 @@ class LocalExecutor:
         search: Shared by all batches of the writer.
     """
 
+    way = "driver"
+
     def __init__(
         self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], search: KeySearch
     ) -> None:
         self._segments, self._rows, self._search = segments, rows, search
+
+    def close(self) -> None:
+        """Do nothing: the rows are this process's own."""
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""

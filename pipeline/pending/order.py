@@ -38,16 +38,12 @@ MAX_SEGMENT_NUMBER = 2**31 - 1
 """The highest number of a segment."""
 
 
-def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
+def with_spaced_numbers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     """Return a batch's segments, numbered so that segments of waiting rows fit between them.
 
     Args:
         segments: Numbered from 0 on.
-        state: Before the batch.
     """
-    known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
-    if not any(one is not None and one.has_waiting_rows for one in known):
-        return tuple(segments)
     step = min(SEGMENT_NUMBER_STEP, MAX_SEGMENT_NUMBER // (len(segments) + 1))
     return tuple(replace(segment, number=segment.number * step) for segment in segments)
 
