@@ -6,14 +6,15 @@ as a backfill's, are read here by tasks of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA, decode_cell
-from pipeline.executors.log_cells import log_cells
+from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
+from pipeline.executors.log_cells import LogPiece, log_cells, rows_of_cell
 from schemas.errors import OffsetError
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -37,43 +38,67 @@ def read_cells(spark: SparkSession, log_stream: LogStream, segments: Sequence[Se
     return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(read, LOG_CELLS_SPARK_SCHEMA)
 
 
-def rows_of_cells(cells: pa.Table, segments: Sequence[Segment]) -> dict[int, list[pa.RecordBatch]]:
-    """Decode cells; return the rows of each segment in log order, by the segment's number.
+@dataclass(frozen=True)
+class CollectedCells:
+    """The cells of a batch in the driver, in log order."""
+
+    pieces: Sequence[LogPiece]
+    table: pa.Table
+    """`LOG_CELLS`."""
+
+    @property
+    def decoded_bytes(self) -> int:
+        """The size of the rows in memory."""
+        return sum(piece.bytes for piece in self.pieces)
+
+    def rows(self, segments: Sequence[Segment]) -> dict[int, list[pa.RecordBatch]]:
+        """Decode the cells; return the rows of each segment in log order, by the segment's number."""
+        found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
+        for piece, cell in zip(self.pieces, self.table["rows"], strict=True):
+            found[piece.segment] += rows_of_cell(piece, cell.as_buffer())
+        return found
+
+
+def collect_cells(frame: DataFrame, segments: Sequence[Segment], title: str) -> CollectedCells:
+    """Let Spark's tasks read the cells of a frame, and return them.
 
     Args:
-        cells: `LOG_CELLS`, in the order of `ordinal`.
+        title: The batch's name in the description of Spark's job.
+
+    Raises:
+        OffsetError: The cells are not those of the segments.
     """
-    found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
-    for number, data in zip(cells["segment"].to_pylist(), cells["rows"], strict=True):
-        found[number] += decode_cell(data.as_buffer()).to_batches()
-    return found
+    frame.sparkSession.sparkContext.setJobDescription(f"{title}: read")
+    pieces, found = in_log_order(with_rows(frame).toArrow())
+    refuse_missing_pieces(pieces, segments)
+    return CollectedCells(pieces, found)
 
 
-def refuse_missing_cells(cells: pa.Table, segments: Sequence[Segment]) -> None:
-    """Check that cells are those of the segments, and of all of their bytes.
+def in_log_order(cells: pa.Table) -> tuple[list[LogPiece], pa.Table]:
+    """Return the pieces of cells in log order, and the cells in the same order."""
+    pieces = [LogPiece.decoded(text) for text in cells["piece"].to_pylist()]
+    order = sorted(range(len(pieces)), key=lambda i: pieces[i].ordinal)
+    return [pieces[i] for i in order], cells.take(pa.array(order, pa.int64()))
+
+
+def refuse_missing_pieces(pieces: Iterable[LogPiece], segments: Sequence[Segment]) -> None:
+    """Check that pieces are those of the segments, and of all of their bytes.
 
     The cells are planned in another process than the segments, from the same offsets. If a file was replaced in
     between, the two may differ.
 
-    Args:
-        cells: At least the columns `segment`, `file`, `position` and `end` of `LOG_CELLS`.
-
     Raises:
-        OffsetError: The cells of a segment are missing, or are of another one.
+        OffsetError: The pieces of a segment are missing, or are of another one.
     """
-    columns = ("segment", "file", "position", "end")
-    given = set(zip(*(cells[name].to_pylist() for name in columns), strict=True))
-    read: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    given = {(piece.segment, piece.file, piece.position, piece.end) for piece in pieces}
+    ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for number, file, position, end in given:
-        read.setdefault((number, file), []).append((position, end))
+        ranges.setdefault((number, file), []).append((position, end))
     for segment in segments:
-        ranges = sorted(read.pop((segment.number, segment.file), []))
-        begins = [begin for begin, _ in ranges] + [segment.end]
-        ends = [segment.begin] + [end for _, end in ranges]
-        if begins != ends:
+        own = sorted(ranges.pop((segment.number, segment.file), []))
+        if [begin for begin, _ in own] + [segment.end] != [segment.begin] + [end for _, end in own]:
             raise _planned_otherwise(segment.file, segment.source)
-    if read:
-        (_, file), _ranges = read.popitem()
+    for _, file in ranges:
         raise _planned_otherwise(file, None)
 
 

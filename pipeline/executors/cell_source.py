@@ -1,7 +1,8 @@
 """Spark's data source `xlog_cells`: the stream of a deployment, whose rows are log cells.
 
-Offsets, options and segments are those of `format("xlog")`; only what a task yields is different. The reader is imported
-at its first use, because it loads compiled kernels, and Spark also starts a process that needs only the schema.
+Offsets, options and segments are those of `format("xlog")`; only what a task yields is different. The reader is
+imported at its first use, because it loads compiled kernels, and Spark also starts a process that needs only the
+schema.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Encodes rows for Spark as *cells*: each is an Arrow IPC stream, which Spark only stores and moves.
 
-*Log cells* have the rows of the log, as the streaming source yields them; the cells of the exchange (shuffle) have keyed
-rows, or a task's report.
+*Log cells* have the rows of the log, as the streaming source yields them; the cells of the exchange (shuffle) have
+keyed rows, or a task's report.
 """
 
 from __future__ import annotations
@@ -20,31 +20,13 @@ SPARK_SCHEMA = "partition int, sort_key bigint, data binary"
 CELL_SCHEMA = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
 """`partition`: the task that receives a cell; `sort_key`: its order in the partition; `data`: the Arrow IPC stream."""
 
-LOG_CELLS = pa.schema(
-    [
-        ("replicaset_uuid", pa.string()),
-        ("source", pa.string()),
-        ("file", pa.string()),
-        ("segment", pa.int32()),
-        ("position", pa.int64()),
-        ("end", pa.int64()),
-        ("ordinal", pa.int64()),
-        ("row_count", pa.int64()),
-        ("decoded_bytes", pa.int64()),
-        ("digest", pa.binary()),
-        ("rows", pa.binary()),
-    ]
-)
-"""Of each cell: `segment` is the segment's number in the batch. [`position`, `end`) is the byte range that the cell's
-rows are from, which has one cell or more. Cells in the order of `ordinal` are in the order of the log. `decoded_bytes`
-is the rows' size in memory, `digest` a
-`pipeline.executors.log_cells.CellDigest`, `rows` an Arrow IPC stream of `schemas.xrow.XROW_ARROW`.
+LOG_CELLS = pa.schema([("piece", pa.string()), ("digest", pa.binary()), ("rows", pa.binary())])
+"""Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_cells.LogPiece`), a
+`CellDigest`, and the rows as an Arrow IPC stream. The columns are few because each row of the log is a row of Spark:
+those without a cell are null.
 """
 
-LOG_CELLS_SPARK_SCHEMA = (
-    "replicaset_uuid string, source string, file string, segment int, position bigint, end bigint, "
-    "ordinal bigint, row_count bigint, decoded_bytes bigint, digest binary, rows binary"
-)
+LOG_CELLS_SPARK_SCHEMA = "piece string, digest binary, rows binary"
 """`LOG_CELLS` in Spark's notation."""
 
 REPORT_SORT_KEY = -1
@@ -52,9 +34,6 @@ REPORT_SORT_KEY = -1
 
 MAX_CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
-
-CELLS_PER_TASK = 1 << 32
-"""The ordinal of a cell is the task's number times this, plus the cell's index in the task, which is always lower."""
 
 
 def decode_cell(cell: pa.Buffer) -> pa.Table:

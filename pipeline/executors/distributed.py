@@ -4,15 +4,16 @@
     job 2: log cells → files of `_changelog`, keyed rows ─ exchange ─ a task per partition → files
     job 3: for some changed files, a task → files without the removed rows
 
-If a Spark executor is lost, Spark makes its cells again from the offsets. Tasks write files that are not committed yet, and report their names. If Spark runs a task twice, only one report
-arrives; maintenance removes files that no commit names.
+If a Spark executor is lost, Spark makes its cells again from the offsets. Tasks write files that are not committed yet,
+and report their names. If Spark runs a task twice, only one report arrives; maintenance removes files that no commit
+names.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,29 +25,26 @@ from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
 from pipeline.encode.columns import TableEncoding
-from pipeline.executors.batch_cells import read_cells, refuse_missing_cells, with_rows
+from pipeline.executors.batch_cells import in_log_order, read_cells, refuse_missing_pieces, with_rows
 from pipeline.executors.cells import (
     CELL_SCHEMA,
     REPORT_SORT_KEY,
     SPARK_SCHEMA,
-    binary_value,
-    decode_cell,
     decode_reports,
     encode_cell,
     report_cell,
 )
-from pipeline.executors.log_cells import CellDigest
+from pipeline.executors.log_cells import CellDigest, LogPiece, rows_of_cell
 from pipeline.executors.partition_task import (
     PartitionReport,
     PartitionWork,
     run_partition_task,
 )
-from pipeline.executors.read_task import ReadReport, ReadWork, run_read_task
+from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, stored_cells
 from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.rows.summary import Summary, concat_summaries, summaries_by_replicaset, summarize_rows
 from pipeline.resolve.records import key_error_rows
@@ -146,17 +144,6 @@ RowBitmap = NDArray[np.uint8]
 """The rows of a file to remove, as bits (`numpy.packbits`)."""
 
 
-@dataclass(frozen=True)
-class _PlacedDigest:
-    """The digest of a log cell, and where the cell is."""
-
-    replicaset_uuid: str
-    segment: int
-    ordinal: int
-    decoded_bytes: int
-    digest: CellDigest
-
-
 class DistributedExecutor:
     """Executes one batch in Spark's tasks.
 
@@ -178,7 +165,7 @@ class DistributedExecutor:
         self._spark, self._segments, self._title = spark, segments, title
         given = read_cells(spark, log_stream, segments) if frame is None else with_rows(frame)
         self._cells = given.persist(StorageLevel.MEMORY_AND_DISK)
-        self._digests: list[_PlacedDigest] | None = None
+        self._digests: list[tuple[LogPiece, CellDigest]] | None = None
 
     def close(self) -> None:
         """Let Spark forget the cells."""
@@ -191,75 +178,65 @@ class DistributedExecutor:
         special = sorted(uuid for uuid in {*sync, *watched} if sync.get(uuid) or watched.get(uuid))
         again = self._summarize_again(special, sync, watched) if special else {}
         found = summaries_by_replicaset(
-            (one.replicaset_uuid, again.get(one.ordinal, one.digest.summary)) for one in self._digests
+            (piece.replicaset, again.get(piece.ordinal, digest.summary)) for piece, digest in self._digests
         )
         return {**{segment.replicaset_uuid: Summary() for segment in self._segments}, **found}
 
-    def _read_digests(self) -> list[_PlacedDigest]:
+    def _read_digests(self) -> list[tuple[LogPiece, CellDigest]]:
         """Let the source's tasks read the log, and return the digests of the cells in log order."""
         self._set_job_description("read")
-        columns = (
-            *("replicaset_uuid", "segment", "file", "position", "end"),
-            *("ordinal", "decoded_bytes", "digest"),
-        )
-        found = self._cells.select(*columns).toArrow().sort_by("ordinal")
-        refuse_missing_cells(found, self._segments)
-        return [
-            _PlacedDigest(
-                row["replicaset_uuid"],
-                row["segment"],
-                row["ordinal"],
-                row["decoded_bytes"],
-                CellDigest.decoded(row["digest"]),
-            )
-            for row in found.to_pylist()
-        ]
+        pieces, found = in_log_order(self._cells.select("piece", "digest").toArrow())
+        refuse_missing_pieces(pieces, self._segments)
+        digests = map(CellDigest.decoded, found["digest"].to_pylist())
+        return list(zip(pieces, digests, strict=True))
 
     def _summarize_again(
-        self, uuids: Sequence[str], sync: SyncSpaces, watched: WatchedSpaces
+        self, uuids: Collection[str], sync: SyncSpaces, watched: WatchedSpaces
     ) -> dict[int, Summary]:
         """Summarize the cells of replicasets with synchronous or watched spaces; return summaries by ordinal."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                numbers = {name: batch.column(name).to_pylist() for name in batch.schema.names[:3]}
-                for i, (uuid, segment, ordinal) in enumerate(zip(*numbers.values(), strict=True)):
-                    spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
-                    rows = decode_cell(batch.column("rows")[i].as_buffer()).to_batches()
-                    parts = [summarize_rows(one, segment, *spaces) for one in rows]
-                    yield report_cell(0, (ordinal, concat_summaries(parts)))
+                for text, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                    piece = LogPiece.decoded(text)
+                    if piece.replicaset in uuids:
+                        own = (found.get(piece.replicaset, frozenset()) for found in (sync, watched))
+                        rows = rows_of_cell(piece, cell.as_buffer())
+                        parts = [summarize_rows(one, piece.segment, *own) for one in rows]
+                        yield report_cell(0, (piece.ordinal, concat_summaries(parts)))
 
         self._set_job_description("read synchronous and watched spaces")
-        own = self._cells.where(F.col("replicaset_uuid").isin(*uuids))
-        cells = own.select("replicaset_uuid", "segment", "ordinal", "rows").mapInArrow(run, SPARK_SCHEMA)
-        return dict(decode_reports(cells.toArrow()["data"].to_pylist()))
+        reports = self._cells.select("piece", "rows").mapInArrow(run, SPARK_SCHEMA).toArrow()
+        return dict(decode_reports(reports["data"].to_pylist()))
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""
         began = time.perf_counter()
         stored = [
-            (one.segment.number, encode_cell(pa.Table.from_batches([one.rows]))) for one in work.pending
+            StoredRows(one.segment.number, encode_cell(pa.Table.from_batches([one.rows])).to_pybytes())
+            for one in work.pending
         ]
-        again = [(None, encode_cell(rows)) for rows in work.reapplied_rows]
+        stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied_rows]
         digests = self._digests or []
-        size = sum(one.decoded_bytes for one in digests) + sum(cell.size for _, cell in [*stored, *again])
+        size = sum(piece.bytes for piece, _ in digests) + sum(len(one.cell) for one in stored)
         ranges = self._key_ranges(work, digests, size)
-        reads, partitions = self._read_and_write(work, ranges, [*stored, *again])
+        reads, partitions = self._read_and_write(work, ranges, stored)
         between = time.perf_counter()
         tables = self._rewrite_tables(work, partitions)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
         return _combine_reports(work, reads, partitions, tables, seconds)
 
-    def _key_ranges(self, work: BatchWork, digests: Sequence[_PlacedDigest], size_bytes: int) -> KeyRanges:
+    def _key_ranges(
+        self, work: BatchWork, digests: Sequence[tuple[LogPiece, CellDigest]], size_bytes: int
+    ) -> KeyRanges:
         """Divide the keys between partitions of about the same size, by the samples of the rows."""
         plan = work.partition_plan.reduce
         keyed, weights = [], []
-        for one in digests:
-            sample = one.digest.sample
-            found = segment_rows(sample, work.segment_plans[one.segment]).keyed
+        for piece, digest in digests:
+            found = segment_rows(digest.sample, work.segment_plans[piece.segment]).keyed
             found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has no key
             keyed.append(found)
-            weights.append(np.full(found.num_rows, one.decoded_bytes / max(sample.num_rows, 1)))
+            weights.append(np.full(found.num_rows, piece.bytes / max(digest.sample.num_rows, 1)))
         rows = pa.Table.from_batches(keyed) if keyed else None
         cores = self._spark.sparkContext.defaultParallelism
         count = max(TASKS_PER_CORE * cores, -(-size_bytes // PARTITION_BYTES))
@@ -271,7 +248,7 @@ class DistributedExecutor:
         return key_ranges(plan, count, tables, whole, np.concatenate(weights))
 
     def _read_and_write(
-        self, work: BatchWork, ranges: KeyRanges, stored: Sequence[tuple[int | None, pa.Buffer]]
+        self, work: BatchWork, ranges: KeyRanges, stored: Sequence[StoredRows]
     ) -> tuple[list[ReadReport], list[PartitionReport]]:
         location = work.location
         plan = replace(
@@ -296,9 +273,9 @@ class DistributedExecutor:
             yield from run_partition_task(_partition_id(), batches, write)
 
         self._set_job_description(f"merge {_names_in_brief(one.name for one in plan.encodings)}")
-        cells = self._cells.select("segment", "ordinal", "rows")
+        cells = self._cells.select("piece", "rows")
         if stored:
-            cells = cells.unionAll(self._spark.createDataFrame(_stored_cells(stored)))
+            cells = cells.unionAll(self._spark.createDataFrame(stored_cells(stored)))
 
         def make_frame() -> DataFrame:
             keyed = cells.mapInArrow(run_read, SPARK_SCHEMA)
@@ -383,13 +360,6 @@ def _names_in_brief(names: Iterable[str]) -> str:
     """Return the first name, and how many more there are."""
     first, *others = [*names] or ["no table"]
     return f"{first} and {len(others)} more" if others else first
-
-
-def _stored_cells(stored: Sequence[tuple[int | None, pa.Buffer]]) -> pa.Table:
-    """Return waiting rows, and rows that are applied again, as cells that tasks read."""
-    segments = pa.array([segment for segment, _ in stored], pa.int32())
-    rows = pa.concat_arrays([binary_value(cell) for _, cell in stored])
-    return pa.table({"segment": segments, "ordinal": pa.nulls(len(stored), pa.int64()).fill_null(0), "rows": rows})
 
 
 def _task_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

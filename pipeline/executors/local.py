@@ -53,7 +53,7 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def read_locally(
-    log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int
+    log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int = 1 << 62
 ) -> dict[int, list[pa.RecordBatch]] | None:
     """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit.
 

@@ -1,15 +1,16 @@
 """Encodes the rows of a log as *log cells*: rows of Spark that each hold a piece of a log as one Arrow IPC stream.
 
-`pipeline.executors.cells.LOG_CELLS` has their columns. Spark moves, stores and makes again whole cells, so a row of the log costs it no Python or Java object. A cell comes
-with what planning needs: the summary of its rows, and a sample of them.
+`pipeline.executors.cells.LOG_CELLS` has their columns. Spark moves, stores and makes again whole cells, so a row of the
+log costs it no Python or Java object. A cell comes with what planning needs: the summary of its rows, and a sample of
+them.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 import msgpack
 import numpy as np
@@ -17,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.executors.cells import CELLS_PER_TASK, LOG_CELLS, binary_value, encode_cell
+from pipeline.executors.cells import LOG_CELLS, binary_value, decode_cell, encode_cell
 from pipeline.plan.rows.summary import Summary, summarize_rows
 from schemas.xrow import XROW_ARROW
+from sources.xlog.format.rows import FileColumns
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
@@ -32,6 +34,42 @@ SAMPLE_ROWS = 128
 
 MAX_SAMPLED_VALUE_BYTES = 2 << 10
 """A sampled tuple or key above this size is cut to its leading fields; another binary value above it becomes null."""
+
+
+CELLS_PER_TASK = 1 << 32
+"""The ordinal of a cell is the task's number times this, plus the cell's index in the task, which is always lower."""
+
+_STORED_COLUMNS = [name for name in XROW_ARROW.names if name not in ("file", "instance_uuid")]
+"""The columns of a cell's rows; the others have one value in all rows of a piece."""
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """Where the rows of a cell are from: a part of the byte range [`position`, `end`), which has one cell or more."""
+
+    replicaset: str
+    source: str
+    instance: str | None
+    file: str
+    segment: int
+    """The segment's number in the batch."""
+    position: int
+    end: int
+    ordinal: int
+    """Cells in the order of their ordinals are in the order of the log."""
+    rows: int
+    """The number of rows."""
+    bytes: int
+    """The size of the rows in memory."""
+
+    def encoded(self) -> str:
+        """Return the piece as a JSON text."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decoded(text: str) -> LogPiece:
+        """Return the piece that a JSON text names."""
+        return LogPiece(**json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -86,23 +124,38 @@ def _pieces(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBa
 
 def _log_cell(byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
     segment = byte_range.segment
-    digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
-    cell = encode_cell(pa.Table.from_batches([rows]), compression="lz4")
-    values: tuple[Any, ...] = (
-        *(segment.replicaset_uuid, segment.source, segment.file, segment.number),
+    piece = LogPiece(
+        *(segment.replicaset_uuid, segment.source, segment.instance_uuid, segment.file, segment.number),
         *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes),
-        digest.encoded(),
     )
-    columns = [pa.array([value], field.type) for value, field in zip(values, LOG_CELLS, strict=False)]
-    columns.append(binary_value(cell))
+    digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
+    cell = encode_cell(pa.Table.from_batches([rows.select(_STORED_COLUMNS)]), compression="lz4")
+    columns = [pa.array([piece.encoded()]), pa.array([digest.encoded()], pa.binary()), binary_value(cell)]
     if row_count > 1:
         columns = [pa.concat_arrays([one, pa.nulls(row_count - 1, one.type)]) for one in columns]
     return pa.RecordBatch.from_arrays(columns, schema=LOG_CELLS)
 
 
+def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:
+    """Decode the rows of a cell (`schemas.xrow.XROW_ARROW`)."""
+    constant = FileColumns(piece.file, piece.instance)
+    return [
+        pa.RecordBatch.from_arrays(
+            [
+                constant.column(name, batch.num_rows) if name in constant else batch.column(name)
+                for name in XROW_ARROW.names
+            ],
+            schema=XROW_ARROW,
+        )
+        for batch in decode_cell(cell).to_batches()
+    ]
+
+
 def _sample(rows: pa.RecordBatch, generator: np.random.Generator) -> pa.RecordBatch:
     count = min(SAMPLE_ROWS, rows.num_rows)
-    chosen = np.sort(generator.choice(rows.num_rows, count, replace=False)) if count else np.zeros(0, np.int64)
+    chosen = (
+        np.sort(generator.choice(rows.num_rows, count, replace=False)) if count else np.zeros(0, np.int64)
+    )
     columns = [
         _shortened_values(rows.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
         if pa.types.is_binary(field.type)

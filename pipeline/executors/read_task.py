@@ -7,6 +7,7 @@ the rows' timestamps and lsns, on which the version's time and creation time dep
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,8 @@ from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
-from pipeline.executors.cells import CELLS_PER_TASK, cells_by_partition, decode_cell, report_cell
+from pipeline.executors.cells import cells_by_partition, decode_cell, report_cell
+from pipeline.executors.log_cells import CELLS_PER_TASK, LogPiece, rows_of_cell
 from pipeline.lookup.partitions import KeyRanges
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors
@@ -77,6 +79,22 @@ BUFFER_BYTES = 32 << 20
 """Keyed rows are buffered up to this size before they are encoded as cells, so that cells are few."""
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows that the driver sends to a task: waiting rows, or rows of `_changelog` that are applied again."""
+
+    segment: int | None
+    """The segment of waiting rows; None for rows of `_changelog`, which come after all segments."""
+    cell: bytes
+    """The rows as an Arrow IPC stream."""
+
+
+def stored_cells(stored: Sequence[StoredRows]) -> pa.Table:
+    """Return stored rows as cells for `run_read_task`."""
+    rows = pa.array([pickle.dumps(one) for one in stored], pa.binary())
+    return pa.table({"piece": pa.nulls(len(stored), pa.string()), "rows": rows})
+
+
 TASK_BITS, FLUSH_BITS = 20, 24
 """The bits of a cell's `sort_key` for the task's number, and for the cell's index in the task; those above them are the
 rank of its segment.
@@ -123,15 +141,16 @@ def run_read_task(
     """Run one task, and yield its cells for the exchange; the last one is its report (`ReadReport`).
 
     Args:
-        cells: `segment`, `ordinal` and `rows` of `pipeline.executors.cells.LOG_CELLS`, in log order. A cell without a
-            segment has rows of `_changelog` that are applied again, after all segments.
+        cells: `piece` and `rows` of `pipeline.executors.cells.LOG_CELLS`, in log order. A cell without a piece is a
+            pickled `StoredRows`.
     """
     task = _ReadTask(task_number, work)
     for batch in cells:
-        segments, ordinals = (batch.column(name).to_pylist() for name in ("segment", "ordinal"))
-        rows = batch.column("rows")
-        for i, (segment, ordinal) in enumerate(zip(segments, ordinals, strict=True)):
-            yield from task.process_cell(segment, ordinal, rows[i].as_buffer())
+        for text, cell in zip(batch.column("piece").to_pylist(), batch.column("rows"), strict=True):
+            if text is None:
+                yield from task.process_stored(pickle.loads(cell.as_buffer()))
+            else:
+                yield from task.process_piece(LogPiece.decoded(text), cell.as_buffer())
     yield from task.finish()
 
 
@@ -149,19 +168,28 @@ class _ReadTask:
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
-    def process_cell(self, segment: int | None, ordinal: int, cell: pa.Buffer) -> Iterator[pa.RecordBatch]:
-        rank = len(self._ranks) if segment is None else self._ranks[segment]
-        if self._buffered and self._work.has_stored_rows and rank != self._first[0]:
-            yield from self._flush()
-        if not self._buffered:
-            self._first = (rank, ordinal // CELLS_PER_TASK)
-        rows = decode_cell(cell)
-        if segment is None:
+    def process_piece(self, piece: LogPiece, cell: pa.Buffer) -> Iterator[pa.RecordBatch]:
+        yield from self._begin(self._ranks[piece.segment], piece.ordinal // CELLS_PER_TASK)
+        for batch in rows_of_cell(piece, cell):
+            yield from self._process_rows(batch, piece.segment)
+
+    def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
+        rows = decode_cell(pa.py_buffer(stored.cell))
+        if stored.segment is None:
+            yield from self._begin(len(self._ranks), 0)
             plan = next(iter(self._work.segment_plans.values()))
             yield from self._buffer(keyed_from_changelog(rows, plan))
             return
+        yield from self._begin(self._ranks[stored.segment], 0)
         for batch in rows.to_batches():
-            yield from self._process_rows(batch, segment)
+            yield from self._process_rows(batch, stored.segment)
+
+    def _begin(self, rank: int, task: int) -> Iterator[pa.RecordBatch]:
+        """Begin with the rows of a segment: waiting rows of other tasks may belong before it."""
+        if self._work.has_stored_rows and rank != self._first[0]:
+            yield from self._flush()
+        if not self._buffered:
+            self._first = (rank, task)
 
     def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
         found = segment_rows(batch, self._work.segment_plans[segment])
