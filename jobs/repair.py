@@ -125,7 +125,7 @@ def repair_warehouse(config: Config) -> int:
 
     for gap in all_open_gaps():
         if gap.kind == GapKind.DIVERGENCE:
-            say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
+            say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/corrections.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, 1))
     id_by_source = replicaset_ids_by_source(

@@ -38,7 +38,7 @@ class NextRunChange:
 
     sign: ChangeSign
     name: str
-    """Stable name, such as `table_made`; docs/operation.md lists all names."""
+    """Stable name, such as `table_made`; docs/checks.md lists all names."""
     subject: str
     """The changed thing: a source, a replicaset's uuid, a table, a setting."""
     text: str

@@ -83,8 +83,8 @@ class BatchResult:
     """Number of tables of spaces written."""
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
     """For each step, in order, the seconds from the batch's begin to the step's end."""
-    way: str = "driver"
-    """Where the batch was processed: `driver` or `tasks`."""
+    executor: str | None = None
+    """`driver` or `tasks`: where the batch was processed."""
 
 
 class MakeDistributed(Protocol):
@@ -136,8 +136,8 @@ class BatchWriter:
         self._began = 0.0
         self._read_to_end_at: datetime | None = None
         self.seconds_by_step: dict[str, float] = {}
-        self.way = "driver"
-        """Where the last batch was processed: `driver` or `tasks`."""
+        self.last_executor: str | None = None
+        """`driver` or `tasks`: where the last batch was processed."""
 
     def process(
         self,
@@ -162,7 +162,7 @@ class BatchWriter:
         with self.tables.refreshed_once_per_table():
             spaced, stream = with_spaced_numbers(segments), log_stream or self.log_stream
             executor = self._executor(spaced, stream, frame, f"batch {name.batch_id}")
-            self.way = executor.way
+            self.last_executor = executor.name
             try:
                 return self._process(executor, spaced, name, healing, stream)
             finally:

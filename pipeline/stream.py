@@ -116,7 +116,7 @@ class StreamWriter:
         if self._watch is not None:
             seconds = time.monotonic() - began
             steps = dict(self._writer.seconds_by_step)
-            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, self._writer.way))
+            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, self._writer.last_executor))
 
 
 def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:

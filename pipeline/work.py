@@ -91,6 +91,8 @@ class BatchOutput:
     """Numbers of the tables with a new unfit version."""
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
     """The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
+    executor: str | None = None
+    """`driver` or `tasks`: where the batch was processed."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The duration of each stage of the execution, by its name."""
 
@@ -99,8 +101,8 @@ class Executor(Protocol):
     """Summarizes the rows of one batch, and executes its plan."""
 
     @property
-    def way(self) -> str:
-        """Where the batch is processed: `driver` or `tasks`."""
+    def name(self) -> str:
+        """`driver` or `tasks`: where the batch is processed."""
 
     def close(self) -> None:
         """Give up what the executor holds of the batch."""

@@ -45,7 +45,7 @@ MAY_IMPORT = {
         *("jobs", "observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"),
         *("benchmarks", "live_demo"),
     },
-    "setup": {"config", "jobs", "pipeline", "schemas", "sources", "warehouse"},
+    "setup": {"config", "jobs", "observe", "pipeline", "schemas", "sources", "warehouse"},
     "airflow_dags": set[str](),
     "conf": {"sources"},
 }

@@ -127,5 +127,5 @@ def unpack(storage: str, into: str, replicasets: Sequence[str], as_json: bool) -
 
     code = unpack_all(storage, Path(into), replicasets, as_json=as_json)
     if code:
-        print_result("the backups have gaps", "docs/operation.md says what a missing link means")
+        print_result("the backups have gaps", "docs/corrections.md, Backups, says what a missing link means")
     return code

@@ -353,7 +353,7 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
 
     code = work(load_deployment(config), config, spaces, docs, as_json=as_json)
     if code:
-        print_result("something does not hold", "docs/operation.md says what each finding means")
+        print_result("something does not hold", "docs/checks.md says what each finding means")
     return code
 
 
@@ -416,7 +416,7 @@ def prove(
     limits = ProofLimits(rate, patience, checksums)
     code = work(read, spaces, servers_to_read(read, peers, password_env), limits, as_json=as_json)
     if code:
-        print_result("the tables are not proven", "docs/operation.md says what each result means")
+        print_result("the tables are not proven", "docs/checks.md says what each result means")
     else:
         print_result("the tables have what the servers have")
     return code

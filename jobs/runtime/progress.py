@@ -74,7 +74,7 @@ class StreamProgress:
             rate = result.row_count / max(result.seconds, 1e-9)
             say(
                 f"batch {result.batch_id}: {result.row_count} rows, {result.table_count} tables, "
-                f"{result.seconds:.1f} s, {rate:.0f} rows/s",
+                f"{result.seconds:.1f} s, {rate:.0f} rows/s, in {result.executor}",
                 err=True,
             )
 

@@ -17,7 +17,7 @@ MIN_JAVA_VERSION = 17
 """Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
 PYTHON_MEMORY_FACTOR = 8
-"""How many times `local_bytes` the driver's Python may need (docs/operation.md, "Memory, and the size of a batch")."""
+"""How many times `local_bytes` the driver's Python may need (docs/install.md, "Memory, and the size of a batch")."""
 
 MIN_FREE_BATCHES = 4
 """Free disk space below which a warning is given, in multiples of one batch's size."""
@@ -132,7 +132,7 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
             "delta_jar_missing",
             "delta",
             "Spark's folder of jars has no delta-spark, so each start would download it with Ivy",
-            "aggregator setup, or spark-submit --packages (docs/operation.md, Set-up)",
+            "aggregator setup, or spark-submit --packages (docs/install.md)",
         )
     elif not any(jar.endswith(f"-{facts.delta_version}.jar") for jar in jars):
         text = f"delta-spark is {facts.delta_version} in Python and {', '.join(jars)} among Spark's jars"

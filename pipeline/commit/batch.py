@@ -165,7 +165,7 @@ def commit_batch(
     versions |= compact_after_batch(tables, versions, new_files, credits)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
-    state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
+    state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label, written.executor)
     after_commit("_epochs")
     return state
 
@@ -190,7 +190,7 @@ def _commit_table(tables: OpenTables, work: BatchWork, write: TableWrite, commit
     if write.deleted and not rule.is_enabled:
         log.warning(
             "%s has deletion vectors from now on: a batch would write %d MiB of its old rows again "
-            "(docs/sql.md says which readers know them)",
+            "(docs/readers.md says which readers know them)",
             write.table,
             sum(file.size for file in write.deleted) >> 20,
         )

@@ -28,7 +28,7 @@ class CellSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns of `pipeline.executors.log_cells.LOG_CELLS`."""
+        """Return the columns of `pipeline.executors.cells.LOG_CELLS`."""
         return LOG_CELLS_SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802

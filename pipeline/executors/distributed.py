@@ -152,7 +152,7 @@ class DistributedExecutor:
         title: The batch's name in the descriptions of Spark's jobs.
     """
 
-    way = "tasks"
+    name = "tasks"
 
     def __init__(
         self,
@@ -463,5 +463,6 @@ def _combine_reports(
         collected_rows=pa.concat_tables(
             [COLLECTED.empty_table(), *(one.collected_rows for one in partitions)]
         ),
+        executor=DistributedExecutor.name,
         seconds=seconds,
     )

@@ -89,7 +89,7 @@ class LocalExecutor:
         search: Shared by all batches of the writer.
     """
 
-    way = "driver"
+    name = "driver"
 
     def __init__(
         self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], search: KeySearch
@@ -139,6 +139,7 @@ class LocalExecutor:
             writers=result.writers,
             unfit_tables=result.unfit_tables,
             collected_rows=result.collected_rows,
+            executor=self.name,
             seconds=clock.seconds,
         )
 

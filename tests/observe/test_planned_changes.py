@@ -1,4 +1,4 @@
-"""`aggregator plan` predicts what the next run does, and writes nothing; docs/operation.md lists its names."""
+"""`aggregator plan` predicts what the next run does, and writes nothing; docs/checks.md lists its names."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_names_that_no_space_matches_are_shown_with_the_closest_one(tmp_path: Pa
     }
 
 
-DOCS = Path(__file__).parents[2] / "docs" / "operation.md"
+DOCS = Path(__file__).parents[2] / "docs" / "checks.md"
 SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
 """Names that are passed in a variable."""
 
