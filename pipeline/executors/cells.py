@@ -14,19 +14,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from udfs.remap.replica_ids import RUNS, RUNS_IN_SPARK
+
 SPARK_SCHEMA = "partition int, sort_key bigint, data binary"
 """The schema of the exchange, in Spark's notation."""
 
 CELL_SCHEMA = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
 """`partition`: the task that receives a cell; `sort_key`: its order in the partition; `data`: the Arrow IPC stream."""
 
-LOG_CELLS = pa.schema([("piece", pa.string()), ("digest", pa.binary()), ("rows", pa.binary())])
-"""Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_cells.LogPiece`), a
-`CellDigest`, and the rows as an Arrow IPC stream. The columns are few because each row of the log is a row of Spark:
-those without a cell are null.
+LOG_CELLS = pa.schema(
+    [("piece", pa.string()), ("writers", RUNS), ("digest", pa.binary()), ("rows", pa.binary())]
+)
+"""Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_cells.LogPiece`), the
+replica ids that wrote its rows, a `CellDigest`, and the rows as an Arrow IPC stream. The columns are few because each
+row of the log is a row of Spark: those without a cell are null.
 """
 
-LOG_CELLS_SPARK_SCHEMA = "piece string, digest binary, rows binary"
+LOG_CELLS_SPARK_SCHEMA = f"piece string, writers {RUNS_IN_SPARK}, digest binary, rows binary"
 """`LOG_CELLS` in Spark's notation."""
 
 REPORT_SORT_KEY = -1

@@ -25,6 +25,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
@@ -62,6 +63,7 @@ from pipeline.write.system_rows import write_system_rows
 from pipeline.write.vector_rule import Deletions
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
+from udfs.remap.replica_ids import remap_runs_udf
 from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import RowNumbers
 from warehouse.delta.location import WarehouseLocation
@@ -273,9 +275,12 @@ class DistributedExecutor:
             yield from run_partition_task(_partition_id(), batches, write)
 
         self._set_job_description(f"merge {_names_in_brief(one.name for one in plan.encodings)}")
-        cells = self._cells.select("piece", "rows")
+        cells = self._cells.select("piece", "writers", "rows")
         if stored:
             cells = cells.unionAll(self._spark.createDataFrame(stored_cells(stored)))
+        maps = {number: tuple(one.applier_map) for number, one in work.segment_plans.items()}
+        segment = F.get_json_object("piece", "$.segment").cast("int")
+        cells = cells.withColumn("writers", remap_runs_udf(maps)(segment, F.col("writers")))
 
         def make_frame() -> DataFrame:
             keyed = cells.mapInArrow(run_read, SPARK_SCHEMA)

@@ -25,6 +25,7 @@ from sources.xlog.format.rows import FileColumns
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
+from udfs.remap.replica_ids import RUNS, id_runs
 
 MAX_DECODED_BYTES = 16 << 20
 """The approximate maximum size of a cell's rows in memory; a cell is smaller, since its rows are compressed."""
@@ -130,10 +131,22 @@ def _log_cell(byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_cou
     )
     digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
     cell = encode_cell(pa.Table.from_batches([rows.select(_STORED_COLUMNS)]), compression="lz4")
-    columns = [pa.array([piece.encoded()]), pa.array([digest.encoded()], pa.binary()), binary_value(cell)]
+    columns = [
+        *(pa.array([piece.encoded()]), _writers(rows)),
+        *(pa.array([digest.encoded()], pa.binary()), binary_value(cell)),
+    ]
     if row_count > 1:
         columns = [pa.concat_arrays([one, pa.nulls(row_count - 1, one.type)]) for one in columns]
     return pa.RecordBatch.from_arrays(columns, schema=LOG_CELLS)
+
+
+def _writers(rows: pa.RecordBatch) -> pa.ListArray:
+    """Return one list: the runs of the rows (`udfs.remap.replica_ids.RUNS`)."""
+    ids = pc.fill_null(rows.column("replica_id"), 0).to_numpy(zero_copy_only=False)
+    lsns = pc.fill_null(rows.column("lsn"), 0).to_numpy(zero_copy_only=False)
+    runs = [pa.array(column) for column in id_runs(ids, lsns)]
+    values = pa.StructArray.from_arrays(runs, fields=list(RUNS.value_type))
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=RUNS)
 
 
 def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:

@@ -19,9 +19,15 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KEYED
-from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
+from pipeline.changelog.rows import (
+    CHANGELOG_ARROW,
+    GLOBAL_ID,
+    SegmentRows,
+    keyed_from_changelog,
+    segment_rows,
+)
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
-from pipeline.executors.cells import cells_by_partition, decode_cell, report_cell
+from pipeline.executors.cells import LOG_CELLS, cells_by_partition, decode_cell, report_cell
 from pipeline.executors.log_cells import CELLS_PER_TASK, LogPiece, rows_of_cell
 from pipeline.lookup.partitions import KeyRanges
 from pipeline.lookup.reduce_plan import ReducePlan
@@ -92,7 +98,8 @@ class StoredRows:
 def stored_cells(stored: Sequence[StoredRows]) -> pa.Table:
     """Return stored rows as cells for `run_read_task`."""
     rows = pa.array([pickle.dumps(one) for one in stored], pa.binary())
-    return pa.table({"piece": pa.nulls(len(stored), pa.string()), "rows": rows})
+    empty = {name: pa.nulls(len(stored), LOG_CELLS.field(name).type) for name in ("piece", "writers")}
+    return pa.table({**empty, "rows": rows})
 
 
 TASK_BITS, FLUSH_BITS = 20, 24
@@ -141,16 +148,18 @@ def run_read_task(
     """Run one task, and yield its cells for the exchange; the last one is its report (`ReadReport`).
 
     Args:
-        cells: `piece` and `rows` of `pipeline.executors.cells.LOG_CELLS`, in log order. A cell without a piece is a
-            pickled `StoredRows`.
+        cells: `piece`, `writers` and `rows` of `pipeline.executors.cells.LOG_CELLS`, in log order; `writers` after
+            `udfs.remap.replica_ids.remap_runs_udf`. A cell without a piece is a pickled `StoredRows`.
     """
     task = _ReadTask(task_number, work)
     for batch in cells:
-        for text, cell in zip(batch.column("piece").to_pylist(), batch.column("rows"), strict=True):
+        for text, writers, cell in zip(
+            *(batch.column("piece").to_pylist(), batch.column("writers"), batch.column("rows")), strict=True
+        ):
             if text is None:
                 yield from task.process_stored(pickle.loads(cell.as_buffer()))
             else:
-                yield from task.process_piece(LogPiece.decoded(text), cell.as_buffer())
+                yield from task.process_piece(LogPiece.decoded(text), writers.values, cell.as_buffer())
     yield from task.finish()
 
 
@@ -168,10 +177,17 @@ class _ReadTask:
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
-    def process_piece(self, piece: LogPiece, cell: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    def process_piece(
+        self, piece: LogPiece, writers: pa.StructArray, cell: pa.Buffer
+    ) -> Iterator[pa.RecordBatch]:
         yield from self._begin(self._ranks[piece.segment], piece.ordinal // CELLS_PER_TASK)
+        runs = (writers.field(name).to_numpy() for name in ("global_id", "rows"))
+        global_ids = pa.array(np.repeat(*runs))
+        done = 0
         for batch in rows_of_cell(piece, cell):
-            yield from self._process_rows(batch, piece.segment)
+            own = global_ids.slice(done, batch.num_rows)
+            done += batch.num_rows
+            yield from self._process_rows(batch.append_column(GLOBAL_ID, own), piece.segment)
 
     def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
         rows = decode_cell(pa.py_buffer(stored.cell))

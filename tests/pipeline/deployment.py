@@ -173,7 +173,9 @@ def contents(deployment: Deployment) -> dict[str, Counter[str]]:
     (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
 
     def text(row: dict[str, Any]) -> str:
-        differs = TIME_COLUMNS | {"executor"} | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        differs = (
+            TIME_COLUMNS | {"executor"} | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        )
         return repr(sorted(one for one in row.items() if one[0] not in differs)).replace(aggregator, "own")
 
     return {
