@@ -112,7 +112,7 @@ def log_cells(
             yield _log_cell(byte_range, ordinal, rows, rows.num_rows if counts_rows else 1)
             ordinal += 1
         if is_empty:  # says that the range was read
-            yield _log_cell(byte_range, ordinal, XROW_ARROW.empty_table().to_batches()[0], 1)
+            yield _log_cell(byte_range, ordinal, pa.RecordBatch.from_pylist([], schema=XROW_ARROW), 1)
             ordinal += 1
 
 
