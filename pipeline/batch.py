@@ -25,6 +25,7 @@ from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
+from pipeline.commit.costs import BatchCosts, store_costs, stored_costs
 from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
@@ -85,6 +86,7 @@ class BatchResult:
     """For each step, in order, the seconds from the batch's begin to the step's end."""
     executor: str | None = None
     """`driver` or `tasks`: where the batch was processed."""
+    costs: BatchCosts = field(default_factory=BatchCosts)
 
 
 class MakeDistributed(Protocol):
@@ -132,12 +134,16 @@ class BatchWriter:
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
         self._credits = CompactionCredits()
+        stored = stored_costs(self._copy_folder.path)
+        self._credits.debts.update({} if stored is None else stored.debts)
         self._cluster: Cluster | None = None
         self._began = 0.0
         self._read_to_end_at: datetime | None = None
         self.seconds_by_step: dict[str, float] = {}
         self.last_executor: str | None = None
         """`driver` or `tasks`: where the last batch was processed."""
+        self.costs = BatchCosts()
+        """What the last batch has cost."""
 
     def process(
         self,
@@ -158,7 +164,7 @@ class BatchWriter:
             frame: The log cells of the segments, as the stream gives them; by default the segments are read here.
         """
         self._read_to_end_at = read_to_end_at
-        self._began, self.seconds_by_step = time.monotonic(), {}
+        self._began, self.seconds_by_step, self.costs = time.monotonic(), {}, BatchCosts()
         with self.tables.refreshed_once_per_table():
             spaced, stream = with_spaced_numbers(segments), log_stream or self.log_stream
             executor = self._executor(spaced, stream, frame, f"batch {name.batch_id}")
@@ -190,9 +196,10 @@ class BatchWriter:
         self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
-        self.state = commit_batch(
+        self.state, self.costs = commit_batch(
             self.tables, work, prepared, written, name, self._step_done, self._credits, closed
         )
+        store_costs(self._copy_folder.path, self.costs)
         return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:

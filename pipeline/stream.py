@@ -115,8 +115,9 @@ class StreamWriter:
         self._acknowledge(from_text(start), self._writer.state)
         if self._watch is not None:
             seconds = time.monotonic() - began
-            steps = dict(self._writer.seconds_by_step)
-            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, self._writer.last_executor))
+            steps, costs = dict(self._writer.seconds_by_step), self._writer.costs
+            executor = self._writer.last_executor
+            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, executor, costs))
 
 
 def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:

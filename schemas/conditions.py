@@ -93,6 +93,11 @@ CLOCK_AHEAD_SECONDS = 5.0
 RESTARTS, RESTART_SECONDS = 3, 900.0
 """`subscribe_restarts` is true after more than so many restarts within so many seconds."""
 
+DEBT_SHARE, DEBT_BYTES = 0.5, 256 << 20
+"""`compaction_debt` is true if more than this share of a table's rows is deleted, in files of more than so many bytes.
+Compaction writes a file again at a third, so a table in which it keeps up stays below.
+"""
+
 RELAY_LAG_ROWS = 1_000_000
 NODE_LAG_SECONDS = 300.0
 
@@ -293,6 +298,19 @@ _STREAM_CONDITIONS = (
         "again",
         summary="{{ $labels.subject }} has no room",
         wait="1m",
+    ),
+    _stream(
+        "compaction_debt",
+        TICKET,
+        means="more than half of a table's rows are deleted by deletion vectors: compaction does not keep up, and "
+        "readers read twice what they need",
+        found="the logs of the tables with deletion vectors: more than 256 MiB wait for compaction",
+        advice="`aggregator maintain` writes these files again ([what compaction does]"
+        "(scaling.md#what-a-batch-costs)); do batches fail to compact since others commit to the table? The log of "
+        "the job says so (`is not compacted after this batch`)",
+        summary="{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are deleted",
+        expr="aggregator_deleted_rows_ratio > 0.5 and aggregator_compaction_debt_bytes > 268435456",
+        wait="1h",
     ),
 )
 

@@ -46,6 +46,7 @@ from pipeline.executors.partition_task import (
     run_partition_task,
 )
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, stored_cells
+from pipeline.lookup.key_copies import CopyCounts
 from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.rows.summary import Summary, concat_summaries, summaries_by_replicaset, summarize_rows
 from pipeline.resolve.records import key_error_rows
@@ -337,6 +338,7 @@ class DistributedExecutor:
                 removed=[*gone.get(name, []), *removed.get(name, {})],
                 deleted=deleted.get(name, {}),
                 schema=table_schema(reencoded[name]) if name in reencoded else None,
+                new_rows=sum(one.new_rows.get(name, 0) for one in partitions),
             )
             for name in names
         ]
@@ -469,5 +471,6 @@ def _combine_reports(
             [COLLECTED.empty_table(), *(one.collected_rows for one in partitions)]
         ),
         executor=DistributedExecutor.name,
+        copies=CopyCounts.total(one.copies for one in partitions),
         seconds=seconds,
     )

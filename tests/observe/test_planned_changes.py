@@ -221,7 +221,8 @@ SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
 
 def names_in_code() -> set[str]:
     """Return the names that are passed to `NextRunChange`."""
-    found = {name for _, name, _ in planned_changes_module._LINE_BY_TABLE_CHANGE.values()} | SETTINGS
+    tables = planned_changes_module._LINE_BY_TABLE_CHANGE, planned_changes_module._LINE_BY_VECTORS
+    found = {name for lines in tables for _, name, _ in lines.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(planned_changes_module.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "NextRunChange":
             name = node.args[1]
