@@ -37,10 +37,10 @@ from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_copies import CopyFolder
 from pipeline.lookup.key_search import key_search_in
 from pipeline.partition import partition_plan
-from pipeline.pending.order import with_spaced_numbers
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
+from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner

@@ -15,8 +15,8 @@ from config.deployment import Config
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
 from pipeline.partition import partition_plan
-from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
+from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.rows.summary import Summary, summaries_by_replicaset, summarize_rows
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.tables import check_space

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pipeline.executors.log_cells import log_cells
-from pipeline.pending.order import with_spaced_numbers
+from pipeline.plan.rows.position import with_spaced_numbers
 from sources.xlog.directory.offset import from_document
 from sources.xlog.spark_readers import XlogPartition, XlogStreamReader
 from sources.xlog.stream.batch import segments_between, tasks_of
@@ -37,4 +36,6 @@ class CellStreamReader(XlogStreamReader):
         """Yield the cells of one partition, and empty rows: as many rows of Spark as the log has."""
         if not isinstance(partition, CellPartition):
             raise TypeError(f"not a partition of this data source: {partition!r}")
+        from pipeline.executors.log_cells import log_cells  # only tasks need it, not the planning process
+
         return log_cells(partition.ranges, self._options, partition.number, counts_rows=True)
