@@ -212,6 +212,11 @@ class StreamMetrics(Collector):
         self._open_gaps.set(len(self._open_gap_by_key))
         self._phase = gauge("phase_seconds", "Phases of the last batch", "phase")
         self._batches = counter("batches", "Batches with rows")
+        self._batches_by_executor = counter(
+            "batches_by_executor",
+            "Batches with rows, by where they were processed: driver, tasks",
+            "executor",
+        )
         self._slow = counter("batches_slow", "Batches that took longer than the trigger interval")
         self._rows = counter("rows", "Rows that became part of _changelog", "source")
         self._conflicts = counter("conflicts", "Decisions between replicasets", "space")
@@ -238,6 +243,8 @@ class StreamMetrics(Collector):
         """Add a committed batch to the metrics, and return its warnings."""
         with self._lock:
             self.set_epoch(batch.epoch, batch.committed_at.timestamp(), batch.positions or self.positions)
+            if batch.executor is not None:
+                self._batches_by_executor.labels(batch.executor).inc()
             warnings = [warning for origin in batch.origins for warning in self._count_origin(origin)]
             for space, count in batch.conflicts_by_space.items():
                 self._conflicts.labels(space).inc(count)
