@@ -30,7 +30,12 @@ from pyspark.sql import functions as F
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
 from pipeline.encode.columns import TableEncoding
-from pipeline.executors.batch_cells import in_log_order, read_cells, refuse_missing_pieces, with_rows
+from pipeline.executors.batch_cells import (
+    in_log_order,
+    read_cells,
+    refuse_missing_pieces,
+    with_rows,
+)
 from pipeline.executors.cells import (
     CELL_SCHEMA,
     REPORT_SORT_KEY,
