@@ -46,7 +46,8 @@ def usage() -> Usage:
     java = [one for one in own.children() if "java" in one.name()]
     executors = [below for one in java for below in one.children(recursive=True)]
     return Usage(
-        *(sum(map(_seconds, processes)) for processes in ([own, *java], executors)),
+        sum(map(_seconds, [own, *java])),
+        sum(map(_seconds, executors)),
         sum(one.memory_info().rss for one in [own, *java]) >> 20,
     )
 
