@@ -27,6 +27,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 
 KILOBYTE = 1000
 LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 285 * KILOBYTE
+LONGEST_GENERATED = 20 * KILOBYTE
 LONG_PAGES = {"semantics.md", "formats.md", "benchmarks.md", "live-tests.md"}
 """Pages that may be longer: two are looked up, two are results of measurements."""
 
@@ -72,7 +73,10 @@ def test_the_pictures_of_the_readme_are_there() -> None:
 def test_pages_stay_short() -> None:
     lengths = {page: page.stat().st_size for page in [README, *DOCS]}
     assert lengths[README] <= LONGEST_README
-    long = [page.name for page, length in lengths.items() if length > LONGEST_PAGE]
+    limits = {
+        page: LONGEST_GENERATED if page.parent.name == "reference" else LONGEST_PAGE for page in lengths
+    }
+    long = [page.name for page, length in lengths.items() if length > limits[page]]
     assert [name for name in long if name not in LONG_PAGES] == []
     written = sum(length for page, length in lengths.items() if page.parent.name != "reference")
     assert written <= LONGEST_IN_ALL
