@@ -26,7 +26,7 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 
 KILOBYTE = 1000
-LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 285 * KILOBYTE
+LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 280 * KILOBYTE
 LONGEST_GENERATED = 20 * KILOBYTE
 LONG_PAGES = {"semantics.md", "formats.md", "benchmarks.md", "live-tests.md"}
 """Pages that may be longer: two are looked up, two are results of measurements."""
@@ -70,7 +70,7 @@ def test_the_pictures_of_the_readme_are_there() -> None:
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-def test_pages_stay_short() -> None:
+def test_pages_stay_short(reference: ModuleType) -> None:
     lengths = {page: page.stat().st_size for page in [README, *DOCS]}
     assert lengths[README] <= LONGEST_README
     limits = {
@@ -78,8 +78,8 @@ def test_pages_stay_short() -> None:
     }
     long = [page.name for page, length in lengths.items() if length > limits[page]]
     assert [name for name in long if name not in LONG_PAGES] == []
-    written = sum(length for page, length in lengths.items() if page.parent.name != "reference")
-    assert written <= LONGEST_IN_ALL
+    generated = {"live-tests.md", *reference.PAGES}
+    assert sum(length for page, length in lengths.items() if page.name not in generated) <= LONGEST_IN_ALL
 
 
 def code_of(page: Path) -> Iterator[str]:
