@@ -122,6 +122,17 @@ class MemberLogs:
 
         return self._write_transactions([encoded_rows()])
 
+    def skip_lsn(self) -> None:
+        """Leave one lsn out, so that rows behind it wait."""
+        self._lsn += 1
+
+    def delete(self, space: str, keys: Iterable[int]) -> None:
+        """Write one log with a DELETE of each key."""
+        self._write(
+            self._row(RequestType.DELETE, encode_body(space_id=self.spaces[space], key=msgpack.packb([key])))
+            for key in keys
+        )
+
     def update(self, space: str, keys: Iterable[int]) -> None:
         """Write one log with an UPDATE of each key."""
         operations = msgpack.packb([["+", 7, 1], ["=", 4, "Zagreb"]])

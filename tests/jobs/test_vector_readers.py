@@ -1,4 +1,4 @@
-"""Each reader sees the same rows of a table with deletion vectors, whoever maintains it: the job, or a user by Spark."""
+"""Each reader sees the same rows of a table with deletion vectors, whether the job or a user of Spark maintains it."""
 
 from __future__ import annotations
 
