@@ -19,7 +19,7 @@ from functools import partial
 from config.deployment import Config
 from jobs.aggregate import check_custom_functions
 from jobs.backfill import request_and_wait
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state

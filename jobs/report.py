@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.deployment import Config
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from pyspark.sql.types import DataType
 
 from config.json_schema import schemas
-from jobs.commands.main import COMMANDS_BY_SECTION
+from jobs.main import COMMANDS_BY_SECTION, commands
 from observe.metrics.stream_metrics import StreamMetrics
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions
@@ -62,8 +62,8 @@ def commands_page(title: str, *sections: str) -> str:
         )
     for section in sections:
         text += f"\n## {section}\n\n"
-        for command in COMMANDS_BY_SECTION[section]:
-            if not command.hidden:
+        for command in commands.members():
+            if command.name in COMMANDS_BY_SECTION[section] and not command.hidden:
                 text += "".join(_command(command, f"aggregator {command.name}"))
     return text.rstrip("\n") + "\n"
 

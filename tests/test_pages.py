@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from config.deployment import load
-from jobs.commands.main import commands
+from jobs.main import commands
 from jobs.who import who
 from tests.jobs.deployment import Deployment
 from tests.test_structure import STAGES
