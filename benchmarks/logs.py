@@ -7,7 +7,9 @@ reads its files.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from uuid import NAMESPACE_OID, uuid5
@@ -120,6 +122,17 @@ class MemberLogs:
 
         return self._write_transactions([encoded_rows()])
 
+    def skip_lsn(self) -> None:
+        """Leave one lsn out, so that rows behind it wait."""
+        self._lsn += 1
+
+    def delete(self, space: str, keys: Iterable[int]) -> None:
+        """Write one log with a DELETE of each key."""
+        self._write(
+            self._row(RequestType.DELETE, encode_body(space_id=self.spaces[space], key=msgpack.packb([key])))
+            for key in keys
+        )
+
     def update(self, space: str, keys: Iterable[int]) -> None:
         """Write one log with an UPDATE of each key."""
         operations = msgpack.packb([["+", 7, 1], ["=", 4, "Zagreb"]])
@@ -136,6 +149,25 @@ class MemberLogs:
             )
             for key in keys
         )
+
+    @contextmanager
+    def growing(self, space: str) -> Iterator[Callable[[Iterable[int]], None]]:
+        """Open a new log while the block runs; yield a function that appends a REPLACE of each key, of this moment."""
+        begin, before = self._start_lsns[-1], self._start_lsns[-2]
+        meta = Meta("XLOG", "0.13", self.uuid, {ADMIN: begin}, {ADMIN: before}, {"Version": "2.6.0"})
+
+        def append(keys: Iterable[int]) -> None:
+            moment = time.time()
+            for key in keys:
+                self._lsn += 1
+                body = encode_body(space_id=self.spaces[space], tuple_=self._tuple(key))
+                row = encode_row(RequestType.REPLACE, body, replica_id=ADMIN, lsn=self._lsn, timestamp=moment)
+                log.write([row])
+            log.flush()
+
+        with XlogWriter(self.path / f"{begin:020d}.xlog", meta, Fsync.NEVER) as log:
+            yield append
+        self._start_lsns.append(self._lsn)
 
     def _write_tuples(self, kind: RequestType, parts: Sequence[tuple[str, Iterable[int]]]) -> None:
         self._write(

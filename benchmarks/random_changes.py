@@ -1,11 +1,16 @@
 """Batches that change random rows of a large table: their time, and the bytes that they write.
 
     python -m benchmarks.random_changes [--rows N ...] [--changes N ...] [--batches N] [--modes auto never] [--peers]
+                                        [--contended N] [--deleted N] [--waiting N]
 
 A table gets its rows from logs, in the order of its keys. Then each batch has REPLACEs or UPDATEs of random keys, and
 runs in this process, without Spark. `--peers` makes the same changes by Spark's MERGE with and without deletion
 vectors, and by delta-rs' MERGE, on tables of the same rows. Each line has the median of the batches' seconds, the bytes
 that a batch wrote, and these bytes over the bytes of the changed rows.
+
+`--contended`: two replicasets have written N keys each, so that `_versions` has as many rows. `--deleted`: N keys were
+deleted while another replicaset writes the table, so `_versions` remembers them. `--waiting`: N rows wait behind a hole
+of the log, so `_pending` has them, and each batch adds more.
 """
 
 from __future__ import annotations
@@ -45,13 +50,15 @@ MIB = 1 << 20
 class LocalJob:
     """A deployment whose batches run in this process, one after another."""
 
-    def __init__(self, folder: Path, member: MemberLogs, stack: ExitStack, **settings: object) -> None:
+    def __init__(
+        self, folder: Path, member: MemberLogs, stack: ExitStack, *others: MemberLogs, **settings: object
+    ) -> None:
         self.folder, self.member = folder, member
         self.config = Config.model_validate(
             {
                 "warehouse": str((folder / "warehouse").resolve()),
                 "checkpoint": str((folder / "checkpoint").resolve()),
-                "sources": [member.source_entry()],
+                "sources": [one.source_entry() for one in (member, *others)],
                 "start": "logs",
                 **settings,
             }
@@ -181,6 +188,33 @@ def onto_nothing(folder: Path, changes: Sequence[int]) -> None:
             print_line(f"{count:>9,} REPLACEs into a small table", measured, count * 110.0)
 
 
+def onto_system_rows(folder: Path, kind: str, count: int, changes: Sequence[int]) -> None:
+    """Measure batches while `_versions` (`contended`, `deleted`) or `_pending` (`waiting`) has many rows."""
+    with ExitStack() as stack:
+        one, other = (MemberLogs(folder / "logs", name, [SPACE]) for name in ("a1", "b1"))
+        job = LocalJob(folder, one, stack, other, trigger="1 second")
+        system = folder / "warehouse" / "aggregator.db" / ("_pending" if kind == "waiting" else "_versions")
+        if kind == "waiting":
+            load(job, 1_000)
+            one.skip_lsn()
+        if kind == "contended":
+            other.replace(SPACE, range(0, 2 * count, 2))
+        load(job, count) if kind != "waiting" else one.replace(SPACE, range(0, 2 * count, 2))
+        if kind == "deleted":
+            other.replace(SPACE, range(1, 2_000, 2))
+            one.delete(SPACE, range(0, 2 * count, 2))
+        print(f"{count:,} {kind}: {sum(job.run()):.1f} s", flush=True)
+        draw = random.Random(count)
+        for number in changes:
+            measured = []
+            for _ in range(3):
+                before = written_bytes(system)
+                one.replace(SPACE, random_keys(draw, count, number))
+                seconds = sum(job.run())
+                measured.append((seconds, written_bytes(system) - before))
+            print_line(f"{number:>9,} REPLACEs, {count:,} {kind}; {system.name}", measured, number * 110.0)
+
+
 def delta_rs_merge(folder: Path, rows: int, changes: Sequence[int]) -> None:
     """Measure delta-rs' MERGE of random rows into a table of as many rows."""
 
@@ -251,10 +285,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batches", type=int, default=5)
     parser.add_argument("--modes", nargs="*", default=["auto"])
     parser.add_argument("--peers", action="store_true")
+    kinds = ("contended", "deleted", "waiting")
+    for kind in kinds:
+        parser.add_argument(f"--{kind}", type=int)
     options = parser.parse_args(arguments)
     folder = STATE / f"random-{time.time_ns()}"
     try:
         onto_nothing(folder / "empty", options.changes)
+        for kind in kinds:
+            if (count := getattr(options, kind)) is not None:
+                onto_system_rows(folder / kind, kind, count, options.changes)
         for rows in options.rows:
             for mode in options.modes:
                 by_mode(folder / f"{mode}-{rows}", rows, options.changes, options.batches, mode)

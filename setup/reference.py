@@ -228,7 +228,10 @@ def _families() -> dict[str, list[tuple[str, str]]]:
     service: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
     stream = StreamMetrics(None, None)
     # A family that has no sample yet does not know its labels, but its collector does.
-    labels = {getattr(one, "_name", ""): getattr(one, "_labelnames", ()) for one in vars(stream).values()}
+    labels = {
+        getattr(one, "_name", ""): getattr(one, "_labelnames", ())
+        for one in (*vars(stream).values(), *vars(stream.costs).values())
+    }
     return {
         title: [_metric(one, labels.get(one.name)) for one in found]
         for title, found in (

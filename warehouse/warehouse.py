@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.delta import write
-from warehouse.delta.commits import OpenTables, columns_of
+from warehouse.delta.commits import OpenTables
 from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.newest_epoch import EPOCHS, newest_versions, no_tables_error
-from warehouse.delta.read import arrow_of, size_of
+from warehouse.delta.read import arrow_of, columns_of, size_of
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's default is INT96, which delta-rs and others read as nanoseconds: wrong before 1677 and after 2262."""

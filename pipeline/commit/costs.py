@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid as uuids
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +21,8 @@ from pipeline.write.changes import TableWrite
 log = logging.getLogger(__name__)
 
 COSTS_FILE = "last_batch.json"
+
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,17 @@ def store_costs(folder: str | None, costs: BatchCosts) -> None:
     """Store the costs of the newest batch in the folder of key copies, if that is possible."""
     if folder is None:
         return
-    path = Path(folder) / COSTS_FILE
-    part = path.with_name(f".{path.name}.{uuids.uuid4()}.part")
+    content = json.dumps(costs.as_json()).encode()
+    content += b" " * (-len(content) % PAGE_BYTES)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(costs.as_json()))
-        part.replace(path)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        # Written over the old content: a new file under the same name would wait for the disk, some milliseconds.
+        descriptor = os.open(Path(folder) / COSTS_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, content)
+            os.ftruncate(descriptor, len(content))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         log.debug("the costs of the last batch cannot be stored: %s", error)
 

@@ -8,7 +8,8 @@ leaves them out. A stored copy is mapped into memory, so a lookup reads the page
     8               `MAGIC`
     4               CRC-32C of all that follows, little-endian
     4               length of the header, little-endian
-    header          JSON: the name of the copy, the number of rows, the position of each section
+    header          JSON: the name of the copy, the number of rows, the least and the greatest key, the position of each
+                    section
     sections        each at a multiple of 64: seeds, starts, hashes, rows (the index), columns (an Arrow IPC file)
 
 A column with one value in all rows is stored once, in the header's `constants` section.
@@ -34,7 +35,7 @@ from udfs.kernels.keyed_hash import hash_seeds
 from udfs.kernels.values import OVERREAD_BYTES
 from udfs.keys.key_index import KeyIndex, WantedKeys, build_index, find_in_index
 
-MAGIC = b"KEYCOPY1"
+MAGIC = b"KEYCOPY2"
 
 _ALIGNMENT = 64
 _START = len(MAGIC) + 8
@@ -80,6 +81,9 @@ class KeyCopy:
     row_count: int
     stored_bytes: int
     """The size of the stored copy, or of the one in memory."""
+    least: bytes
+    greatest: bytes
+    """The least and the greatest key."""
 
     @cached_property
     def _keys(self) -> BinaryBuffers:
@@ -108,7 +112,10 @@ def copy_of_rows(key: str, rows: pa.Table) -> KeyCopy:
     seeds = hash_seeds()
     index = build_index(as_array(whole[key]), seeds)
     size = several.nbytes + index.starts.nbytes + index.hashes.nbytes + index.rows.nbytes
-    return KeyCopy(key, index, seeds, several, whole.select(constant).slice(0, 1), whole.num_rows, size)
+    ends = pc.min_max(as_array(whole[key]))
+    least, greatest = (ends[name].as_py() or b"" for name in ("min", "max"))
+    constants = whole.select(constant).slice(0, 1)
+    return KeyCopy(key, index, seeds, several, constants, whole.num_rows, size, least, greatest)
 
 
 def _is_constant(column: pa.Array) -> bool:
@@ -136,7 +143,9 @@ def encode_copy(name: CopyName, copy: KeyCopy) -> list[Any]:
     for section, content in sections.items():
         places[section] = (position, len(content))
         position += len(content) + -len(content) % _ALIGNMENT
-    header = json.dumps({"name": name.as_json(), "rows": copy.row_count, "sections": places}).encode()
+    ends = [copy.least.hex(), copy.greatest.hex()]
+    about = {"name": name.as_json(), "rows": copy.row_count, "ends": ends, "sections": places}
+    header = json.dumps(about).encode()
     header += b" " * (-(_START + len(header)) % _ALIGNMENT)
     parts: list[Any] = [struct.pack("<I", len(header)), header]
     for content in sections.values():
@@ -183,4 +192,5 @@ def open_copy(stored: pa.Buffer, name: CopyName) -> KeyCopy:
     )
     seeds = np.frombuffer(section("seeds"), np.int64)
     columns, constants = (pa.ipc.open_file(section(which)).read_all() for which in ("columns", "constants"))
-    return KeyCopy(name.key, index, seeds, columns, constants, header["rows"], stored.size)
+    ends = map(bytes.fromhex, header["ends"])
+    return KeyCopy(name.key, index, seeds, columns, constants, header["rows"], stored.size, *ends)

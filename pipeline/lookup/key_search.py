@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from pipeline.lookup.key_copies import CopyFolder, KeyCopies
 from pipeline.lookup.key_copy import CopyName, KeyCopy
-from udfs.buffers import as_array
+from udfs.buffers import BinaryBuffers, as_array
 from udfs.keys.grouping import Groups, group
 from udfs.keys.key_index import WantedKeys
 from warehouse.delta.data_files import DataFile
-from warehouse.delta.deletion_vectors import NO_ROWS, RowNumbers, is_deleted
+from warehouse.delta.deletion_vectors import is_deleted
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import FileKeys, NumberedRows, OpenFile, TableFile, open_file
-from warehouse.delta.vector_files import VectorReader
+from warehouse.delta.vector_files import vector_reader
 
 MAX_SORTED_KEYS = 200_000
 """Up to this many keys are sorted to find the row groups that may contain one. Of more keys, only the range is used."""
@@ -36,6 +36,10 @@ COPY_SHARE = 4
 
 REMOVED_SHARE = 4
 """No copy is made if there are more wanted keys than one in this many rows: the batch removes most of the file."""
+
+
+FEW_ROWS = 16 * 1024
+"""A file of fewer rows gets a copy in any case: new files of random changes may have any key between their ends."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class LookupKeys:
     """The keys of a lookup. `bounds` has all keys in order if `is_sorted`, else only the least and the greatest key."""
 
     keys: pa.Array
-    """The distinct keys."""
+    """The distinct keys, in order if `is_sorted`."""
     groups: Groups
     bounds: Sequence[bytes]
     is_sorted: bool
@@ -74,7 +78,8 @@ class LookupKeys:
         groups = group(np.zeros(len(keys), np.int32), keys)
         distinct = keys.take(pa.array(groups.first_rows))
         if len(distinct) <= MAX_SORTED_KEYS:
-            return cls(distinct, groups, sorted(distinct.to_pylist()), True)
+            ordered = distinct.take(pc.sort_indices(distinct))
+            return cls(ordered, groups, ordered.to_pylist(), True)
         ends = pc.min_max(distinct)
         return cls(distinct, groups, [ends["min"].as_py(), ends["max"].as_py()], False)
 
@@ -82,24 +87,38 @@ class LookupKeys:
         """Return whether any of the keys may be from `least` to `greatest`; None is an unknown bound."""
         return self.count_between(least, greatest) > 0
 
+    def may_be_in(self, ranges: FileKeys) -> bool:
+        """Return whether any of the keys may be in a file with these ranges."""
+        return any(map(self.may_be_between, ranges.least, ranges.greatest))
+
     def count_between(self, least: bytes | None, greatest: bytes | None) -> int:
         """Return how many of the keys may be from `least` to `greatest`; None is an unknown bound."""
+        begin, end = self.places_between(least, greatest)
+        return end - begin
+
+    def places_between(self, least: bytes | None, greatest: bytes | None) -> tuple[int, int]:
+        """Return the first and the last place, itself excluded, of the keys that may be from `least` to `greatest`."""
         if least is None or greatest is None or not self.bounds:
-            return len(self.keys)
+            return 0, len(self.keys)
         if not self.is_sorted:
-            return len(self.keys) if self.bounds[0] <= greatest and least <= self.bounds[-1] else 0
-        return bisect_right(self.bounds, greatest) - bisect_left(self.bounds, least)
+            is_possible = self.bounds[0] <= greatest and least <= self.bounds[-1]
+            return 0, len(self.keys) if is_possible else 0
+        begin = bisect_left(self.bounds, least)
+        return begin, max(begin, bisect_right(self.bounds, greatest))
 
     def find_numbers(self, keys: pa.Array) -> NDArray[np.int32]:
         """Return for each key its number among the keys of the lookup, -1 if it is not one of them."""
         return self.groups.find(np.zeros(len(keys), np.int32), keys)
 
-    def hashed(self, seeds: NDArray[np.int64]) -> WantedKeys:
-        """Return the keys with their hashes by some seeds."""
+    def hashed(self, seeds: NDArray[np.int64], begin: int, end: int) -> WantedKeys:
+        """Return the keys from a place to another one, itself excluded, with their hashes by some seeds."""
         name = seeds.tobytes()
         if name not in self._by_seeds:
             self._by_seeds[name] = WantedKeys.of(self.keys, seeds)
-        return self._by_seeds[name]
+        whole = self._by_seeds[name]
+        flat = whole.buffers
+        part = BinaryBuffers(flat.data, flat.offsets[begin : end + 1], flat.nulls[begin:end])
+        return WantedKeys(part, whole.hashes[begin:end])
 
 
 @dataclass
@@ -109,7 +128,6 @@ class KeySearch:
     copies: KeyCopies = field(default_factory=KeyCopies)
     _ranges_by_file: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
     _missed: set[CopyName] = field(default_factory=set)
-    _vectors: dict[str, VectorReader] = field(default_factory=dict)
 
     def find(
         self,
@@ -133,13 +151,24 @@ class KeySearch:
         if not len(wanted.keys):
             return
         name = CopyName(location.uri(table), file.path, file.size, copied.key, copied.names)
-        copy = self.copies.get(name) or self._made(location, table, file, wanted, name)
+        copy = self.copies.get(name)
+        if copy is None:
+            ranges = self._ranges_by_file.get((table, file.path))
+            if ranges is not None and not wanted.may_be_in(ranges):
+                return
+            copy = self._made(location, table, file, wanted, name)
         if copy is None:
             with open_file(location, table, file) as opened:
                 yield from self._in_row_groups(opened, table, file, wanted, columns, copied.key)
             return
-        rows = copy.find(wanted.hashed(copy.seeds))[1]
-        rows = np.sort(rows[~is_deleted(self._deleted(location, table, file), rows)])
+        begin, end = wanted.places_between(copy.least, copy.greatest)
+        if begin == end:
+            return
+        rows = copy.find(wanted.hashed(copy.seeds, begin, end))[1]
+        if file.vector is not None:
+            deleted = vector_reader(location).bitmap(table, file.path, file.vector)
+            rows = rows[~is_deleted(deleted, rows)]
+        rows = np.sort(rows)
         if len(rows):
             yield NumberedRows(rows, copy.take(rows, columns))
 
@@ -168,7 +197,7 @@ class KeySearch:
             counts = [wanted.count_between(*ends) for ends in zip(ranges.least, ranges.greatest, strict=True)]
             touched, row_count = sum(count > 0 for count in counts), sum(ranges.rows)
             self.copies.counts.missed += touched > 0
-            if not touched or sum(counts) * REMOVED_SHARE > row_count:
+            if not touched or (sum(counts) * REMOVED_SHARE > row_count > FEW_ROWS):
                 return None
             if touched * COPY_SHARE <= len(counts) and name not in self._missed:
                 self._missed.add(name)
@@ -199,12 +228,6 @@ class KeySearch:
         if name not in self._ranges_by_file:
             self._ranges_by_file[name] = opened.key_ranges(key)
         return self._ranges_by_file[name]
-
-    def _deleted(self, location: WarehouseLocation, table: str, file: TableFile) -> RowNumbers:
-        if file.vector is None:
-            return NO_ROWS
-        reader = self._vectors.setdefault(location.root, VectorReader(location))
-        return reader.rows(table, file.vector)
 
 
 @cache

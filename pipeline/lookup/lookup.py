@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.lookup.files import BaseFiles, FileRef
 from pipeline.lookup.key_search import KeySearch, LookupKeys
 from pipeline.lookup.requests import BaseRequest
-from pipeline.lookup.space_tables import versions_in_table_file
+from pipeline.lookup.space_tables import versions_in_table
 from pipeline.lookup.versions import BASE_VERSIONS
 from pipeline.lookup.versions_table import keys_in_versions, with_stored_versions
 from udfs.keys.grouping import group
@@ -60,11 +60,9 @@ def find_versions(
     for request in requests:
         name, own = files.exact_tables.get(request.table, ("", ()))
         wanted = LookupKeys.of(request.keys)
-        for file in own:
-            found = versions_in_table_file(request, wanted, files.location, name, file, len(refs), search)
-            if found is not None:
-                refs.append(FileRef(name, file))
-                parts.append(found)
+        found, with_rows = versions_in_table(request, wanted, files.location, name, own, len(refs), search)
+        refs += [FileRef(name, file) for file in with_rows]
+        parts.append(found)
     rows = pa.concat_tables(parts) if parts else BASE_VERSIONS.empty_table()
     asked = [request for request in requests if request.reads_versions_table]
     return FoundVersions(with_stored_versions(rows, asked, files, search) if asked else rows, refs)

@@ -5,6 +5,8 @@ Each row is the version of the replicaset that it came from, or was made by a po
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -21,26 +23,43 @@ _TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
 _TUPLE_COLUMNS = ("_tuple", "_global_id", "_lsn")
 
 
-def versions_in_table_file(
+def versions_in_table(
     request: BaseRequest,
     wanted: LookupKeys,
     location: WarehouseLocation,
     table: str,
-    file: TableFile,
-    file_number: int,
+    files: Iterable[TableFile],
+    first_number: int,
     search: KeySearch,
-) -> pa.Table | None:
-    """Return the rows of a file that have keys of the lookup, as `BASE_VERSIONS`; None if it has none."""
+) -> tuple[pa.Table, list[TableFile]]:
+    """Return the rows that have keys of the lookup, as `BASE_VERSIONS`, and the files that have such rows.
+
+    Args:
+        first_number: The number of the first of these files in the column `file`.
+    """
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
-    parts = [
-        _base_versions_of_rows(found.rows, request.table, file_number, found.numbers)
-        for found in search.find(location, table, file, wanted, columns)
-    ]
-    return pa.concat_tables(parts) if parts else None
+    parts: list[pa.Table] = []
+    rows: list[NDArray[np.int64]] = []
+    numbers: list[NDArray[np.int32]] = []
+    with_rows: list[TableFile] = []
+    for file in files:
+        found = list(search.find(location, table, file, wanted, columns))
+        for part in found:
+            parts.append(part.rows)
+            rows.append(part.numbers)
+            numbers.append(np.full(len(part.numbers), first_number + len(with_rows), np.int32))
+        if found:
+            with_rows.append(file)
+    if not parts:
+        return BASE_VERSIONS.empty_table(), []
+    # Files that somebody else wrote may have other types for the same values.
+    whole = pa.concat_tables(parts, promote_options="permissive")
+    found_rows = _base_versions_of_rows(whole, request.table, np.concatenate(numbers), np.concatenate(rows))
+    return found_rows, with_rows
 
 
 def _base_versions_of_rows(
-    rows: pa.Table, table: int, file_number: int, row_numbers: NDArray[np.int64]
+    rows: pa.Table, table: int, file_numbers: NDArray[np.int32], row_numbers: NDArray[np.int64]
 ) -> pa.Table:
     count = rows.num_rows
     replicasets = rows["_replicaset_id"].to_numpy()
@@ -54,7 +73,7 @@ def _base_versions_of_rows(
         "state": pa.array(states),
         "is_row": pa.repeat(pa.scalar(True), count),
         "in_versions": pa.repeat(pa.scalar(False), count),
-        "file": pa.array(np.full(count, file_number, np.int32)),
+        "file": pa.array(file_numbers),
         "row": pa.array(row_numbers),
     }
     arrays = [

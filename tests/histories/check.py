@@ -1,7 +1,8 @@
 """Aggregates the logs of a played history, cut into batches in various ways, and says what is not as it has to be.
 
 Of one replicaset the tables must hold what its server holds; of two, each row must be one of the two servers' own.
-Whatever the cuts, every row and what is known of it must be the same. Not here: what it must be (`known`).
+Whatever the cuts, and however rows are deleted (`VECTORS`), every row and what is known of it must be
+the same. Not here: what it must be (`known`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ Tables = dict[str, dict[bytes, Row]]
 
 CUTS = ("random", "each", "along")
 """Ways to cut, beside one batch for all: at random, after each transaction, and while the servers still write."""
+
+VECTORS: Mapping[str, Mapping[str, Any]] = {
+    "one": {"deletion_vectors": "never"},
+    "random": {"deletion_vectors": "always"},
+    "each": {"deletion_vectors": "auto", "deletion_vectors_above": 1},
+    "snapshot": {"deletion_vectors": "always"},
+}
+"""How rows are deleted in each of these ways; the tables must be the same."""
 
 SMALL, LARGE = (1, 200, 500, 1000, 2500), (500, 4000, 20000)
 """Bytes of log that a batch reads where the log is cut at random; large ones where each batch takes its time."""
@@ -80,6 +89,8 @@ def examine(
     def reading(folders: Mapping[str, Path]) -> None:
         if not along:
             along.append(_deployment(folder / "along", folders))
+        # The setting changes between batches.
+        along[0].settings |= Random(along[0].batches).choice(list(VECTORS.values()))
         problems.extend(_caught("along", along[0].run))
 
     played = play(history, folder / "servers", binary, reading if "along" in names else None)
@@ -89,7 +100,11 @@ def examine(
     done: dict[str, Deployment] = {}
     for name in ("one", *names, *(["snapshot"] if played.has_checkpoint else [])):
         start = "snapshot" if name == "snapshot" else "logs"
-        deployment = along[0] if name == "along" else _deployment(folder / name, played.folders, start=start)
+        deployment = (
+            along[0]
+            if name == "along"
+            else _deployment(folder / name, played.folders, start=start, **VECTORS[name])
+        )
         raised = _caught(name, partial(deployment.run, budgets.get(name)))
         problems += raised
         if not raised:
@@ -195,7 +210,7 @@ def _unlike_the_local(
     """Return where the distributed executor writes other tables than the local one, on the same cuts."""
     found = []
     for name, make in (("local", None), ("distributed", distributed)):
-        deployment = _deployment(folder / name, played.folders, distributed=make)
+        deployment = _deployment(folder / name, played.folders, distributed=make, **VECTORS["random"])
         raised = _caught(name, partial(deployment.run, _budgets(history, LARGE)))
         if raised:
             return raised

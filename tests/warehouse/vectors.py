@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, Descriptor, union
+from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, Descriptor, bitmap_of
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.log_commit import put_commit
 from warehouse.delta.table_files import live_files, read_row_groups
 from warehouse.delta.table_log import Action, LogState, read_log
-from warehouse.delta.vector_files import read_vector, write_vectors
+from warehouse.delta.vector_files import read_bitmap, write_vectors
 from warehouse.delta.write import USER_METADATA
 
 Chosen = Callable[[pa.Table], list[bool]]
@@ -31,8 +31,9 @@ def delete_rows(location: WarehouseLocation, table: str, chosen: Chosen) -> int:
         ]
         rows = np.concatenate(gone)
         if len(rows):
-            old = np.zeros(0, np.int64) if file.vector is None else read_vector(location, table, file.vector)
-            deleted[file.path] = union(old, rows)
+            deleted[file.path] = bitmap_of(rows)
+            if file.vector is not None:
+                deleted[file.path] |= read_bitmap(location, table, file.vector)
     descriptors = write_vectors(location, table, deleted)
     actions: list[Action] = [{"commitInfo": {"operation": "DELETE", "userMetadata": USER_METADATA}}]
     if FEATURE not in state.features:

@@ -25,6 +25,9 @@ VARIANT_FEATURE = "variantType"
 REMOVED_FILES_PROPERTY, REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration", "interval 1 hours"
 """The property by which a log keeps the names of removed files, and its value in a table with deletion vectors."""
 
+LOOSE_BOUNDS = '"tightBounds": false'
+"""What statistics have at their end that a commit of the aggregator wrote with a vector."""
+
 _FEATURES_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
@@ -81,7 +84,8 @@ def add_again(add: Mapping[str, Any], vector: Descriptor | None, *, is_change: b
     The bounds in its statistics stay, but may be those of deleted rows, which `tightBounds` says.
     """
     found = {name: value for name, value in add.items() if name != "deletionVector"}
-    if found.get("stats"):
+    is_bounded_loosely = add.get("deletionVector") is not None and vector is not None
+    if found.get("stats") and not (is_bounded_loosely and LOOSE_BOUNDS in found["stats"]):
         stats = json.loads(found["stats"])
         found["stats"] = json.dumps({**stats, "tightBounds": vector is None}, ensure_ascii=False)
     if vector is not None:

@@ -11,7 +11,6 @@ meanwhile, their commits are read: commits that change no rows are accepted, and
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,15 +35,16 @@ from warehouse.delta.commit_actions import (
     vectors_enabled,
 )
 from warehouse.delta.data_files import DataFile, now_millis
-from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, NO_ROWS, RowNumbers, union
+from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, RowNumbers, bitmap_of
 from warehouse.delta.fence import APP_ID, SHARED_TABLES, Fence, marked_commit, newest_mark
 from warehouse.delta.foreign_changes import refuse_foreign_changes
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.log_commit import VersionTakenError, put_commit
-from warehouse.delta.read import size_of
-from warehouse.delta.table_files import TableFile, active_files, check_features, files_with_bounds, live_files
-from warehouse.delta.table_log import Action, LogState, read_commit, read_log
-from warehouse.delta.vector_files import read_vector, write_vectors
+from warehouse.delta.open_logs import OpenLogs
+from warehouse.delta.read import columns_of, size_of
+from warehouse.delta.table_files import TableFile, active_files, check_features, files_with_bounds
+from warehouse.delta.table_log import Action, LogState
+from warehouse.delta.vector_files import vector_reader, write_vectors
 from warehouse.delta.write import AGGREGATOR_COMMIT, CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,6 @@ class OpenTables:
     vector_bytes: int = 0
     """The size of the deletion vectors that this writer has written."""
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
-    _logs: dict[str, LogState] = field(default_factory=dict)
     _heads: dict[str, int] = field(default_factory=dict)
     """The versions of this writer's last commits, which the open tables may not have read yet."""
     _listed_versions: dict[str, int] = field(default_factory=dict)
@@ -81,6 +80,9 @@ class OpenTables:
     """The last version without changes of others, of tables that somebody else has changed."""
     _checked_tables: set[str] = field(default_factory=set)
     _refreshed_tables: set[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._logs = OpenLogs(self.location)
 
     def has(self, table: str) -> bool:
         """Return whether a table exists; an open one does, so that a batch does not list the log of each table."""
@@ -248,44 +250,49 @@ class OpenTables:
         """Close a table, by default all tables: its next use reads the log again."""
         if table is None:
             self._tables.clear()
-            self._logs.clear()
+            self._logs.forget()
             self._heads.clear()
             self._checked_tables.clear()
         else:
             self._tables.pop(table, None)
-            self._logs.pop(table, None)
+            self._logs.forget(table)
             self._heads.pop(table, None)
             self._checked_tables.discard(table)
 
     def version(self, table: str) -> int:
         """Return the newest version of a table."""
-        return int(self.open(table).version())
+        own = self._own_version(table)
+        return int(self.open(table).version()) if own is None else own
+
+    def _own_version(self, table: str) -> int | None:
+        """Return a table's version if this writer made it and knows its log: then nothing need be read."""
+        head = self._heads.get(table)
+        if head is None or table in SHARED_TABLES or not self._logs.is_at(table, head):
+            return None
+        return None if self.location.may_have(table, head + 1) else head
 
     def files(self, table: str) -> list[TableFile]:
         """Return the files of a table."""
-        opened = self.open(table)
-        self._listed_versions[table] = int(opened.version())
-        return live_files(self.log(table)) if _has_vectors(opened) else active_files(opened)
+        version = self._own_version(table)
+        if version is None:
+            opened = self.open(table)
+            version = int(opened.version())
+            if not _has_vectors(opened):
+                self._listed_versions[table] = version
+                return active_files(opened)
+        self._listed_versions[table] = version
+        return self._logs.files(table, version)
 
     def log(self, table: str) -> LogState:
         """Return what the log says about the open version of a table."""
-        version, known = int(self.open(table).version()), self._logs.get(table)
-        if known is None or known.version > version:
-            known = read_log(self.location, table, version)
-        while known.version < version:
-            actions = read_commit(self.location, table, known.version + 1)
-            known = (
-                read_log(self.location, table, version)
-                if actions is None
-                else known.after(known.version + 1, actions)
-            )
-        self._logs[table] = known
-        return known
+        return self._logs.state(table, self.version(table))
 
     def allows_vectors(self, table: str) -> bool:
         """Return whether a table allows deletion vectors already."""
-        opened = self.open(table)
-        return _has_vectors(opened) and opened.metadata().configuration.get(ENABLING_PROPERTY) == "true"
+        if self._own_version(table) is None and not _has_vectors(self.open(table)):
+            return False
+        state = self.log(table)
+        return FEATURE in state.features and state.properties.get(ENABLING_PROPERTY) == "true"
 
     def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
         """Return the files that may have rows with a value from `first` to `last` in a column, by statistics."""
@@ -389,15 +396,15 @@ class OpenTables:
         if deleted:
             state = self.log(table)
             found += vectors_enabled(state, forgets_soon=self.location.is_local)
-            whole = {
-                file.path: union(
-                    NO_ROWS if file.vector is None else read_vector(self.location, table, file.vector), rows
-                )
-                for file, rows in deleted.items()
-            }
+            reader, whole = vector_reader(self.location), {}
+            for file, rows in deleted.items():
+                whole[file.path] = bitmap_of(rows)
+                if file.vector is not None:
+                    whole[file.path] |= reader.bitmap(table, file.path, file.vector)
             descriptors = write_vectors(self.location, table, whole)
             self.vector_bytes += sum(one.size for one in descriptors.values())
             for path, descriptor in descriptors.items():
+                reader.keep(table, path, descriptor, whole[path])
                 found.append(remove_file(state.adds[path], moment, is_change=True))
                 found.append(add_again(state.adds[path], descriptor))
         for file, is_change in removed:
@@ -417,9 +424,7 @@ class OpenTables:
             head.append(transaction(APP_ID, mark, moment))
         actions = [*head, *changes]
         self.put(self.location, table, version, actions)
-        known = self._logs.get(table)
-        if known is not None and known.version == version - 1:
-            self._logs[table] = known.after(version, actions)
+        self._logs.continue_by(table, version, actions)
 
     def _after_commit(self, table: str, version: int) -> None:
         """Write a checkpoint of a table's log if one is due, and sometimes remove expired commits."""
@@ -438,7 +443,8 @@ class OpenTables:
 
     def columns(self, table: str) -> StructType:
         """Return the columns of a table."""
-        return columns_of(self.open(table))
+        own = self._own_version(table)
+        return columns_of(self.open(table)) if own is None else self._logs.columns(table, own)
 
     def add_columns(self, table: str, wanted: StructType) -> bool:
         """Add those of the wanted columns that a table lacks, and return whether it lacked any."""
@@ -491,8 +497,3 @@ class OpenTables:
 
 def _has_vectors(opened: DeltaTable) -> bool:
     return FEATURE in (opened.protocol().reader_features or ())
-
-
-def columns_of(table: DeltaTable) -> StructType:
-    """Return the columns of an open table."""
-    return StructType.fromJson(json.loads(table.schema().to_json()))

@@ -117,7 +117,7 @@ def file_name(name: uuids.UUID) -> str:
     return f"deletion_vector_{name}.bin"
 
 
-def encode_file(name: uuids.UUID, vectors: Sequence[RowNumbers]) -> tuple[bytes, list[Descriptor]]:
+def encode_file(name: uuids.UUID, vectors: Sequence[BitMap64]) -> tuple[bytes, list[Descriptor]]:
     """Return the content of the file with some vectors, and the descriptor of each of them."""
     place = _to_z85(name.bytes)
     parts, descriptors, offset = [bytes([FORMAT_VERSION])], [], 1
@@ -129,14 +129,23 @@ def encode_file(name: uuids.UUID, vectors: Sequence[RowNumbers]) -> tuple[bytes,
     return b"".join(parts), descriptors
 
 
-def encode(rows: RowNumbers) -> bytes:
+def bitmap_of(rows: NDArray[np.integer[Any]]) -> BitMap64:
+    """Return a new bitmap with some row numbers, which may be in any order."""
+    return BitMap64(np.ascontiguousarray(rows, np.uint64))
+
+
+def rows_of(bitmap: BitMap64) -> RowNumbers:
+    """Return the row numbers in a bitmap."""
+    return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
+
+
+def encode(bitmap: BitMap64) -> bytes:
     """Return row numbers as the data of a vector."""
-    bitmap = BitMap64(np.ascontiguousarray(rows, np.uint64))
     bitmap.run_optimize()
     return struct.pack("<i", MAGIC) + bitmap.serialize()
 
 
-def decode_stored(stored: bytes, descriptor: Descriptor) -> RowNumbers:
+def decode_stored(stored: bytes, descriptor: Descriptor) -> BitMap64:
     """Return the row numbers of a vector.
 
     Args:
@@ -155,12 +164,12 @@ def decode_stored(stored: bytes, descriptor: Descriptor) -> RowNumbers:
     return decode(data, descriptor)
 
 
-def decode_inline(descriptor: Descriptor) -> RowNumbers:
+def decode_inline(descriptor: Descriptor) -> BitMap64:
     """Return the row numbers of a vector that the log itself has; raise WarehouseError if they are damaged."""
     return decode(_from_z85(descriptor.place)[: descriptor.size], descriptor)
 
 
-def decode(data: bytes, descriptor: Descriptor) -> RowNumbers:
+def decode(data: bytes, descriptor: Descriptor) -> BitMap64:
     """Return the row numbers in the data of a vector; raise WarehouseError if they are damaged."""
     if len(data) < 4 or struct.unpack_from("<i", data)[0] != MAGIC:
         raise _damaged(descriptor, "it does not begin with the magic number")
@@ -168,31 +177,17 @@ def decode(data: bytes, descriptor: Descriptor) -> RowNumbers:
         bitmap = BitMap64.deserialize(data[4:])
     except ValueError as error:
         raise _damaged(descriptor, f"its bitmap cannot be read ({error})") from error
-    rows = np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
-    if len(rows) != descriptor.cardinality:
-        raise _damaged(descriptor, f"it has {len(rows)} rows, not {descriptor.cardinality}")
-    return rows
+    if len(bitmap) != descriptor.cardinality:
+        raise _damaged(descriptor, f"it has {len(bitmap)} rows, not {descriptor.cardinality}")
+    return bitmap
 
 
-def union(rows: RowNumbers, more: RowNumbers) -> RowNumbers:
-    """Return all rows that are in one of two vectors."""
-    return np.union1d(rows, more) if len(rows) else np.unique(more)
-
-
-def is_deleted(rows: RowNumbers, asked: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-    """Return for each row that is asked for whether a vector has it."""
-    if not len(rows):
+def is_deleted(bitmap: BitMap64 | None, asked: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Return for each row that is asked for whether a vector has it; None is a vector without rows."""
+    if not bitmap or not len(asked):
         return np.zeros(len(asked), np.bool_)
-    at = np.searchsorted(rows, asked)
-    found: NDArray[np.bool_] = rows[np.minimum(at, len(rows) - 1)] == asked
+    found: NDArray[np.bool_] = np.isin(asked, rows_of(bitmap_of(asked) & bitmap))
     return found
-
-
-def remaining(rows: RowNumbers, row_count: int) -> NDArray[np.bool_]:
-    """Return for each row of a file whether it remains."""
-    keep = np.ones(row_count, np.bool_)
-    keep[rows] = False
-    return keep
 
 
 def _damaged(descriptor: Descriptor, reason: str) -> WarehouseError:

@@ -7,11 +7,13 @@ Not here: opening the table (`warehouse.delta.location`), and large tables, whic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from warehouse.delta.table_files import active_files
@@ -64,6 +66,11 @@ def query_rows(table: DeltaTable, query: str) -> list[dict[str, Any]]:
 def size_of(table: DeltaTable) -> int:
     """Return the total size of a table's files, in bytes."""
     return sum(file.size for file in active_files(table))
+
+
+def columns_of(table: DeltaTable) -> StructType:
+    """Return the columns of an open table."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def _query(table: DeltaTable, query: str) -> pa.Table:

@@ -82,6 +82,10 @@ class NumberedRows:
     rows: pa.Table
 
 
+LiveFiles = dict[str, tuple[Mapping[str, Any], TableFile]]
+"""By path: the action of the log that adds a file, and the file."""
+
+
 def files_of(table: DeltaTable, name: str) -> list[TableFile]:
     """Return the files of a table at its open version.
 
@@ -126,12 +130,23 @@ def _folder(root: str) -> WarehouseLocation:
     return WarehouseLocation(root, fs, path)
 
 
-def live_files(state: LogState) -> list[TableFile]:
-    """Return the files of a table as its log has them."""
-    return [
-        TableFile(path, int(add["size"]), _num_records(add), state.vector_of(path))
-        for path, add in state.adds.items()
-    ]
+def live_files(state: LogState, known: LiveFiles | None = None) -> list[TableFile]:
+    """Return the files of a table as its log has them.
+
+    Args:
+        known: The files of an earlier version, which are not made again; receives those of this version.
+    """
+    before = {} if known is None else dict(known)
+    found: LiveFiles = {}
+    for path, add in state.adds.items():
+        old = before.get(path)
+        if old is None or old[0] is not add:
+            old = add, TableFile(path, int(add["size"]), _num_records(add), state.vector_of(path))
+        found[path] = old
+    if known is not None:
+        known.clear()
+        known.update(found)
+    return [file for _, file in found.values()]
 
 
 def _num_records(add: Mapping[str, Any]) -> int | None:

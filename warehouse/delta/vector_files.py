@@ -6,7 +6,10 @@ import uuid as uuids
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import unquote, urlparse
+
+from pyroaring import BitMap64
 
 from schemas.errors import WarehouseError
 from warehouse.delta.deletion_vectors import (
@@ -18,42 +21,53 @@ from warehouse.delta.deletion_vectors import (
     decode_stored,
     encode_file,
     file_name,
+    rows_of,
 )
 from warehouse.delta.location import WarehouseLocation
 
-KEPT_ROWS = 32 << 20
-"""The vectors that a process keeps have at most this many rows together, of 8 bytes each."""
+KEPT_ROWS = 64 << 20
+"""The vectors that a process keeps have at most this many rows together, of at most 2 bytes each."""
 
 
 @dataclass
 class VectorReader:
-    """Reads deletion vectors, and keeps those that were used last. A vector never changes."""
+    """Reads deletion vectors, and keeps the newest one of each data file. A vector never changes."""
 
     location: WarehouseLocation
-    _vectors: OrderedDict[tuple[str, str], RowNumbers] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[tuple[str, str], tuple[str, BitMap64]] = field(default_factory=OrderedDict)
+    """By table and data file: the id of the vector, and its rows."""
     _kept_rows: int = 0
 
-    def rows(self, table: str, vector: Descriptor) -> RowNumbers:
-        """Return the numbers of the rows that a vector deletes; raise WarehouseError if it cannot be read."""
-        name = (table, vector.id)
-        found = self._vectors.get(name)
-        if found is None:
-            found = read_vector(self.location, table, vector)
-            self.keep(table, vector, found)
-        else:
-            self._vectors.move_to_end(name)
+    def bitmap(self, table: str, file: str, vector: Descriptor) -> BitMap64:
+        """Return the rows that the vector of a data file deletes, which the caller must not change.
+
+        Raises:
+            WarehouseError: The vector cannot be read.
+        """
+        vector_id, found = self._kept.get((table, file), ("", None))
+        if found is None or vector_id != vector.id:
+            found = read_bitmap(self.location, table, vector)
+            self.keep(table, file, vector, found)
         return found
 
-    def keep(self, table: str, vector: Descriptor, rows: RowNumbers) -> None:
-        """Keep the rows of a vector that was just written."""
-        self._vectors[table, vector.id] = rows
-        self._kept_rows += len(rows)
-        while self._kept_rows > KEPT_ROWS and len(self._vectors) > 1:
-            self._kept_rows -= len(self._vectors.popitem(last=False)[1])
+    def keep(self, table: str, file: str, vector: Descriptor, bitmap: BitMap64) -> None:
+        """Keep the rows of a vector of a data file, which was just read or written."""
+        _, old = self._kept.pop((table, file), ("", ()))
+        self._kept[table, file] = vector.id, bitmap
+        self._kept_rows += len(bitmap) - len(old)
+        while self._kept_rows > KEPT_ROWS and len(self._kept) > 1:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._kept_rows -= len(oldest)
+
+
+@lru_cache(maxsize=4)
+def vector_reader(location: WarehouseLocation) -> VectorReader:
+    """Return this process's reader of a warehouse's vectors: the writer leaves there what lookups read next."""
+    return VectorReader(location)
 
 
 def write_vectors(
-    location: WarehouseLocation, table: str, vectors: Mapping[str, RowNumbers]
+    location: WarehouseLocation, table: str, vectors: Mapping[str, BitMap64]
 ) -> dict[str, Descriptor]:
     """Write the vectors of some data files into one new file, and return their descriptors by path of the data file."""
     if not vectors:
@@ -67,6 +81,11 @@ def write_vectors(
 
 def read_vector(location: WarehouseLocation, table: str, vector: Descriptor) -> RowNumbers:
     """Return the numbers of the rows that a vector deletes; raise WarehouseError if it cannot be read."""
+    return rows_of(read_bitmap(location, table, vector))
+
+
+def read_bitmap(location: WarehouseLocation, table: str, vector: Descriptor) -> BitMap64:
+    """Return the rows that a vector deletes; raise WarehouseError if it cannot be read."""
     if vector.storage == INLINE:
         return decode_inline(vector)
     place = vector.path or ""

@@ -22,9 +22,9 @@ from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.copies.rid import RidTable
-from warehouse.delta.commits import columns_of
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
+from warehouse.delta.read import columns_of
 from warehouse.delta.table_files import TableFile, files_of
 from warehouse.lock.lease import LEASE_SECONDS, holder_of
 from warehouse.lock.lease_store import object_lease

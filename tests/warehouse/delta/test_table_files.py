@@ -17,6 +17,7 @@ from warehouse.delta.deletion_vectors import (
     RELATIVE,
     Descriptor,
     _to_z85,
+    bitmap_of,
     encode,
     encode_file,
     file_name,
@@ -51,7 +52,7 @@ def plain_file(location: WarehouseLocation) -> TableFile:
 def with_vectors(location: WarehouseLocation, file: TableFile, *vectors: np.ndarray) -> list[TableFile]:
     """Return the file with each of some deletion vectors, which one file has."""
     name = uuids.uuid4()
-    content, descriptors = encode_file(name, vectors)
+    content, descriptors = encode_file(name, [bitmap_of(one) for one in vectors])
     Path(location.at("s", file_name(name))).write_bytes(content)
     return [replace(file, vector=one) for one in descriptors]
 
@@ -100,7 +101,7 @@ def test_files_are_equal_by_path_and_vector(location: WarehouseLocation) -> None
 
 
 def test_a_vector_in_the_log_itself(location: WarehouseLocation) -> None:
-    data = encode(DELETED)
+    data = encode(bitmap_of(DELETED))
     padded = data + bytes(-len(data) % 4)
     file = replace(plain_file(location), vector=Descriptor(INLINE, _to_z85(padded), len(data), len(DELETED)))
     assert read_file(location, "s", file).num_rows == ROWS - len(DELETED)

@@ -43,7 +43,7 @@ def enable_vectors(location: WarehouseLocation) -> None:
 
 def delete_rows(location: WarehouseLocation, path: str, rows: list[int]) -> None:
     state, name = read_log(location, TABLE), uuid.uuid4()
-    content, (descriptor,) = vectors.encode_file(name, [np.array(rows, np.int64)])
+    content, (descriptor,) = vectors.encode_file(name, [vectors.bitmap_of(np.array(rows, np.int64))])
     Path(location.at(TABLE, vectors.file_name(name))).write_bytes(content)
     old = state.adds[path]
     remove = {
