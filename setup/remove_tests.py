@@ -17,7 +17,6 @@ PACKAGES = ("numba", "numpy", "pandas", "pyarrow", "scipy")
 def remove_tests(site_packages: Path) -> None:
     """Remove the folders `tests` of `PACKAGES`."""
     for package in PACKAGES:
-        # Numba's own modules import a part of its tests' helpers from `numba.testing`, which stays.
         for folder in [*(site_packages / package).rglob("tests")]:
             if folder.is_dir():
                 shutil.rmtree(folder)

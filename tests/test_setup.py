@@ -184,3 +184,12 @@ def test_spark_finds_compiled_code_in_its_zips(tmp_path: Path) -> None:
 
 def test_sparks_own_zips_are_compiled() -> None:
     assert all(COMPILING["is_compiled"](path) for path in COMPILING["LIB"].glob("*.zip"))
+
+
+def test_the_suites_of_packages_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = ["numpy/testing/__init__.py", "numpy/core.py", "other/tests/test_a.py"]
+    for name in [*kept, "numpy/tests/test_a.py", "numpy/lib/tests/data/a.npy", "scipy/tests/__init__.py"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    runpy.run_path(str(ROOT / "setup" / "remove_tests.py"))["remove_tests"](tmp_path)
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")) == sorted(kept)
