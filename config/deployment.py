@@ -224,12 +224,12 @@ class Config(ConfigSection):
     """One deployment. `warehouse`, `checkpoint` and `sources` have no default."""
 
     warehouse: Location
-    """Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
-    `<warehouse>/<database>.db/<table>`.
+    """Where the tables are, as `<warehouse>/<database>.db/<table>`: a folder, or any Hadoop path. A relative one starts
+    at the YAML file's folder.
     """
     checkpoint: Location
-    """Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
-    `<warehouse>/<database>.db/<table>`.
+    """Where Spark stores how far the stream has read: a path as that of the warehouse. If it is lost, the stream begins
+    from the tables.
     """
     sources: tuple[SourceConfig, ...]
     """The sources of the stream; they may be added and removed under the same checkpoint."""
@@ -261,11 +261,14 @@ class Config(ConfigSection):
     types: Types = Types()
     """How field types without an exact counterpart in Spark are stored."""
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
-    """Approximate number of bytes of logs that one micro-batch reads (`256 MiB` in the YAML)."""
-    local_bytes: ByteCount = 256 * 1024 * 1024
-    """A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
-    the YAML). A larger one runs in Spark's executors.
+    """Approximate number of bytes of logs that one micro-batch reads."""
+    executor: Literal["auto", "driver", "tasks"] = "auto"
+    """Where a batch is processed, once Spark's tasks have read its rows. `auto`: a small one (up to 16 MiB of logs, on
+    a cluster up to 4 MiB) in the driver, a larger one in tasks. `driver`: in the driver, up to `local_bytes`. `tasks`:
+    always in tasks.
     """
+    local_bytes: ByteCount = 256 * 1024 * 1024
+    """A batch is processed in the driver only if its decoded rows have at most this many bytes."""
     deletion_vectors: VectorMode = "auto"
     """`auto`: a table of a space gets deletion vectors once a batch would write more than `deletion_vectors_above` of
     its old rows again. `always`: every table of a space has them. `never`: files with changed rows are written again.

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
@@ -25,8 +25,10 @@ from observe.deployment_problems import deployment_problems
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
 from observe.report.printed_queries import all_result_lines
+from observe.write_costs import read_write_costs
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.problems import Problem
+from warehouse.delta.location import has_known_scheme
 from warehouse.warehouse import Warehouse
 
 DEFAULT_PAGE = "report.html"
@@ -49,7 +51,10 @@ def write_page(
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
     problems = () if config is None else _problems(config)
-    page = render_page(replace(collect_facts(warehouse, start_spark), problems=problems))
+    costs = None
+    if config is not None and has_known_scheme(config.warehouse):
+        costs = read_write_costs(config, warehouse.location)
+    page = render_page(replace(collect_facts(warehouse, start_spark), problems=problems, costs=costs))
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:

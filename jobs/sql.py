@@ -1,7 +1,7 @@
 """Run SQL on the tables: one statement, or those that are typed, with the tables, views and functions that it names.
 
 The names are those of `aggregator views`: the database, `<database>_views.who_wrote`, `<database>_epoch_<newest>`. The
-function `tuple_json(_tuple)` shows an exact tuple as JSON. Nothing is written to the warehouse by this command itself;
+functions are those of `warehouse.sql_functions`. Nothing is written to the warehouse by this command itself;
 the statements of the user may write.
 """
 
@@ -19,7 +19,7 @@ from jobs.runtime.output import say, say_json_text
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.sql_views import view_statements
-from udfs.tuples.tuple_json import register_tuple_json
+from warehouse.sql_functions import register_functions
 
 SHOWN_ROWS = 1000
 """Rows of a result that are shown as a table; `--json` prints all."""
@@ -42,7 +42,7 @@ class Catalog:
         self._config = config
         self._executed: set[str] = set()
         self.add_named_in("")
-        register_tuple_json(self.spark)
+        register_functions(self.spark, config.warehouse, config.database)
         self.spark.catalog.setCurrentDatabase(config.database)
 
     def add_named_in(self, statement: str) -> None:

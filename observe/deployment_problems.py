@@ -21,6 +21,7 @@ from observe.facts import DeploymentFacts
 from observe.log_ends import LogEnds
 from observe.problems import log_problems, spool_problems, standby_problems, table_problems
 from observe.standbys import StandbyOverview, standbys_overview
+from observe.write_costs import debt_problems, read_write_costs
 from schemas.problems import Problem, problem, sorted_problems
 from sources.spool.state import StoppedSpool, stopped_spools
 from warehouse.delta.location import location_of
@@ -39,6 +40,7 @@ class DeploymentState:
         self.stopped_spools: tuple[StoppedSpool, ...] = tuple(
             stopped_spools(folder for folder in folders if folder is not None)
         )
+        self.costs = read_write_costs(config, self.facts.location)
         self.standbys: tuple[StandbyOverview, ...] = standbys_overview(config)
 
     def problems(self) -> list[Problem]:
@@ -52,6 +54,7 @@ class DeploymentState:
             [
                 *self._stream_problems(),
                 *table_problems(self.facts),
+                *debt_problems(self.costs.debts),
                 *log_problems(self.facts, self.unread_bytes, self.now),
                 *standby_problems(self.standbys),
                 *disk_problems(self.config, self.config.subscribe),

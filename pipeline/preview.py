@@ -7,17 +7,17 @@ allocated only in memory. Rows are summarized, and not stored.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from config.deployment import Config
 from pipeline.checkpoint import resume_offset
 from pipeline.commit.load import load_state
-from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.partition import partition_plan
-from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.rows.summary import Summary
+from pipeline.plan.rows.position import with_spaced_numbers
+from pipeline.plan.rows.summary import Summary, summaries_by_replicaset, summarize_rows
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
@@ -33,6 +33,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
+from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse.copies.rid import RidTable
@@ -44,6 +45,18 @@ from warehouse.warehouse import EpochWarehouse
 MAX_INSTANTS = 1000
 """The maximum number of instants in a preview. The batches of a run end at each instant, where replicasets wait for
 each other; a preview plans the rows after an instant too."""
+
+
+class VectorPlan(Enum):
+    """Whether a table has deletion vectors, or gets them."""
+
+    HAS = "has"
+    KEEPS = "keeps"
+    """It has them, and gets no new ones."""
+    GETS = "gets"
+    """It gets them with the first batch that deletes rows of it."""
+    MAY_GET = "may get"
+    """It gets them with the first batch that would write too much of it again."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,8 @@ class Preview:
     """Open requests, which the run will execute."""
     is_writable: bool = True
     """Whether the warehouse may be written."""
+    vectors: Mapping[str, VectorPlan] = field(default_factory=dict)
+    """For each table with new rows: whether it has or gets deletion vectors; tables without any are missing."""
 
 
 def preview_next_run(config: Config) -> Preview:
@@ -89,9 +104,7 @@ def preview_next_run(config: Config) -> Preview:
     log_stream = log_stream_of(parse_options({**options, "on_source_error": "skip"}))
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(log_stream, start, log_stream.latest(start))
-    segments = with_spaced_numbers(
-        segments_between(log_stream, begins, _end_offset(log_stream, begins)), after_start
-    )
+    segments = with_spaced_numbers(segments_between(log_stream, begins, _end_offset(log_stream, begins)))
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
         lambda incoming: _with_allocated_ids(ids, incoming),
@@ -110,7 +123,24 @@ def preview_next_run(config: Config) -> Preview:
         missing_system_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
         is_writable=not rid.number or rid.node.rid.primary,
+        vectors=_vector_plans(warehouse, config, plan) if plan.row_count else {},
     )
+
+
+def _vector_plans(warehouse: EpochWarehouse, config: Config, plan: BatchPlan) -> dict[str, VectorPlan]:
+    found: dict[str, VectorPlan] = {}
+    for encoding in partition_plan(plan).encodings:
+        mode = config.vector_mode(encoding.layout.space)
+        for name in dict.fromkeys((encoding.exact_table, encoding.name)):
+            tables = warehouse.open_tables
+            exists = tables.has(name)
+            if exists and tables.allows_vectors(name):
+                found[name] = VectorPlan.KEEPS if mode == "never" else VectorPlan.HAS
+            elif mode == "always":
+                found[name] = VectorPlan.GETS
+            elif mode == "auto" and exists and tables.size(name) > config.deletion_vectors_above:
+                found[name] = VectorPlan.MAY_GET
+    return found
 
 
 def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
@@ -132,12 +162,17 @@ class _RangeSummarizer:
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
-        found = [
-            replace(summarize_range(byte_range, self._options, sync, watched), samples=())
-            for byte_range in self._byte_ranges
-        ]
+        options = replace(self._options, with_replicaset=False)
+
+        def summarized() -> Iterator[tuple[str, Summary]]:
+            for one in self._byte_ranges:
+                uuid = one.segment.replicaset_uuid
+                spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
+                for rows in read_range(one, options):
+                    yield uuid, summarize_rows(rows, one.segment.number, *spaces)
+
         empty = {segment.replicaset_uuid: Summary() for segment in self._segments}
-        return {**empty, **summaries_by_replicaset(found)}
+        return {**empty, **summaries_by_replicaset(summarized())}
 
 
 def _cluster_after_next_start(warehouse: EpochWarehouse, config: Config) -> Cluster:

@@ -12,7 +12,7 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_copies import CopyFolder
+from pipeline.lookup.key_copies import CopyCounts, CopyFolder
 from pipeline.partition import PartitionPlan
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
@@ -91,12 +91,23 @@ class BatchOutput:
     """Numbers of the tables with a new unfit version."""
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
     """The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
+    copies: CopyCounts = field(default_factory=CopyCounts)
+    """How the batch's lookups found keys."""
+    executor: str | None = None
+    """`driver` or `tasks`: where the batch was processed."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The duration of each stage of the execution, by its name."""
 
 
 class Executor(Protocol):
     """Summarizes the rows of one batch, and executes its plan."""
+
+    @property
+    def name(self) -> str:
+        """`driver` or `tasks`: where the batch is processed."""
+
+    def close(self) -> None:
+        """Give up what the executor holds of the batch."""
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""

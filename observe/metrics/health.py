@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ from observe.facts import FACT_ERRORS, DeploymentFacts
 from observe.log_ends import LogEnds
 from observe.metrics.stream_metrics import StreamMetrics
 from observe.problems import instant_problem, lag_problem, no_commit_problem, table_problems
+from observe.write_costs import debt_problems
+from pipeline.lookup.key_copies import KeyCopies
 from schemas.conditions import CLOCK_AHEAD_SECONDS, INSTANT_WAIT_SECONDS, NO_COMMIT_SECONDS
 from schemas.errors import AggregatorError
 from schemas.problems import Problem, problem, problem_text, sorted_problems
@@ -49,6 +52,7 @@ class StreamHealth:
     ) -> None:
         self._config, self._location, self._metrics = config, location, metrics
         self._ends = LogEnds(config.sources)
+        self._copies = KeyCopies(Path(config.cache.folder(config.checkpoint)))
         trigger = seconds(config.trigger) if is_endless else None
         stale = (
             None if config.metrics is None or config.metrics.stale is None else seconds(config.metrics.stale)
@@ -98,6 +102,7 @@ class StreamHealth:
         self._metrics.set_unread_bytes(unread)
         for warning in self._metrics.find_stale_sources():
             log.warning("%s", warning.message)
+        self._metrics.costs.set_copy_bytes(self._copies.stored_bytes())
         try:
             self._disk_problems = tuple(disk_problems(self._config, None))
             epoch = self._metrics.epoch
@@ -122,8 +127,15 @@ class StreamHealth:
 
     def problems(self) -> list[Problem]:
         """Return what needs attention now."""
+        last = self._metrics.costs.last
         return sorted_problems(
-            [*self._stream_problems(), *self._lag_problems(), *self._disk_problems, *self._table_problems]
+            [
+                *self._stream_problems(),
+                *self._lag_problems(),
+                *self._disk_problems,
+                *self._table_problems,
+                *(() if last is None else debt_problems(last.debts)),
+            ]
         )
 
     def _stream_problems(self) -> Iterator[Problem]:

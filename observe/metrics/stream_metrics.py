@@ -22,6 +22,7 @@ Thread-safe, since Spark's listener, the job and the status page run in differen
 | `aggregator_spaces_refused{replicaset}` | refused spaces: their rows are in `_changelog` only |
 | `aggregator_instant_wait_seconds{source}` | age of the marker at which the source waits for others, else 0 |
 | `aggregator_peer_connected{peer}` | 1 while a standby copy gets each epoch |
+| `aggregator_written_bytes_total{kind}` and others of costs | `observe.metrics.cost_metrics` |
 | `aggregator_lock_held` | 1 while this job has the writer lock and, by the job's clock, its lease has not expired |
 
 A *marker* is a row that a coordinator writes to all replicasets under one label (the section `instants` of the
@@ -42,6 +43,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
+from observe.metrics.cost_metrics import CostMetrics
+from pipeline.commit.costs import BatchCosts
 from schemas.conditions import Job
 from schemas.problems import Problem, condition_metric, problem_as_json
 from schemas.states import GapKind, GapState
@@ -203,6 +206,7 @@ class StreamMetrics(Collector):
         self._open_gap_by_key = {gap.key: gap for gap in gaps}
         self._status: dict[str, Any] = {"epoch": None}
         self._registry = CollectorRegistry()
+        self.costs = CostMetrics(self._registry)
         self._create_metrics()
 
     def _create_metrics(self) -> None:
@@ -225,6 +229,11 @@ class StreamMetrics(Collector):
         self._open_gaps.set(len(self._open_gap_by_key))
         self._phase = gauge("phase_seconds", "Phases of the last batch", "phase")
         self._batches = counter("batches", "Batches with rows")
+        self._batches_by_executor = counter(
+            "batches_by_executor",
+            "Batches with rows, by where they were processed: driver, tasks",
+            "executor",
+        )
         self._slow = counter("batches_slow", "Batches that took longer than the trigger interval")
         self._rows = counter("rows", "Rows that became part of _changelog", "source")
         self._conflicts = counter("conflicts", "Decisions between replicasets", "space")
@@ -251,6 +260,8 @@ class StreamMetrics(Collector):
         """Add a committed batch to the metrics, and return its warnings."""
         with self._lock:
             self.set_epoch(batch.epoch, batch.committed_at.timestamp(), batch.positions or self.positions)
+            if batch.executor is not None:
+                self._batches_by_executor.labels(batch.executor).inc()
             warnings = [warning for origin in batch.origins for warning in self._count_origin(origin)]
             for space, count in batch.conflicts_by_space.items():
                 self._conflicts.labels(space).inc(count)
@@ -279,6 +290,11 @@ class StreamMetrics(Collector):
             self._unread_bytes = dict(unread_bytes)
             for source, count in unread_bytes.items():
                 self._behind.labels(source).set(count)
+
+    def count_costs(self, costs: BatchCosts) -> None:
+        """Add what a batch has cost."""
+        with self._lock:
+            self.costs.count(costs)
 
     def unread_bytes(self) -> Mapping[str, int]:
         """Return how many bytes of the logs are beyond the newest epoch, by source."""
@@ -423,4 +439,5 @@ class StreamMetrics(Collector):
             standbys = [asdict(standby) for standby in self.standbys()]
             status = {**self._status, "lag": lags, "stale": sorted(self._stale_sources), "gaps": gaps}
             status |= {"problems": problems, "behind_bytes": dict(self._unread_bytes)}
+            status |= {} if self.costs.last is None else {"last_batch": self.costs.last.as_json()}
             return {**status, "peers": standbys} if standbys else status

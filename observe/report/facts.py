@@ -16,6 +16,8 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from observe.query_engines import engine_of
+from observe.write_costs import WriteCosts
+from pipeline.compaction.debt import CompactionDebt, debt_of
 from schemas.problems import Problem
 from schemas.states import GapState, RowState
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
@@ -196,6 +198,8 @@ class TableSize:
     """Number of data files, and their total size."""
     row_count: int | None
     """Number of rows from the statistics of the files; None if a file has no statistics."""
+    debt: CompactionDebt | None = None
+    """The rows that are deleted by deletion vectors; None if the table has no vector."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +222,8 @@ class PageFacts:
     sizes: Sequence[TableSize] = ()
     rid: ComparedRid | None = None
     """The warehouse's RID."""
+    costs: WriteCosts | None = None
+    """What batches cost; None if it is not known."""
     problems: Sequence[Problem] | None = None
     """What needs attention; None if it is not known."""
     failed_queries: Mapping[str, str] = field(default_factory=dict)
@@ -353,7 +359,9 @@ def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tu
         files = active_files(table)
         counts = [file.rows for file in files if file.rows is not None]
         rows = sum(counts) if len(counts) == len(files) else None
-        return TableSize(name, table.version(), len(files), sum(file.size for file in files), rows)
+        size = sum(file.size for file in files)
+        debt = debt_of(files) if any(file.vector is not None for file in files) else None
+        return TableSize(name, table.version(), len(files), size, rows, debt)
 
     sizes = _in_threads(size, location.tables())
     return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.byte_count))

@@ -22,13 +22,13 @@ HEAVY = {
 }
 
 IMPORTED = {
-    "jobs.commands.main": set[str](),
+    "jobs.main": set[str](),
     "jobs.cat": set[str](),
     "jobs.who": {"deltalake", "numpy", "pyarrow"},
     # The kernels of logs, whose ends it looks at.
     "jobs.status": {"deltalake", "llvmlite", "numba", "numpy", "pyarrow", "pydantic"},
 }
-"""The heavy packages that the module of a command may import; `jobs.commands.main` is that of every `--help`."""
+"""The heavy packages that the module of a command may import; `jobs.main` is that of every `--help`."""
 
 PROGRAM = """
 import json, os, sys

@@ -168,13 +168,15 @@ def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
 
 
 def contents(deployment: Deployment) -> dict[str, Counter[str]]:
-    """Return the rows of each table as texts, without times and the aggregator's uuid, which differ in each run."""
+    """Return the rows of each table as texts, without what differs between runs: times, the executor, own uuids."""
     folder = deployment.folder / "warehouse" / "aggregator.db"
     (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
 
     def text(row: dict[str, Any]) -> str:
-        times = TIME_COLUMNS | ({"timestamp"} if row.get("source") == "aggregator" else set())
-        return repr(sorted(one for one in row.items() if one[0] not in times)).replace(aggregator, "own")
+        differs = (
+            TIME_COLUMNS | {"executor"} | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        )
+        return repr(sorted(one for one in row.items() if one[0] not in differs)).replace(aggregator, "own")
 
     return {
         table.name: Counter(map(text, deployment.rows(table.name)))

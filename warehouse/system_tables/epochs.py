@@ -35,7 +35,7 @@ KEPT_TABLES = frozenset({"_cluster", "_applier_map"})
 """Tables that no epoch names, and whose rows nothing else has."""
 
 LOST_ADVICE = (
-    "put the folder back from a copy of the same time (docs/operation.md, Backups); without one, begin again with an "
+    "put the folder back from a copy of the same time (docs/corrections.md, Backups); without one, begin again with an "
     "empty warehouse and a new checkpoint"
 )
 

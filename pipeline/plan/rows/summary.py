@@ -307,6 +307,14 @@ def concat_summaries(summaries: Sequence[Summary]) -> Summary:
     )
 
 
+def summaries_by_replicaset(parts: Iterable[tuple[str, Summary]]) -> dict[str, Summary]:
+    """Join the summaries of (replicaset uuid, summary), which are in log order, for each replicaset."""
+    found: dict[str, list[Summary]] = {}
+    for uuid, summary in parts:
+        found.setdefault(uuid, []).append(summary)
+    return {uuid: concat_summaries(own) for uuid, own in found.items()}
+
+
 def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return one summary of the summaries of different segments, in the order of the segments' numbers."""
     counts: Counter[tuple[int, int, str]] = Counter()
