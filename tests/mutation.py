@@ -17,23 +17,26 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 
+import pytest
 from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pipeline", "sources", "udfs", "warehouse")
 LIST = ROOT / "tests" / "mutants.json"
-MODULES = 60
+MODULES = 24
 """Number of modules whose tests run to draw faults."""
 
-MAX_TEST_FILES = 6
+MAX_TEST_FILES = 3
 """Maximum number of test files that run for a fault: that of its module, then others that run its line."""
 
 QUICK = "not spark and not live and not soak"
@@ -279,6 +282,19 @@ def apply(fault: Fault, root: Path) -> str | None:
     return source
 
 
+PRELOADED = (
+    "deltalake",
+    "hypothesis",
+    "msgpack",
+    "numba",
+    "numpy",
+    "pyarrow.compute",
+    "pyarrow.fs",
+    "pydantic",
+)
+"""Packages that are imported once, before a process is forked for each run of tests."""
+
+
 def finder_of(fault: Fault, root: Path, first: str | None = None) -> str | None:
     """Run the tests of a fault that is in the copy, and return the first test that fails; None if all pass.
 
@@ -289,27 +305,47 @@ def finder_of(fault: Fault, root: Path, first: str | None = None) -> str | None:
     for chosen in ([first] if first else [], tests):
         if not chosen:
             continue
-        try:
-            run = subprocess.run(
-                [sys.executable, "-m", "pytest", "-x", "-q", "-m", QUICK, "-p", "no:cacheprovider", *chosen],
-                cwd=root,
-                env={**os.environ, "PYTHONPATH": str(root)},
-                capture_output=True,
-                text=True,
-                timeout=HANG_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+        code, lines = run_forked(chosen, root)
+        if code is None:
             return "hangs"
-        if run.returncode in (1, 2, 3):
-            failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-            return failed[0].split(" ")[1] if failed else f"exit code {run.returncode}"
+        # 1: a test failed; 2 to 4: they could not run; a signal. 5: there is no such test any more.
+        if code not in (0, 5):
+            failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+            return failed[0].split(" ")[1] if failed else f"exit code {code}"
     return None
+
+
+def run_forked(tests: Sequence[str], root: Path) -> tuple[int | None, list[str]]:
+    """Run tests of the copy in a forked process; return its exit code, None if it hangs, and what it printed."""
+    output = root.parent / "output"
+    child = os.fork()
+    if not child:
+        with output.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.chdir(root)
+        os.environ["PYTHONPATH"] = str(root)
+        sys.path[:] = [str(root), *(path for path in sys.path if path not in ("", str(ROOT)))]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
+        arguments = ["-x", "-q", "-m", QUICK, "-p", "no:cacheprovider", "--rootdir", str(root), *tests]
+        os._exit(int(pytest.main(arguments)))
+    deadline = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), output.read_text(errors="replace").splitlines()
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None, []
 
 
 def run_all(faults: Sequence[Fault], out: Path, before: Mapping[str, str | None]) -> None:
     """Run the tests of each fault, and add a line to a file for each; a run that was stopped continues there."""
     done = set(read_results(out))
+    for name in PRELOADED:
+        import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         root = Path(folder) / "project"
         ignored = shutil.ignore_patterns(".git", ".state", ".venv*", ".hypothesis", ".mypy_cache", "*.pyc")

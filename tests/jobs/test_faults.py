@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgpack
-import pytest
 
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import SPACE, Server, uuid_of
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 FORMAT = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
 

@@ -44,7 +44,7 @@ class Case:
         lost = begun(folder / "lost").put(S, 3, "lost", 1, 1).put(S, 4, "lost", 1, 1).delete(S, 2)
         lost.close()
         self.deployment = Deployment(folder, {"a1": lost.path}, replicasets_of("a1"))
-        self.deployment.write()
+        self.deployment.run()
         node = begun(folder / "right").put(S, 3, "right", 1, 1).put(S, 5, "right", 1, 1).put(S, 6, "x", 1, 1)
         right = [*SAME, (3, "right", 1, 1), (5, "right", 1, 1), (6, "x", 1, 1)]
         node.snapshot({S: right})

@@ -83,7 +83,7 @@ def test_the_tables_end_with_the_tuples_of_a_server_with_another_tail(
     with Tarantool(home) as server:
         server.eval(LOST)
         wrong = own(server)
-    deployment.write()
+    deployment.run()
     assert held(deployment) == wrong
     # Power is lost, and what comes back is the disc as it was.
     shutil.rmtree(home)
@@ -115,8 +115,8 @@ def test_the_tables_end_with_the_tuples_of_a_server_with_another_tail(
     assert held(deployment) == right
     with server:
         server.eval("box.space.orders:create_index('n', {parts = {3, 'integer'}, unique = false})")
-    deployment.offset = {}  # the file that the stream was in went with the disc
-    deployment.write()
+    deployment.forget_checkpoint()  # the file that the stream was in went with the disc
+    deployment.run()
     assert job(deployment, "--heal", "a1") == 1
     assert "take a new one" in capsys.readouterr().out
     assert held(deployment) == right
