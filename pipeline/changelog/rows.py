@@ -23,9 +23,9 @@ from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.plan.rows.position import BEGINNING, first_row_index
 from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.spaces.meanings import NO_TABLE
-from pipeline.plan.spaces.tables import CHANGE_TYPES
 from pipeline.plan.spaces.undefined import missing_definition_reason
 from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX
+from schemas.row_types import CHANGE_TYPES
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
 from udfs.keys.row_hash import row_hashes

@@ -14,13 +14,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
@@ -29,8 +28,12 @@ from pyspark.sql import functions as F
 
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
-from pipeline.encode.columns import TableEncoding
-from pipeline.executors.batch_cells import in_log_order, read_cells, refuse_missing_pieces, with_rows
+from pipeline.executors.batch_cells import (
+    in_log_order,
+    read_cells,
+    refuse_missing_pieces,
+    with_rows,
+)
 from pipeline.executors.cells import (
     CELL_SCHEMA,
     REPORT_SORT_KEY,
@@ -46,6 +49,12 @@ from pipeline.executors.partition_task import (
     run_partition_task,
 )
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, stored_cells
+from pipeline.executors.rewrite_task import (
+    RowBitmap,
+    rewrite_tasks,
+    row_numbers,
+    run_rewrite_task,
+)
 from pipeline.lookup.key_copies import CopyCounts
 from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.rows.summary import Summary, concat_summaries, summaries_by_replicaset, summarize_rows
@@ -54,79 +63,17 @@ from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.write.changes import (
     TableChange,
     TableWrite,
-    reencode_rows,
-    remaining_rows,
     table_schema,
-    write_rows,
 )
-from pipeline.write.limits import FILE_BYTES
 from pipeline.write.system_rows import write_system_rows
 from pipeline.write.vector_rule import Deletions
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.replica_ids import remap_runs_udf
 from warehouse.delta.data_files import DataFile
-from warehouse.delta.deletion_vectors import RowNumbers
-from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
 
 log = logging.getLogger(__name__)
-
-REWRITE_TASK_BYTES = 32 << 20
-"""A task rewrites files of up to this many bytes together, or one larger file."""
-
-
-@dataclass(frozen=True)
-class RewriteWork:
-    """The files of one table that one task rewrites."""
-
-    table: str
-    files: Sequence[tuple[TableFile, NDArray[np.uint8]]]
-    """Each file, with a bitmap of its rows to remove (`numpy.packbits`)."""
-    encoding: TableEncoding | None = None
-    """The new encoding, if all columns of the table are encoded again."""
-
-
-def rewrite_tasks(
-    removed: Mapping[str, Mapping[TableFile, NDArray[np.uint8]]], reencoded: Mapping[str, TableEncoding]
-) -> Iterator[RewriteWork]:
-    """Divide the files to rewrite into tasks.
-
-    Args:
-        removed: For each table, its files to rewrite, with bitmaps of the rows to remove.
-        reencoded: The encodings of tables whose columns are all encoded again.
-    """
-    for table, files in removed.items():
-        own: list[tuple[TableFile, NDArray[np.uint8]]] = []
-        size = 0
-        for file, bits in files.items():
-            if own and size + file.size > REWRITE_TASK_BYTES:
-                yield RewriteWork(table, own, reencoded.get(table))
-                own, size = [], 0
-            own.append((file, bits))
-            size += file.size
-        if own:
-            yield RewriteWork(table, own, reencoded.get(table))
-
-
-def run_rewrite_task(location: WarehouseLocation, work: RewriteWork) -> list[DataFile]:
-    """Rewrite some files without their removed rows, and return the new files.
-
-    Rows of several files are joined into files of up to `FILE_BYTES`, counted in memory, not by compressed size.
-    """
-    added: list[DataFile] = []
-    parts: list[pa.Table] = []
-    size = 0
-    for file, bits in work.files:
-        removed = _row_numbers(bits)
-        rest = remaining_rows(location, work.table, file, removed)
-        if parts and size + rest.nbytes > FILE_BYTES:
-            added += write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
-            parts, size = [], 0
-        parts.append(rest if work.encoding is None else reencode_rows(rest, work.encoding))
-        size += rest.nbytes
-    return added + write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
-
 
 PARTITION_BYTES = 64 << 20
 """The approximate size of a partition's decoded rows; its task needs several times this memory."""
@@ -142,9 +89,6 @@ LOST_EXCHANGE_TEXT = "shuffle map stage with indeterminate output was failed and
 
 Task = Callable[[int], Iterator[pa.RecordBatch]]
 """Called with a task's number; yields the cell with its report."""
-
-RowBitmap = NDArray[np.uint8]
-"""The rows of a file to remove, as bits (`numpy.packbits`)."""
 
 
 class DistributedExecutor:
@@ -301,7 +245,7 @@ class DistributedExecutor:
         deleted: dict[str, Deletions] = {}
         gone: dict[str, list[TableFile]] = {}
         for name, bitmaps in _removed_rows(partitions).items():
-            rows = {file: _row_numbers(bits) for file, bits in bitmaps.items()}
+            rows = {file: row_numbers(bits) for file, bits in bitmaps.items()}
             gone[name], deleted[name], rewritten = work.vector_rule(name).divided(rows)
             removed[name] = {file: bitmaps[file] for file in rewritten}
         reencoded = {
@@ -409,10 +353,6 @@ def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[Table
             known = own.get(ref.file)
             own[ref.file] = bits if known is None else _union_of_bitmaps(known, bits)
     return found
-
-
-def _row_numbers(bits: RowBitmap) -> RowNumbers:
-    return np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
 
 
 def _union_of_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
