@@ -49,7 +49,7 @@ coverage: ## Run every test, and fail where fewer lines ran than the floor in py
 soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tests with-tarantool with-s3 with-pipelines
 	@setup/setup.sh with-promtool || true
-	@python -m pytest -m soak $(ARGS)
+	@SOAK=1 python -m pytest -m "soak or property" $(ARGS)
 
 live-matrix: ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
 	@setup/setup.sh with-tests with-tarantool

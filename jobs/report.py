@@ -2,15 +2,19 @@
 
     spark-submit jobs/report.py --config FILE [--page FILE]
 
-Reads only, takes no lock, and may run while the stream runs. The page is one HTML file that needs no network; it shows
-the newest epoch. Alerts are in `observe.metrics`.
+Reads only, takes no lock, and may run while the stream runs. Spark starts only if tables are large. The page is one
+HTML file that needs no network; it shows the newest epoch. Alerts are in `observe.metrics`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.main import main
@@ -24,14 +28,22 @@ from observe.report.printed_queries import all_result_lines
 from observe.write_costs import read_write_costs
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.problems import Problem
-from warehouse.delta.location import has_known_scheme, location_of
+from warehouse.delta.location import has_known_scheme
 from warehouse.warehouse import Warehouse
 
 DEFAULT_PAGE = "report.html"
 
 
-def write_page(warehouse: Warehouse, file: Path, config: Config | None = None) -> None:
+def write_page(
+    warehouse: Warehouse,
+    file: Path,
+    config: Config | None = None,
+    start_spark: Callable[[], SparkSession] | None = None,
+) -> None:
     """Write the page of a warehouse; with its configuration it shows what needs attention.
+
+    Args:
+        start_spark: Called if the tables are large, and the warehouse has no Spark session.
 
     Raises:
         ConfigurationError: The file cannot be written.
@@ -41,8 +53,8 @@ def write_page(warehouse: Warehouse, file: Path, config: Config | None = None) -
     problems = () if config is None else _problems(config)
     costs = None
     if config is not None and has_known_scheme(config.warehouse):
-        costs = read_write_costs(config, location_of(config.warehouse, config.database))
-    page = render_page(replace(collect_facts(warehouse), problems=problems, costs=costs))
+        costs = read_write_costs(config, warehouse.location)
+    page = render_page(replace(collect_facts(warehouse, start_spark), problems=problems, costs=costs))
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -51,10 +63,8 @@ def write_page(warehouse: Warehouse, file: Path, config: Config | None = None) -
         ) from error
 
 
-def _problems(config: Config) -> tuple[Problem, ...] | None:
-    """Return what needs attention in a deployment; None if only Spark can open its warehouse."""
-    if not has_known_scheme(config.warehouse):
-        return None
+def _problems(config: Config) -> tuple[Problem, ...]:
+    """Return what needs attention in a deployment."""
     try:
         return tuple(deployment_problems(config))
     except WarehouseError:  # no batch is done yet
@@ -63,16 +73,16 @@ def _problems(config: Config) -> tuple[Problem, ...] | None:
 
 def report(config: Config, file: str = DEFAULT_PAGE) -> None:
     """Run the queries, write the page, and print its address."""
-    spark = spark_session(config, "report")
-    warehouse = Warehouse(spark, config.warehouse, config.database)
+    start_spark = partial(spark_session, config, "report")
+    warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     tables = warehouse.tables()
     page = Path(file).resolve()
     log_step("collecting what the page shows")
-    write_page(warehouse, page, config)
+    write_page(warehouse, page, config, start_spark)
     log_step(f"asking {len(tables)} tables")
     try:
-        for line in all_result_lines(spark, warehouse, tables):
+        for line in all_result_lines(warehouse, tables, start_spark):
             say(line)
     except Exception as error:  # the page is written, and does not depend on them
         say(f"the queries could not be shown: {str(error).partition(chr(10))[0]}", err=True)

@@ -1,4 +1,4 @@
-"""Run SQL on the tables: one statement, or those that are typed, with all tables, views and functions registered.
+"""Run SQL on the tables: one statement, or those that are typed, with the tables, views and functions that it names.
 
 The names are those of `aggregator views`: the database, `<database>_views.who_wrote`, `<database>_epoch_<newest>`. The
 functions are those of `warehouse.sql_functions`. Nothing is written to the warehouse by this command itself;
@@ -7,12 +7,12 @@ the statements of the user may write.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.runtime.output import say, say_json_text
@@ -24,23 +24,43 @@ from warehouse.sql_functions import register_functions
 SHOWN_ROWS = 1000
 """Rows of a result that are shown as a table; `--json` prints all."""
 
+MANY_STATEMENTS = 20
+"""If a statement needs more statements before it, a line says so."""
+
 PROMPT, CONTINUED = "sql> ", "   > "
 
 
-def sql_session(config: Config) -> SparkSession:
-    """Return a Spark session whose catalog has the tables, views and functions of a deployment."""
-    spark = spark_session(config, "sql")
-    log_step("registering the tables")
-    for statement in view_statements(config, []):
-        spark.sql(statement)
-    register_functions(spark, config.warehouse, config.database)
-    spark.catalog.setCurrentDatabase(config.database)
-    return spark
+LISTING = {"show", "use", "list", "information_schema"}
+"""Words of statements that may list all tables and views."""
 
 
-def show_result(spark: SparkSession, statement: str, *, as_json: bool = False) -> None:
+class Catalog:
+    """The catalog of a Spark session, to which the tables and views of a deployment are added when they are named."""
+
+    def __init__(self, config: Config) -> None:
+        self.spark = spark_session(config, "sql")
+        self._config = config
+        self._executed: set[str] = set()
+        self.add_named_in("")
+        register_functions(self.spark, config.warehouse, config.database)
+        self.spark.catalog.setCurrentDatabase(config.database)
+
+    def add_named_in(self, statement: str) -> None:
+        """Register the tables and views that a statement may name; all of them, if it may list them."""
+        words = {*re.findall(r"\w+", statement.lower())}
+        wanted = None if words & LISTING else words
+        new = [text for text in view_statements(self._config, [], words=wanted) if text not in self._executed]
+        if len(new) > MANY_STATEMENTS:
+            log_step(f"registering tables and views by {len(new)} statements")
+        for text in new:
+            self.spark.sql(text)
+        self._executed.update(new)
+
+
+def show_result(catalog: Catalog, statement: str, *, as_json: bool = False) -> None:
     """Run a statement and print its rows: as a table, or as one JSON object a line."""
-    rows = spark.sql(statement)
+    catalog.add_named_in(statement)
+    rows = catalog.spark.sql(statement)
     if as_json:
         for line in rows.toJSON().toLocalIterator():
             say_json_text(str(line))
@@ -70,16 +90,16 @@ def typed_statements() -> Iterator[str]:
 
 def sql(config: Config, statement: str | None = None, *, as_json: bool = False) -> int:
     """Run one statement, or those that are typed; an error of a typed one is printed, and the next one is read."""
-    spark = sql_session(config)
+    catalog = Catalog(config)
     if statement is not None:
-        show_result(spark, statement.rstrip().removesuffix(";"), as_json=as_json)
+        show_result(catalog, statement.rstrip().removesuffix(";"), as_json=as_json)
         return 0
     code = 0
     for typed in typed_statements():
         if not typed.strip():
             continue
         try:
-            show_result(spark, typed, as_json=as_json)
+            show_result(catalog, typed, as_json=as_json)
         except PySparkException as error:
             say(f"error: {str(error).splitlines()[0]}", err=True)
             code = 1

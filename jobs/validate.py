@@ -2,7 +2,8 @@
 
     spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
 
-May run while the stream runs, and does not block it. Results go to `_validations`, and as Data Docs into a folder if
+May run while the stream runs, and does not block it. Spark starts only for suites of the user's, large tables, and
+spaces with unique secondary indexes. Results go to `_validations`, and as Data Docs into a folder if
 one is named. Groups of rows that violate a unique secondary index go to `_conflicts` (kind `secondary`), by a request
 to the holder of the writer lock. Exit code 1 if an expectation fails. The expectations are in `observe.validation` and
 `observe.validation.secondary_keys`.
@@ -15,39 +16,38 @@ import sys
 import uuid as uuids
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.backfill import request_and_wait
 from jobs.main import main
 from jobs.runtime.output import say, say_json
-from jobs.runtime.session import spark_session
+from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step
 from observe.validation.check import CheckResult
-from observe.validation.checks import check_facts, checks, table_opener, tables_of_spaces, user_expectations
+from observe.validation.checks import EpochTables, check_facts, checks, tables_of_spaces, user_expectations
 from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from pipeline.requests.service import conflict_to_json
-from pipeline.state import State
 from schemas.states import RequestKind
-from sources.xlog.datasource import register
 from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.system_tables import validations
 from warehouse.warehouse import Warehouse
 
 
 def request_conflict_rows(
-    spark: SparkSession, config: Config, warehouse: Warehouse, conflicts: IndexConflicts
+    config: Config, open_table: EpochTables, warehouse: Warehouse, conflicts: IndexConflicts
 ) -> None:
     """Request that the holder of the writer lock adds the rows to `_conflicts`, and wait for it."""
     if conflicts.conflict_rows:
         rows = [conflict_to_json(row) for row in conflicts.conflict_rows]
-        request_and_wait(config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: spark)
+        request_and_wait(
+            config, warehouse, RequestKind.CONFLICTS, {"rows": rows}, lambda: open_table.warehouse.session
+        )
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
@@ -77,17 +77,6 @@ def _print_to_stderr(line: str) -> None:
     say(line, err=True)
 
 
-def open_warehouse(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
-    """Return the warehouse, and its state as of the last epoch.
-
-    Raises:
-        WarehouseError: There are no tables yet.
-    """
-    warehouse = Warehouse(spark, config.warehouse, config.database)
-    warehouse.require_tables()
-    return warehouse, load_state(warehouse)
-
-
 def validate(
     config: Config,
     file: str,
@@ -105,14 +94,15 @@ def validate(
         as_json: Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)
-    spark = spark_session(config, "validate")
-    register(spark)
     log_step("reading what the last epoch holds")
-    warehouse, state = open_warehouse(spark, config)
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    warehouse.require_tables()
+    state = load_state(warehouse)
     if state.epoch < 0:
         say("no batch is done yet: there is nothing to validate")
         return 0
-    names, open_table = tables_of_spaces(state, config, spaces), table_opener(warehouse, state)
+    names = tables_of_spaces(state, config, spaces)
+    open_table = EpochTables(warehouse, state, partial(log_reading_session, config, "validate"))
     facts = check_facts(open_table, state, config, moment)
     validator = Validator(moment)
     log_step("validating the aggregator's own tables")
@@ -124,11 +114,12 @@ def validate(
     location = warehouse.open_tables.location
     log_step(f"validating {len(names)} tables of spaces")
     tables = space_tables(location, state, config, names)
-    results += validator.run_check(columns_check(spark, tables))
-    results += validator.run_tables_check(spaces_check(spark, location, tables, facts))
+    results += validator.run_check(columns_check(tables))
+    rows_check = spaces_check(location, tables, facts, lambda: open_table.warehouse.session)
+    results += validator.run_tables_check(rows_check)
     log_step("looking for keys that a unique index has twice")
-    found = find_index_conflicts(warehouse, state, config)
-    results += validator.run_check(index_check(spark, found))
+    found = find_index_conflicts(lambda: open_table.warehouse, state, config)
+    results += validator.run_check(index_check(found))
     failed = [one for one in results if not one.holds]
     if as_json:
         for row in map(result_row, results):
@@ -138,7 +129,7 @@ def validate(
         tell(f"FAILED {one}")
     for index, reason in found.reason_by_unchecked_index.items():
         tell(f"not checked: the unique index {index}: {reason}")
-    request_conflict_rows(spark, config, warehouse, found)
+    request_conflict_rows(config, open_table, warehouse, found)
     store_results(warehouse, moment, state.epoch, results)
     hold = f"{len(results) - len(failed)} of {len(results)} expectations hold"
     tell(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")

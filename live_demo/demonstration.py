@@ -106,8 +106,6 @@ def demonstrate(options: Options) -> None:
             words = [sys.executable, "-m", "aggregator", command, "--config", str(file)]
             commands.append(Child(f"`aggregator {command}`", words, folder / f"{name}.log"))
             stack.enter_context(_stop_at_end(commands[-1].stop))
-        stack.enter_context(_stop_at_end(display.stop))
-        display.start()
         print(f"page: http://127.0.0.1:{port}/ - metrics: /metrics/stream, /metrics/daemon", flush=True)
         print(f"files: {folder} - {KEYS_HELP}", flush=True)
         _show_epochs(options, servers, commands, display, started_at)

@@ -15,15 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import SparkSession
-
 from config.deployment import Config
 from jobs.report import write_page
-from jobs.runtime.session import spark_session
+from observe.query_engines import engine_of
 from observe.report.printed_queries import TitledQuery, result_lines
 from observe.status_page import serve_in_thread
 from schemas.errors import ConfigurationError
-from warehouse.catalog import register_tables
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import NO_EPOCH, last_epoch
 from warehouse.warehouse import Warehouse
@@ -123,19 +120,20 @@ def shown_queries(database: str) -> tuple[TitledQuery, ...]:
         ),
         TitledQuery(
             "Who won how many keys",
-            f"SELECT {pair}, count(*) AS conflicts FROM {database}._conflicts GROUP BY ALL ORDER BY ALL",
+            f"SELECT {pair}, count(*) AS conflicts FROM {database}._conflicts "
+            "GROUP BY winner_replicaset_id, loser_replicaset_id ORDER BY winner, loser",
         ),
         TitledQuery(
             "Rows of each instance: in each replicaset ids start at 1, global ids do not collide",
             f"SELECT c.replicaset_id, c.local_id, c.global_id, count(*) AS rows, max(l.timestamp) AS newest "
             f"FROM {database}._changelog l JOIN {database}._cluster c ON c.global_id = l.global_id "
-            f"GROUP BY ALL ORDER BY ALL",
+            "GROUP BY c.replicaset_id, c.local_id, c.global_id ORDER BY c.replicaset_id, c.local_id, c.global_id",
         ),
     )
 
 
 class EpochDisplay:
-    """Queries the tables of a deployment in a Spark session of its own, while the stream writes them.
+    """Queries the tables of a deployment, without Spark, while the stream writes them.
 
     `first_rows_at` is the time of the monotonic clock at which the first rows were printed; None before that.
 
@@ -147,13 +145,7 @@ class EpochDisplay:
         self._config, self._report_file = config, report_file
         self._shown_epoch = NO_EPOCH
         self._location = location_of(config.warehouse, config.database)
-        self._session: SparkSession | None = None
         self.first_rows_at: float | None = None
-
-    def start(self) -> None:
-        """Start the Spark session."""
-        self._session = spark_session(self._config, "live demonstration")
-        self._session.sparkContext.setLogLevel("ERROR")
 
     def has_new_epoch(self) -> bool:
         """Whether an epoch was committed after the last shown one, and the table `WRITTEN_SPACE` exists."""
@@ -163,20 +155,16 @@ class EpochDisplay:
 
     def show(self) -> None:
         """Print the queries with their results, and write the page."""
-        warehouse = Warehouse(self._session, self._config.warehouse, self._config.database)
+        warehouse = Warehouse(None, self._config.warehouse, self._config.database)
         epoch = last_epoch(self._location)
-        register_tables(warehouse, QUERIED_TABLES)
+        engine = engine_of(warehouse, QUERIED_TABLES)
+        engine.register(QUERIED_TABLES)
         print(f"\n== epoch {epoch}", flush=True)
         for query in shown_queries(self._config.database):
-            for line in result_lines(warehouse.session, query):
+            for line in result_lines(engine, query):
                 print(line, flush=True)
             self.first_rows_at = self.first_rows_at or time.monotonic()
         written = self._report_file.with_suffix(".new")
         write_page(warehouse, written)
         written.replace(self._report_file)
         self._shown_epoch = epoch
-
-    def stop(self) -> None:
-        """Stop the Spark session."""
-        if self._session is not None:
-            self._session.stop()

@@ -18,7 +18,13 @@ from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, no_batch_error
 from warehouse.delta.read import rows_of
 from warehouse.system_tables.maintenance import retention_horizon
-from warehouse.views import VERSION_AGE_CHECK, epoch_statements, table_statements, who_wrote_statements
+from warehouse.views import (
+    VERSION_AGE_CHECK,
+    WHO_WROTE_VIEW,
+    epoch_statements,
+    table_statements,
+    who_wrote_statements,
+)
 
 
 def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
@@ -68,12 +74,16 @@ def refuse_old_epochs(location: WarehouseLocation, requested_epochs: Collection[
         )
 
 
-def view_statements(config: Config, extra_epochs: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
+def view_statements(
+    config: Config, extra_epochs: list[int], labels: Sequence[str] = (), words: Collection[str] | None = None
+) -> Iterator[str]:
     """Yield the `CREATE VIEW` statements for the tables of a warehouse.
 
     Args:
         extra_epochs: Epochs that get views, besides the newest one.
         labels: Labels of instants of a sharded cluster; the epochs of these instants get views, too.
+        words: The words of a statement in lower case: yield only what it may name; None: all. Spark opens each table
+            that it registers, so thousands of tables would take minutes.
 
     Raises:
         ConfigurationError: There is no such epoch or instant, or it is older than the oldest complete epoch.
@@ -96,16 +106,26 @@ def view_statements(config: Config, extra_epochs: list[int], labels: Sequence[st
     refuse_old_epochs(location, [*extra_epochs, *(instants[label] for label in labels)])
     tables = location.tables()
     spaces = [name for name in tables if is_space_table(name) and name in epochs[max(epochs)]]
-    yield from table_statements(
-        location.root, config.database, [n for n in tables if not is_space_table(n) or n in spaces]
-    )
-    yield from who_wrote_statements(config.database, spaces)
+    names_all_spaces = words is None or WHO_WROTE_VIEW in words
+    registered = [
+        name
+        for name in tables
+        if (not is_space_table(name) or name in spaces)
+        and (names_all_spaces or words is None or name.lower() in words)
+    ]
+    yield from table_statements(location.root, config.database, registered)
+    yield from who_wrote_statements(config.database, spaces if names_all_spaces else ())
     yield f"SET {VERSION_AGE_CHECK}=false"
-    for epoch in sorted({*extra_epochs, max(epochs)}):
-        yield from epoch_statements(location.root, config.database, f"epoch_{epoch}", epochs[epoch])
-    for label in dict.fromkeys(labels):
-        versions = epochs[instants[label]]
-        yield from epoch_statements(location.root, config.database, table_name(f"at_{label}"), versions)
+    cuts = {f"epoch_{epoch}": epochs[epoch] for epoch in sorted({*extra_epochs, max(epochs)})}
+    cuts |= {table_name(f"at_{label}"): epochs[instants[label]] for label in dict.fromkeys(labels)}
+    for suffix, versions in cuts.items():
+        is_named = words is None or f"{config.database}_{suffix}".lower() in words
+        named_versions = {
+            name: version
+            for name, version in versions.items()
+            if is_named and (words is None or name.lower() in words)
+        }
+        yield from epoch_statements(location.root, config.database, suffix, named_versions)
 
 
 def dbt_source(config: Config) -> str:

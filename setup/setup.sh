@@ -133,6 +133,7 @@ install_lock() {
 
 packages() {
   install_lock requirements-run.lock
+  "$venv/bin/python" setup/remove_unused.py
 }
 
 packages_of_tests() {

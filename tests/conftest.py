@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.soaked import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +26,10 @@ if not hasattr(sys.modules["__main__"], "__file__"):
     sys.modules["__main__"].__file__ = __file__
 
 pytest_plugins = ("tests.live.fixtures",)
+
+# No deadline, since a kernel's first call compiles it.
+settings.register_profile("tests", deadline=None, max_examples=examples(100))
+settings.load_profile("tests")
 
 SPARK = "spark session"
 
@@ -93,6 +100,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
     """Tell pytest-xdist who does what."""
     return ModuleScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of properties, which `make soak` repeats with all of their generated cases."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.property)
 
 
 def pytest_collection_finish() -> None:

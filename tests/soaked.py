@@ -1,7 +1,8 @@
-"""Repetitions of a test: `make test` does some of them, `make soak` the others."""
+"""How much of a test runs when: `make test` does some repetitions and generated cases, `make soak` all of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,3 +12,18 @@ import pytest
 def partly_soaked(values: Iterable[Any], soaked: Iterable[Any]) -> list[Any]:
     """Return the values of a parameter, those of `soaked` marked as soaks."""
     return [*values, *(pytest.param(value, marks=pytest.mark.soak) for value in soaked)]
+
+
+IS_SOAK = os.environ.get("SOAK") == "1"
+"""Whether `make soak` runs the tests."""
+
+SUITE_SHARE = 4
+"""`make test` tries one of so many generated cases."""
+
+MIN_EXAMPLES = 25
+"""Number of generated cases that `make test` tries of each property, if it has so many."""
+
+
+def examples(count: int) -> int:
+    """Return how many generated cases of a property are tried: `count` in a soak, a share of them otherwise."""
+    return count if IS_SOAK else min(count, max(MIN_EXAMPLES, count // SUITE_SHARE))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.soak
+
 nbformat = pytest.importorskip("nbformat", reason="needs the extra 'notebook'")
 nbclient = pytest.importorskip("nbclient", reason="needs the extra 'notebook'")
 

@@ -184,3 +184,14 @@ def test_spark_finds_compiled_code_in_its_zips(tmp_path: Path) -> None:
 
 def test_sparks_own_zips_are_compiled() -> None:
     assert all(COMPILING["is_compiled"](path) for path in COMPILING["LIB"].glob("*.zip"))
+
+
+def test_unused_parts_of_packages_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = ["numpy/testing/__init__.py", "numpy/core.py", "other/tests/test_a.py", "pyspark/jars/spark.jar"]
+    unused = ["numpy/tests/test_a.py", "numpy/lib/tests/data/a.npy", "pyspark/jars/rocksdbjni-9.8.4.jar"]
+    for name in [*kept, *unused]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    runpy.run_path(str(ROOT / "setup" / "remove_unused.py"))["remove_unused"](tmp_path)
+    found = (str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file())
+    assert sorted(found) == sorted(kept)

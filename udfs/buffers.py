@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import DataType
 
 from schemas.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
 _PAGE_BYTES = 4096
 
@@ -132,6 +133,9 @@ def offsets_of(ends: NDArray[np.int64], what: str, advice: str) -> NDArray[np.in
 
 def arrow_column_function(function: Callable[..., pa.Array], returns: DataType) -> Callable[..., Column]:
     """Return an Arrow UDF of a function that takes Arrow arrays and returns one."""
+    # Commands that start no Spark import this module.
+    from pyspark.sql.pandas.functions import arrow_udf
+
     make: Any = arrow_udf
     # Spark reads the annotations, which are texts in modules with postponed annotations.
     function.__annotations__ = dict.fromkeys([*signature(function).parameters, "return"], pa.Array)

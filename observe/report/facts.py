@@ -1,7 +1,7 @@
 """Reads the content of the page from a warehouse at its newest epoch.
 
-Uses Spark SQL for tables that may be large, one query each (`QUERIES`), in parallel; sizes and the RID come from the
-tables' logs, without Spark.
+The tables are asked by SQL (`QUERIES`), without Spark if they are small (`observe.query_engines`); sizes and the
+RID come from the tables' logs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from deltalake.exceptions import DeltaError
+from pyspark.sql import SparkSession
 
+from observe.query_engines import engine_of
 from observe.write_costs import WriteCosts
 from pipeline.compaction.debt import CompactionDebt, debt_of
 from schemas.problems import Problem
 from schemas.states import GapState, RowState
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 from warehouse.copies.generations import ComparedRid, read_compared_rid
-from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.delta.table_files import active_files
 from warehouse.system_tables import epochs
@@ -70,90 +72,114 @@ QUERIES = {
     # Subscription daemons are no servers.
     "instances": f"""
 WITH moved AS (
-  SELECT replicaset_id, local_id, max_by(lsn, epoch) AS lsn FROM {{vclock}} WHERE local_id > 0 GROUP BY ALL
+  SELECT replicaset_id, local_id, lsn,
+         row_number() OVER (PARTITION BY replicaset_id, local_id ORDER BY epoch DESC) AS place
+  FROM {{vclock}} WHERE local_id > 0
 )
 SELECT c.replicaset_id, c.replicaset_uuid, c.local_id, c.global_id, c.uuid, c.first_seen, c.expelled_at, m.lsn
-FROM {{cluster}} c LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.local_id = c.local_id
+FROM {{cluster}} c
+LEFT JOIN moved m ON m.replicaset_id = c.replicaset_id AND m.local_id = c.local_id AND m.place = 1
 WHERE c.global_id IS NULL OR c.global_id < {FIRST_DAEMON_ID}
-ORDER BY c.replicaset_id, c.local_id, c.global_id""",
+ORDER BY c.replicaset_id NULLS FIRST, c.local_id NULLS FIRST, c.global_id NULLS FIRST""",
     "applier_map": """
 SELECT DISTINCT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
-ORDER BY replicaset_id, source, local_id, since_lsn""",
+ORDER BY replicaset_id, source NULLS FIRST, local_id, since_lsn""",
     # Replicaset 0 is the aggregator itself, which has no source.
     "sources": f"""
-SELECT source, replicaset_id, count(*) AS rows, count_if(state = '{RowState.ROLLED_BACK}') AS rolled_back,
+SELECT source, replicaset_id, count(*) AS rows, count(*) FILTER (WHERE state = '{RowState.ROLLED_BACK}') AS rolled_back,
        min(timestamp) FILTER (WHERE file LIKE '%.xlog') AS oldest,
        max(timestamp) FILTER (WHERE file LIKE '%.xlog') AS newest
-FROM {{changelog}} WHERE replicaset_id > 0 GROUP BY source, replicaset_id ORDER BY replicaset_id, source""",
-    # `{bucket}` is the duration of a point in milliseconds. Rows of snapshots have no time.
+FROM {{changelog}} WHERE replicaset_id > 0 GROUP BY source, replicaset_id
+ORDER BY replicaset_id, source NULLS FIRST""",
+    # Rows of snapshots have no time.
     "rows_over_time": """
-SELECT source, timestamp_millis(unix_millis(timestamp) DIV {bucket} * {bucket}) AS at, count(*) AS rows
-FROM {changelog} WHERE replicaset_id > 0 AND file LIKE '%.xlog' AND timestamp IS NOT NULL
-GROUP BY ALL ORDER BY ALL""",
+SELECT source, <point> AS at, count(*) AS rows
+FROM (
+  SELECT source, timestamp AS moment FROM {changelog}
+  WHERE replicaset_id > 0 AND file LIKE '%.xlog' AND timestamp IS NOT NULL
+) GROUP BY source, <point> ORDER BY source NULLS FIRST, at""",
     # A row waits from its time in the log until the commit of its batch. In an outage the oldest row waits longest.
     "lag_over_time": """
 WITH held AS (
   SELECT epoch, source, min(timestamp) AS oldest FROM {changelog}
-  WHERE replicaset_id > 0 AND file LIKE '%.xlog' GROUP BY ALL
+  WHERE replicaset_id > 0 AND file LIKE '%.xlog' GROUP BY epoch, source
+), waited AS (
+  SELECT h.source AS source, e.committed_at AS moment, e.committed_at AS committed_at, h.oldest AS oldest
+  FROM held h JOIN {epochs} e ON e.epoch = h.epoch
 )
-SELECT h.source, timestamp_millis(unix_millis(e.committed_at) DIV {bucket} * {bucket}) AS at,
-       max(timestampdiff(MILLISECOND, h.oldest, e.committed_at)) / 1000 AS lag
-FROM held h JOIN {epochs} e ON e.epoch = h.epoch GROUP BY ALL ORDER BY ALL""",
+SELECT source, <point> AS at, max(<lag>) AS lag FROM waited
+GROUP BY source, <point> ORDER BY source NULLS FIRST, at""",
     "epochs": """
 SELECT count(*) AS epochs, min(committed_at) AS first, max(committed_at) AS last, sum(rows) AS rows FROM {epochs}""",
-    "conflicts": """
+    "conflicts": f"""
 SELECT space, kind, policy, sequence, winner_replicaset_id AS winner, loser_replicaset_id AS loser,
        count(*) AS conflicts, count(*) OVER () AS whole,
        min(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS first,
        max(coalesce(winner_timestamp, loser_timestamp, decided_at)) AS last
-FROM {conflicts} GROUP BY ALL ORDER BY conflicts DESC, space, winner, loser LIMIT """
-    + str(MAX_TABLE_ROWS),
+FROM {{conflicts}} GROUP BY space, kind, policy, sequence, winner_replicaset_id, loser_replicaset_id
+ORDER BY conflicts DESC, space, winner NULLS FIRST, loser NULLS FIRST LIMIT {MAX_TABLE_ROWS}""",
     "conflicts_over_time": """
-SELECT space, timestamp_millis(unix_millis(coalesce(winner_timestamp, loser_timestamp, decided_at)) DIV {bucket}
-       * {bucket}) AS at, count(*) AS conflicts
-FROM {conflicts} GROUP BY ALL ORDER BY ALL""",
+SELECT space, <point> AS at, count(*) AS conflicts
+FROM (SELECT space, coalesce(winner_timestamp, loser_timestamp, decided_at) AS moment FROM {conflicts})
+GROUP BY space, <point> ORDER BY space, at NULLS FIRST""",
     "conflict_examples": f"""
 SELECT space, winner_replicaset_id AS winner, loser_replicaset_id AS loser, key, policy, sequence, note,
        winner_tuple, winner_timestamp, winner_lsn, loser_tuple, loser_timestamp, loser_lsn
 FROM (SELECT *, row_number() OVER (PARTITION BY space, winner_replicaset_id, loser_replicaset_id
-                                   ORDER BY epoch DESC, key, loser_lsn) AS row_index FROM {{conflicts}})
-WHERE row_index <= {MAX_CONFLICT_EXAMPLES} ORDER BY space, winner, loser, row_index LIMIT {MAX_TABLE_ROWS}""",
+                                   ORDER BY epoch DESC, key, loser_lsn) AS place FROM {{conflicts}})
+WHERE place <= {MAX_CONFLICT_EXAMPLES}
+ORDER BY space, winner NULLS FIRST, loser NULLS FIRST, place LIMIT {MAX_TABLE_ROWS}""",
     "gaps": f"""
-SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
-       max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole
-FROM {{gaps}} GROUP BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
-ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {MAX_TABLE_ROWS}""",
+WITH placed AS (
+  SELECT *, row_number() OVER (PARTITION BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
+                               ORDER BY epoch DESC) AS place FROM {{gaps}}
+), newest AS (
+  SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
+         max(state) FILTER (WHERE place = 1) AS state, max(file) FILTER (WHERE place = 1) AS file
+  FROM placed GROUP BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
+)
+SELECT *, count(*) OVER () AS whole FROM newest
+ORDER BY CASE WHEN state = '{GapState.OPEN}' THEN 0 ELSE 1 END, found_at DESC NULLS LAST, replicaset_id, local_id,
+         first_lsn LIMIT {MAX_TABLE_ROWS}""",
     "quarantine": f"""
-SELECT replicaset_id, space, left(reason, 400) AS reason, count(*) AS rows, min(epoch) AS first_epoch,
-       max(epoch) AS last_epoch, max_by(lsn, epoch) AS lsn, max_by(file, epoch) AS file, count(*) OVER () AS whole
-FROM {{quarantine}} GROUP BY replicaset_id, space, left(reason, 400)
-ORDER BY rows DESC, replicaset_id, space, reason LIMIT {MAX_TABLE_ROWS}""",
+WITH reasons AS (SELECT *, left(reason, 400) AS beginning FROM {{quarantine}}),
+placed AS (
+  SELECT *, row_number() OVER (PARTITION BY replicaset_id, space, beginning ORDER BY epoch DESC) AS place FROM reasons
+)
+SELECT replicaset_id, space, beginning AS reason, count(*) AS rows, min(epoch) AS first_epoch,
+       max(epoch) AS last_epoch, max(lsn) FILTER (WHERE place = 1) AS lsn, max(file) FILTER (WHERE place = 1) AS file,
+       count(*) OVER () AS whole
+FROM placed GROUP BY replicaset_id, space, beginning
+ORDER BY rows DESC, replicaset_id, space NULLS FIRST, reason LIMIT {MAX_TABLE_ROWS}""",
     "pending": f"""
 SELECT replicaset_id, source, reason, count(*) AS rows, min(timestamp) AS oldest, count(*) OVER () AS whole
 FROM {{pending}} GROUP BY replicaset_id, source, reason
-ORDER BY rows DESC, replicaset_id, source, reason LIMIT {MAX_TABLE_ROWS}""",
+ORDER BY rows DESC, replicaset_id, source NULLS FIRST, reason LIMIT {MAX_TABLE_ROWS}""",
     "spaces": """
 WITH versions AS (
-  SELECT *, row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) = 1 AS newest FROM {schema}
+  SELECT *, row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS place FROM {schema}
 )
 SELECT name, table_name, engine, format, primary_key, state, min(epoch) AS since_epoch,
-       sort_array(collect_set(replicaset_id)) AS replicasets,
-       sort_array(collect_set(CASE WHEN newest THEN replicaset_id END)) AS now
+       array_agg(DISTINCT replicaset_id) AS replicasets,
+       array_agg(DISTINCT replicaset_id) FILTER (WHERE place = 1) AS now
 FROM versions GROUP BY name, table_name, engine, format, primary_key, state
-ORDER BY name, since_epoch, table_name, state LIMIT 2000""",
+ORDER BY name NULLS FIRST, since_epoch, table_name NULLS FIRST, state LIMIT 2000""",
     "requests": """
-SELECT kind, arguments, max_by(state, changed_at) AS state, min(asked_at) AS asked_at,
-       max_by(message, changed_at) AS message
-FROM {requests} GROUP BY request, kind, arguments ORDER BY asked_at DESC LIMIT 20""",
-    "validations": """
-WITH results AS (
-  SELECT *, row_number() OVER (PARTITION BY table, expectation ORDER BY validated_at DESC) = 1 AS newest
-  FROM {validations}
+WITH placed AS (
+  SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM {requests}
 )
-SELECT validated_at, table, expectation, holds, rows, unexpected, examples, error
-FROM results WHERE newest ORDER BY holds, validated_at DESC, table, expectation LIMIT 2000""",
+SELECT kind, arguments, max(state) FILTER (WHERE place = 1) AS state, min(asked_at) AS asked_at,
+       max(message) FILTER (WHERE place = 1) AS message
+FROM placed GROUP BY request, kind, arguments ORDER BY asked_at DESC LIMIT 20""",
+    "validations": """
+WITH placed AS (
+  SELECT *, row_number() OVER (PARTITION BY `table`, expectation ORDER BY validated_at DESC) AS place FROM {validations}
+)
+SELECT validated_at, `table`, expectation, holds, rows, unexpected, examples, error
+FROM placed WHERE place = 1 ORDER BY holds, validated_at DESC, `table`, expectation LIMIT 2000""",
 }
-"""The SQL queries of the page, by name. `{changelog}` stands for the table `_changelog` at its version of the epoch.
+"""The SQL queries of the page, by name. `{changelog}` stands for the table `_changelog` at its version of the epoch,
+`<point>` and `<lag>` for expressions of the engine (`QueryEngine.dialect`).
 
 Each result is small even for large tables: it is grouped, or limited to `MAX_TABLE_ROWS` rows with the total number in
 the column `whole`.
@@ -194,9 +220,8 @@ class PageFacts:
     of one point of the plot, in milliseconds.
     """
     sizes: Sequence[TableSize] = ()
-    """Empty if only Spark can open the warehouse."""
     rid: ComparedRid | None = None
-    """The warehouse's RID; None if only Spark can open the warehouse."""
+    """The warehouse's RID."""
     costs: WriteCosts | None = None
     """What batches cost; None if it is not known."""
     problems: Sequence[Problem] | None = None
@@ -229,9 +254,14 @@ def time_range(
     return (min(firsts, default=None), max(lasts, default=None))
 
 
-def collect_facts(warehouse: Warehouse) -> PageFacts:
-    """Return the content of the page; the warehouse must have the table `_epochs`."""
-    runner = _QueryRunner(warehouse)
+def collect_facts(warehouse: Warehouse, start_spark: Callable[[], SparkSession] | None = None) -> PageFacts:
+    """Return the content of the page.
+
+    Args:
+        warehouse: Must have the table `_epochs`.
+        start_spark: Called if the tables are large, and the warehouse has no Spark session.
+    """
+    runner = _QueryRunner(warehouse, start_spark)
     first = runner.run(
         "instances",
         "applier_map",
@@ -249,11 +279,8 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
     }
     validations = ("validations",) if runner.has_table("validations") else ()
     second = runner.run("pending", "spaces", "requests", *validations, **point_milliseconds_by_query)
-    location = (
-        location_of(warehouse.base_path, warehouse.database) if has_known_scheme(warehouse.root) else None
-    )
-    side = None if location is None else read_compared_rid(location)
-    sizes = () if location is None else _table_sizes(location, runner.versions)
+    side = read_compared_rid(warehouse.location)
+    sizes = _table_sizes(warehouse.location, runner.versions)
     epoch = None if runner.epoch is None else runner.epoch.epoch
     rows_by_query = {**first, **second}
     return PageFacts(
@@ -272,20 +299,20 @@ def collect_facts(warehouse: Warehouse) -> PageFacts:
 class _QueryRunner:
     """Runs queries on the tables of one epoch."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
-        self._warehouse = warehouse
+    def __init__(self, warehouse: Warehouse, start_spark: Callable[[], SparkSession] | None) -> None:
         self.failed: dict[str, str] = {}
         """By name of a query that failed: the reason."""
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
-        self._frames = {
-            name.removeprefix("_"): warehouse.read_system_table(name, self._version_to_read(name))
-            for name in (*QUERIED_TABLES, *(later for later in OPTIONAL_TABLES if warehouse.exists(later)))
-        }
+        tables = (*QUERIED_TABLES, *(later for later in OPTIONAL_TABLES if warehouse.exists(later)))
+        self._names = {table.removeprefix("_") for table in tables}
+        self._engine = engine_of(warehouse, tables, start_spark)
+        for table in tables:
+            self._engine.add(table.removeprefix("_"), table, self._version_to_read(table))
 
     def has_table(self, name: str) -> bool:
         """Return whether a table of the aggregator exists; `name` is its name without the leading underscore."""
-        return name in self._frames
+        return name in self._names
 
     def _version_to_read(self, table: str) -> int | None:
         """Return the Delta version of a table to read; None for its newest one."""
@@ -301,26 +328,22 @@ class _QueryRunner:
             **point_milliseconds: By name of a query for a plot over time: the duration of the plot's points in
                 milliseconds.
         """
-        calls = [*((name, None) for name in names), *point_milliseconds.items()]
+        calls = [*((name, 0) for name in names), *point_milliseconds.items()]
         return dict(_in_threads(lambda call: (call[0], self._rows_of_query(*call)), calls))
 
-    def _rows_of_query(self, name: str, point_milliseconds: int | None) -> Sequence[Row]:
-        text: str = QUERIES[name].replace("{bucket}", str(point_milliseconds))
-        frames: dict[str, Any] = {
-            table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
-        }
+    def _rows_of_query(self, name: str, point_milliseconds: int) -> Sequence[Row]:
         try:
-            rows = self._warehouse.session.sql(text, **frames).collect()
+            rows = self._engine.plot_query(QUERIES[name], point_milliseconds).to_pylist()
         except Exception as error:  # the rest of the page is shown
             self.failed[name] = str(error).partition("\n")[0]
             return ()
-        return tuple(_in_utc(row.asDict()) for row in rows)
+        return tuple(map(_with_sorted_lists, rows))
 
 
-def _in_utc(row: Mapping[str, Any]) -> Row:
-    return {
-        name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
-    }
+def _with_sorted_lists(row: Row) -> Row:
+    """Return a row whose lists of ids are sorted, with an empty one for NULL."""
+    lists = {name: sorted(row[name] or ()) for name in ("replicasets", "now") if name in row}
+    return {**row, **lists}
 
 
 def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tuple[TableSize, ...]:

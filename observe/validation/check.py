@@ -6,19 +6,38 @@ Great Expectations supports neither binary columns nor variants, so they are con
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
-OpenTable = Callable[[str], DataFrame]
-"""Returns the rows of a table, by its name, at the Delta version that the newest epoch names."""
+Rows: TypeAlias = DataFrame | pa.Table
+"""Rows that are checked: few ones, or those of a table that Spark reads."""
+
+
+class OpenTable(Protocol):
+    """Reads tables at the Delta versions that the newest epoch names."""
+
+    def __call__(self, table: str) -> DataFrame:
+        """Return the rows of a table, by its name."""
+
+    def readable(self, table: str) -> Rows:
+        """Return the rows of a table as Great Expectations takes them, without Spark if they are few."""
+
+    def rows(self, table: str) -> pa.Table:
+        """Return the rows of a small table."""
+
+    def query(self, sql: str) -> pa.Table:
+        """Return the result of a query on `{changelog}`, in the SQL of `observe.query_engines`."""
+
 
 FindExamples = Callable[[], list[str]]
 """Returns examples of failing rows; called only for a failed expectation."""
@@ -53,8 +72,8 @@ class Check:
 
     name: str
     """Name of the table, and of the suite in Great Expectations."""
-    rows: DataFrame
-    """Rows with column types that Great Expectations supports (`readable_frame`)."""
+    rows: Rows
+    """Rows with column types that Great Expectations supports (`readable_frame`, `readable_table`)."""
     expectations: tuple[Any, ...]
     """Great Expectations' expectations; users see their `description`."""
     key_columns: tuple[str, ...] = ()
@@ -71,7 +90,7 @@ class TablesCheck:
 
     name: str
     """Name of the suite."""
-    rows: DataFrame
+    rows: Rows
     """Rows of all tables; the column `table` has the name of the row's table."""
     tables: tuple[str, ...]
     make_expectations: MakeExpectations
@@ -80,7 +99,7 @@ class TablesCheck:
     def check_of(self, tables: Sequence[str]) -> Check:
         """Return the check of some of the tables, together."""
         is_single = len(tables) == 1
-        rows = self.rows if len(tables) == len(self.tables) else self.rows.where(F.col("table").isin(*tables))
+        rows = self.rows if len(tables) == len(self.tables) else _rows_of_tables(self.rows, tables)
         name = tables[0] if is_single else self.name
         return Check(name, rows, tuple(self.make_expectations(is_single_table=is_single)), ("_key",))
 
@@ -121,10 +140,15 @@ class CheckResult:
         return text if self.source is None else f"{text} ({self.source})"
 
 
-def frame_of_rows(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
-    """Return rows that are in the driver's memory as a DataFrame with a schema."""
-    arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=to_arrow_schema(schema, timezone="UTC"))
-    return spark.createDataFrame(arrow, schema)
+def _rows_of_tables(rows: Rows, tables: Sequence[str]) -> Rows:
+    if isinstance(rows, pa.Table):
+        return rows.filter(pc.is_in(rows["table"], pa.array(tables)))
+    return rows.where(F.col("table").isin(*tables))
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]], schema: StructType) -> pa.Table:
+    """Return rows as an Arrow table with a schema."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=to_arrow_schema(schema, timezone="UTC"))
 
 
 def readable_column(name: str, kind: DataType) -> Column:
@@ -140,3 +164,21 @@ def readable_column(name: str, kind: DataType) -> Column:
 def readable_frame(rows: DataFrame) -> DataFrame:
     """Return the DataFrame with column types that Great Expectations supports."""
     return rows.select(*[readable_column(column.name, column.dataType) for column in rows.schema])
+
+
+def readable_table(rows: pa.Table) -> pa.Table:
+    """Return an Arrow table with column types that Great Expectations supports, as `readable_frame` does."""
+    columns = {field.name: _readable_values(rows[field.name]) for field in rows.schema}
+    return pa.table(columns)
+
+
+def _readable_values(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.array(
+            [None if one is None else one.hex().upper() for one in column.to_pylist()], pa.string()
+        )
+    if pa.types.is_nested(kind):
+        texts = [None if one is None else json.dumps(one, default=str) for one in column.to_pylist()]
+        return pa.array(texts, pa.string())
+    return column

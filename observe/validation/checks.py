@@ -11,10 +11,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from config.deployment import Config
-from observe.validation.check import Check, CheckFacts, OpenTable, readable_frame
+from observe.query_engines import QueryEngine, engine_of
+from observe.validation.check import (
+    Check,
+    CheckFacts,
+    OpenTable,
+    Rows,
+    readable_frame,
+    readable_table,
+)
 from observe.validation.origins import origins_checks
 from observe.validation.suites import system_table_checks
 from observe.validation.user_suites import read_user_suites
@@ -22,9 +32,11 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
+from warehouse.delta.commits import columns_of
 from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
-from warehouse.warehouse import Warehouse
+from warehouse.delta.read import arrow_of, size_of
+from warehouse.warehouse import LARGEST_WITHOUT_SPARK_BYTES, Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (
     system_table_checks,
@@ -37,28 +49,58 @@ DEFAULT_SUITES_FOLDER = "expectations"
 """The default folder of the user's suites, next to the configuration."""
 
 
-def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
-    """Return a function that reads a table at the Delta version that it has in the newest epoch."""
-    first_versions = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
+class EpochTables:
+    """The tables at the Delta versions that they have in the newest epoch.
 
-    def read(table: str) -> DataFrame:
-        version = state.versions.get(table, first_versions.get(table))
-        return (
-            warehouse.read(table, version)
-            if is_space_table(table)
-            else warehouse.read_system_table(table, version)
-        )
+    Args:
+        start_spark: Called if rows are asked for that only Spark reads, and the warehouse has no session.
+    """
 
-    return read
+    def __init__(
+        self, warehouse: Warehouse, state: State, start_spark: Callable[[], SparkSession] | None = None
+    ) -> None:
+        self._warehouse, self._start_spark = warehouse, start_spark
+        first_versions = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
+        self._versions = {**first_versions, **state.versions}
+        self._engine: QueryEngine | None = None
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The warehouse, with a Spark session."""
+        if self._warehouse.spark is None and self._start_spark is not None:
+            self._warehouse = self._warehouse.with_session(self._start_spark())
+        return self._warehouse
+
+    def __call__(self, table: str) -> DataFrame:
+        """Return the rows of a table."""
+        version = self._versions.get(table)
+        if is_space_table(table):
+            return self.warehouse.read(table, version)
+        return self.warehouse.read_system_table(table, version)
+
+    def readable(self, table: str) -> Rows:
+        """Return the rows of one of the aggregator's own tables, as Great Expectations takes them."""
+        opened = self._warehouse.opened(table, self._versions.get(table))
+        if size_of(opened) > LARGEST_WITHOUT_SPARK_BYTES:
+            return readable_frame(self(table))
+        return readable_table(self.rows(table))
+
+    def rows(self, table: str) -> pa.Table:
+        """Return the rows of a small table."""
+        opened = self._warehouse.opened(table, self._versions.get(table))
+        return arrow_of(opened, to_arrow_schema(columns_of(opened), timezone="UTC"))
+
+    def query(self, sql: str) -> pa.Table:
+        """Return the result of a query on `{changelog}`."""
+        if self._engine is None:
+            self._engine = engine_of(self._warehouse, ["_changelog"], lambda: self.warehouse.session)
+            self._engine.add("changelog", "_changelog", self._versions.get("_changelog"))
+        return self._engine.query(sql)
 
 
 def check_facts(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
     """Return the facts that checks of all tables use; `moment` is the time of the validation."""
-    ids = sorted(
-        row.global_id
-        for row in open_table("_cluster").select("global_id").collect()
-        if row.global_id is not None
-    )
+    ids = sorted(one for one in open_table.rows("_cluster")["global_id"].to_pylist() if one is not None)
     tolerance = config.validation.clock_tolerance()
     replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
     return CheckFacts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)

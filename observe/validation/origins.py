@@ -1,24 +1,25 @@
 """Expectations of `_changelog` by origin: each lsn is in it once, and no lsn is missing up to the settled vclock.
 
-One pass over the table counts rows per replicaset and replica id; the expectations apply to these few counts. Only if
-an expectation fails, the table is read again, to find the lsns. Missing lsns that `_gaps` names are allowed. If members
-of a replicaset use different replica ids, the state says which ids mean the same instance. Rows of local spaces are
-only checked for duplicates: lsns of local spaces may be missing, since after a failover no more rows of the old
-leader's local spaces are read. Rows up to an lsn that maintenance has removed are skipped (`_retention`).
+One query over the table counts rows per replicaset and replica id; the expectations apply to these few counts. Only if
+an expectation fails, the table is read again, to find the lsns. The queries are in the SQL of `observe.query_engines`.
+
+Missing lsns that `_gaps` names are allowed. If members of a replicaset use different replica ids, the state says which
+ids mean the same instance. Rows of local spaces are only checked for duplicates: lsns of local spaces may be missing,
+since after a failover no more rows of the old leader's local spaces are read. Rows up to an lsn that maintenance has
+removed are skipped (`_retention`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable, frame_of_rows
+from observe.validation.check import MAX_EXAMPLES, Check, CheckFacts, OpenTable, table_of_rows
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from schemas.states import GapKind, GapState
@@ -44,42 +45,54 @@ _COUNTS_SCHEMA = StructType(
 )
 
 
-def logged_rows(rows: DataFrame, state: State, removed_lsns: Mapping[RowOrigin, int]) -> DataFrame:
-    """Return the rows of `_changelog` that come from logs, not from snapshots, with the columns `ORIGIN_COLUMNS`.
+IS_LOCAL = f"coalesce(group_id = {GROUP_LOCAL}, false)"
+
+
+def logged_rows(state: State, removed_lsns: Mapping[RowOrigin, int]) -> str:
+    """Return a query of the rows of `_changelog` that come from logs, not from snapshots, with `ORIGIN_COLUMNS`.
 
     Args:
-        rows: Rows of `_changelog`.
         removed_lsns: By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist
             are left out.
     """
-    is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
-    logged = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
     own_id = _replica_id_in_replicaset(state)
+    removed = ""
     for (replicaset, global_id, replica_id), lsn in removed_lsns.items():
-        is_origin = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
+        is_origin = (
+            f"replicaset_id = {replicaset} AND global_id = {global_id} AND NOT {IS_LOCAL} AND lsn <= {lsn}"
+        )
         if replica_id is not None:
-            is_origin &= own_id == replica_id
-        logged = logged.where(~F.coalesce(is_origin & (F.col("lsn") <= lsn), F.lit(False)))
-    return logged.select(
-        "replicaset_id",
-        F.when(is_local, F.lit(0)).otherwise(F.coalesce(own_id, F.lit(0))).alias("local_id"),
-        F.when(is_local, F.col("global_id")).alias("instance"),
-        "global_id",
-        "lsn",
-        "timestamp",
+            is_origin += f" AND {own_id} = {replica_id}"
+        removed += f" AND NOT coalesce({is_origin}, false)"
+    return (
+        f"SELECT replicaset_id, CASE WHEN {IS_LOCAL} THEN 0 ELSE coalesce({own_id}, 0) END AS local_id, "
+        f"CASE WHEN {IS_LOCAL} THEN global_id END AS instance, global_id, lsn, timestamp "
+        f"FROM {{changelog}} WHERE file LIKE '%.xlog' AND lsn IS NOT NULL{removed}"
     )
 
 
-def _replica_id_in_replicaset(state: State) -> Column:
-    """Return a column with the row's replica id as its replicaset numbers instances; its source may differ."""
-    column: Column = F.col("replica_id")
-    for replicaset in state.replicasets.values():
-        for source, ids in replicaset.id_translations.items():
-            for id_in_source, id_in_replicaset in ids.items():
-                is_source = (F.col("replicaset_id") == replicaset.id) & (F.col("source") == source)
-                is_id = is_source & (F.col("replica_id") == id_in_source)
-                column = F.when(is_id, F.lit(id_in_replicaset)).otherwise(column)
-    return column
+def _replica_id_in_replicaset(state: State) -> str:
+    """Return an expression for the row's replica id as its replicaset numbers instances; its source may differ."""
+    cases = "".join(
+        f"WHEN replicaset_id = {replicaset.id} AND source = '{source}' AND replica_id = {id_in_source} "
+        f"THEN {id_in_replicaset} "
+        for replicaset in state.replicasets.values()
+        for source, ids in replicaset.id_translations.items()
+        for id_in_source, id_in_replicaset in ids.items()
+    )
+    return f"(CASE {cases}ELSE replica_id END)" if cases else "replica_id"
+
+
+def is_unknown_id(facts: CheckFacts) -> str:
+    """Return the condition that a row's global id is not in `_cluster`."""
+    ids = ", ".join(map(str, facts.global_ids))
+    return f"NOT coalesce(global_id IN ({ids}), false)" if ids else "true"
+
+
+def is_in_future(facts: CheckFacts) -> str:
+    """Return the condition that a row's time is too late."""
+    latest = facts.latest_allowed_time
+    return "false" if latest is None else f"timestamp > CAST('{latest:%Y-%m-%dT%H:%M:%S.%fZ}' AS TIMESTAMP)"
 
 
 def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -118,8 +131,8 @@ def with_failure_counts(
     """Return the counts of each origin, with the numbers of failing lsns: `missing`, `duplicates`, `beyond_settled`.
 
     Args:
-        counts: For each origin: `ORIGIN_COLUMNS`, `rows`, `distinct` (number of different lsns), `first_lsn`,
-            `last_lsn`, `unknown_ids`, `in_future`.
+        counts: For each origin: `ORIGIN_COLUMNS`, `rows`, `lsns` (number of different ones), `first_lsn`, `last_lsn`,
+             `unknown_ids`, `in_future`.
         settled_lsns: By (replicaset id, replica id): the settled lsn.
         missing_ranges_by_origin: From `missing_ranges`.
     """
@@ -130,12 +143,12 @@ def with_failure_counts(
         # A log after a snapshot begins where the snapshot ends; rows of local spaces may end and begin
         # again.
         last = max(settled_lsn, row["last_lsn"])
-        missing = last - row["first_lsn"] + 1 - row["distinct"]
+        missing = last - row["first_lsn"] + 1 - row["lsns"]
         missing -= count_numbers_in_ranges(missing_ranges_by_origin.get(key, ()), row["first_lsn"], last)
         is_local = row["local_id"] == 0
         names = (*ORIGIN_COLUMNS, "rows", "first_lsn", "last_lsn", "unknown_ids", "in_future")
         origin = {name: row[name] for name in names}
-        origin |= {"settled_lsn": settled_lsn, "duplicates": row["rows"] - row["distinct"]}
+        origin |= {"settled_lsn": settled_lsn, "duplicates": row["rows"] - row["lsns"]}
         origin |= {"missing": 0 if is_local else missing}
         origins.append(origin | {"beyond_settled": 0 if is_local else max(0, row["last_lsn"] - settled_lsn)})
     return origins
@@ -144,38 +157,24 @@ def with_failure_counts(
 def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the check of `_changelog`; its counts need the whole table."""
     removed_lsns = (
-        last_removed_lsns(row.asDict() for row in open_table(RETENTION).collect())
-        if RETENTION in state.versions
-        else {}
+        last_removed_lsns(open_table.rows(RETENTION).to_pylist()) if RETENTION in state.versions else {}
     )
-    rows = logged_rows(open_table(CHANGELOG), state, removed_lsns)
-    is_future = (
-        F.lit(False)
-        if facts.latest_allowed_time is None
-        else F.col("timestamp") > F.lit(facts.latest_allowed_time)
-    )
-    counts = rows.groupBy(*ORIGIN_COLUMNS).agg(
-        F.count("*").alias("rows"),
-        F.count_distinct("lsn").alias("distinct"),
-        F.min("lsn").alias("first_lsn"),
-        F.max("lsn").alias("last_lsn"),
-        F.count_if(~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))).alias(
-            "unknown_ids"
-        ),
-        F.count_if(is_future).alias("in_future"),
+    rows = LoggedRows(open_table, logged_rows(state, removed_lsns))
+    counts = rows.query(
+        f"""
+        SELECT {", ".join(ORIGIN_COLUMNS)}, count(*) AS rows, count(DISTINCT lsn) AS lsns, min(lsn) AS first_lsn,
+               max(lsn) AS last_lsn, count(*) FILTER (WHERE {is_unknown_id(facts)}) AS unknown_ids,
+               count(*) FILTER (WHERE {is_in_future(facts)}) AS in_future
+        FROM logged GROUP BY {", ".join(ORIGIN_COLUMNS)}"""
     )
     settled_lsns = {(r.id, i): lsn for r in state.replicasets.values() for i, lsn in r.settled.items()}
-    missing_ranges_by_origin = missing_ranges(row.asDict() for row in open_table("_gaps").collect())
-    origins = with_failure_counts(
-        [row.asDict() for row in counts.collect()], settled_lsns, missing_ranges_by_origin
-    )
-    last_lsns = _last_lsns(rows, origins, state)
-    behind = lsns_behind_vclock(last_lsns, map(Row.asDict, open_table(vclock.TABLE).collect()))
+    missing_ranges_by_origin = missing_ranges(open_table.rows("_gaps").to_pylist())
+    origins = with_failure_counts(counts, settled_lsns, missing_ranges_by_origin)
+    behind = lsns_behind_vclock(_last_lsns(rows, origins, state), open_table.rows(vclock.TABLE).to_pylist())
     origins = [
         one | {"behind_vclock": behind[one["replicaset_id"], one["local_id"]] if one["local_id"] else 0}
         for one in origins
     ]
-    frame = frame_of_rows(rows.sparkSession, origins, _COUNTS_SCHEMA)
     failing = {name: [one for one in origins if one[name]] for name in ("missing", "duplicates")}
     find_examples = {
         "missing": partial(
@@ -183,19 +182,35 @@ def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> It
         ),
         "duplicates": partial(_duplicate_lsn_examples, rows, failing["duplicates"]),
         "unknown_ids": partial(_unknown_id_examples, rows, facts),
-        "in_future": partial(_future_row_examples, rows, is_future),
+        "in_future": partial(_future_row_examples, rows, facts),
     }
     yield Check(
         CHANGELOG,
-        frame,
+        table_of_rows(origins, _COUNTS_SCHEMA),
         tuple(_origin_expectations(facts)),
         (*ORIGIN_COLUMNS, *COUNT_COLUMNS[:4]),
         find_examples,
     )
 
 
+@dataclass(frozen=True)
+class LoggedRows:
+    """The rows of `logged_rows`, as the table `logged` of queries."""
+
+    open_table: OpenTable
+    selection: str
+    """The query that selects them."""
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """Return the rows of a query's result."""
+        rows: list[dict[str, Any]] = self.open_table.query(
+            f"WITH logged AS ({self.selection}) {sql}"
+        ).to_pylist()
+        return rows
+
+
 def _last_lsns(
-    rows: DataFrame, origins: Iterable[Mapping[str, Any]], state: State
+    rows: LoggedRows, origins: Iterable[Mapping[str, Any]], state: State
 ) -> dict[tuple[int, int, int], int]:
     """Return the last lsn in `_changelog` by (replicaset id, replica id, global id).
 
@@ -207,20 +222,19 @@ def _last_lsns(
         for entry in one.applier_map
     }
     found: dict[tuple[int, int, int], int] = {}
-    shared = F.lit(False)
+    shared = []
     for origin in origins:
         key = (origin["replicaset_id"], origin["local_id"])
         if len(owners.get(key, ())) > 1:
-            shared |= (F.col("replicaset_id") == key[0]) & (F.col("local_id") == key[1])
+            shared.append(f"(replicaset_id = {key[0]} AND local_id = {key[1]})")
         else:
             found |= {(*key, global_id): origin["last_lsn"] for global_id in owners.get(key, ())}
-    if any(len(ids) > 1 for ids in owners.values()):
-        last = (
-            rows.where(shared)
-            .groupBy("replicaset_id", "local_id", "global_id")
-            .agg(F.max("lsn").alias("lsn"))
+    if shared:
+        last = rows.query(
+            "SELECT replicaset_id, local_id, global_id, max(lsn) AS lsn FROM logged "
+            f"WHERE {' OR '.join(shared)} GROUP BY replicaset_id, local_id, global_id"
         )
-        found |= {(r.replicaset_id, r.local_id, r.global_id): r.lsn for r in last.collect()}
+        found |= {(row["replicaset_id"], row["local_id"], row["global_id"]): row["lsn"] for row in last}
     return found
 
 
@@ -265,11 +279,11 @@ def _origin_expectations(facts: CheckFacts) -> list[Any]:
     ]
 
 
-def _rows_of_origin(rows: DataFrame, origin: Mapping[str, Any]) -> DataFrame:
-    """Return the rows of one origin: those that have its values in `ORIGIN_COLUMNS`."""
-    for name in ORIGIN_COLUMNS:
-        rows = rows.where(F.col(name).eqNullSafe(F.lit(origin[name])))
-    return rows
+def _is_origin(origin: Mapping[str, Any]) -> str:
+    """Return the condition that a row is of one origin: that it has its values in `ORIGIN_COLUMNS`."""
+    return " AND ".join(
+        f"{name} IS NULL" if origin[name] is None else f"{name} = {origin[name]}" for name in ORIGIN_COLUMNS
+    )
 
 
 def _origin_text(origin: Mapping[str, Any]) -> str:
@@ -277,7 +291,7 @@ def _origin_text(origin: Mapping[str, Any]) -> str:
 
 
 def _missing_lsn_examples(
-    rows: DataFrame,
+    rows: LoggedRows,
     origins: Iterable[Mapping[str, Any]],
     settled_lsns: Mapping[tuple[int, int], int],
     missing_ranges_by_origin: Mapping[tuple[int, int], list[tuple[int, int]]],
@@ -286,45 +300,46 @@ def _missing_lsn_examples(
     texts = []
     for origin in list(origins)[:MAX_EXAMPLES]:
         key = (origin["replicaset_id"], origin["local_id"])
-        end = rows.sparkSession.range(settled_lsns[key] + 1, settled_lsns[key] + 2).select(
-            F.col("id").alias("lsn")
+        holes = rows.query(
+            f""", listed AS (
+              SELECT lsn FROM logged WHERE {_is_origin(origin)} UNION ALL SELECT {settled_lsns[key] + 1} AS lsn
+            ), placed AS (SELECT lsn, lag(lsn) OVER (ORDER BY lsn) AS previous FROM listed)
+            SELECT previous, lsn FROM placed WHERE lsn > previous + 1 ORDER BY lsn LIMIT {MAX_EXAMPLES}"""
         )
-        with_previous = (
-            _rows_of_origin(rows, origin)
-            .select("lsn")
-            .union(end)
-            .withColumn("before", F.expr("lag(lsn) OVER (ORDER BY lsn)"))
-        )
-        for row in with_previous.where("lsn > before + 1").orderBy("lsn").limit(MAX_EXAMPLES).collect():
-            first, last = row.before + 1, row.lsn - 1
+        for hole in holes:
+            first, last = hole["previous"] + 1, hole["lsn"] - 1
             if count_numbers_in_ranges(missing_ranges_by_origin.get(key, ()), first, last) < last - first + 1:
                 texts.append(f"{_origin_text(origin)}: lsns {first} to {last}")
     return texts[:MAX_EXAMPLES]
 
 
-def _duplicate_lsn_examples(rows: DataFrame, origins: Iterable[Mapping[str, Any]]) -> list[str]:
+def _duplicate_lsn_examples(rows: LoggedRows, origins: Iterable[Mapping[str, Any]]) -> list[str]:
     texts = []
     for origin in list(origins)[:MAX_EXAMPLES]:
-        repeated = _rows_of_origin(rows, origin).groupBy("lsn").agg(F.count("*").alias("n")).where("n > 1")
-        for row in repeated.orderBy("lsn").limit(MAX_EXAMPLES).collect():
-            texts.append(f"{_origin_text(origin)}: lsn {row.lsn} {row.n} times")
+        repeated = rows.query(
+            f"SELECT lsn, count(*) AS times FROM logged WHERE {_is_origin(origin)} GROUP BY lsn "
+            f"HAVING count(*) > 1 ORDER BY lsn LIMIT {MAX_EXAMPLES}"
+        )
+        texts += [f"{_origin_text(origin)}: lsn {row['lsn']} {row['times']} times" for row in repeated]
     return texts[:MAX_EXAMPLES]
 
 
-def _unknown_id_examples(rows: DataFrame, facts: CheckFacts) -> list[str]:
-    is_unknown = ~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))
+def _unknown_id_examples(rows: LoggedRows, facts: CheckFacts) -> list[str]:
     return [
-        f"{_origin_text(row.asDict())}: lsn {row.lsn} of {row.global_id}"
-        for row in _first_rows(rows.where(is_unknown))
+        f"{_origin_text(row)}: lsn {row['lsn']} of {row['global_id']}"
+        for row in _first_rows(rows, is_unknown_id(facts))
     ]
 
 
-def _future_row_examples(rows: DataFrame, is_future: Column) -> list[str]:
+def _future_row_examples(rows: LoggedRows, facts: CheckFacts) -> list[str]:
     return [
-        f"{_origin_text(row.asDict())}: lsn {row.lsn} at {row.timestamp}"
-        for row in _first_rows(rows.where(is_future))
+        f"{_origin_text(row)}: lsn {row['lsn']} at {row['timestamp'].replace(tzinfo=None)}"
+        for row in _first_rows(rows, is_in_future(facts))
     ]
 
 
-def _first_rows(rows: DataFrame) -> list[Any]:
-    return rows.orderBy(*ORIGIN_COLUMNS, "lsn").limit(MAX_EXAMPLES).collect()
+def _first_rows(rows: LoggedRows, condition: str) -> list[dict[str, Any]]:
+    return rows.query(
+        f"SELECT * FROM logged WHERE {condition} "
+        f"ORDER BY replicaset_id, local_id, instance NULLS FIRST, lsn LIMIT {MAX_EXAMPLES}"
+    )

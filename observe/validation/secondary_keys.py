@@ -9,17 +9,17 @@ compared are reported by name: indexes with a collation, a path over all element
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import MAX_EXAMPLES, Check, frame_of_rows
+from observe.validation.check import MAX_EXAMPLES, Check, table_of_rows
 from pipeline.plan.spaces.tables import TablePlan, current_table_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
@@ -148,14 +148,24 @@ class IndexConflicts:
     """By `<table>.<index>` of each index that cannot be checked: the reason."""
 
 
-def find_index_conflicts(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
-    """Check the unique secondary indexes of all spaces; return pairs of rows that `_conflicts` does not have yet."""
+def find_index_conflicts(
+    open_warehouse: Callable[[], Warehouse], state: State, config: Config
+) -> IndexConflicts:
+    """Check the unique secondary indexes of all spaces; return pairs of rows that `_conflicts` does not have yet.
+
+    Args:
+        open_warehouse: Returns the warehouse with a Spark session; called if there is a unique secondary index.
+    """
     rows: list[dict[str, Any]] = []
-    reason_by_unchecked_index = {}
+    reason_by_unchecked_index: dict[str, str] = {}
     checked_indexes: list[tuple[str, str]] = []
+    indexes = unique_indexes(state)
+    if not indexes:
+        return IndexConflicts([], (), {})
+    warehouse = open_warehouse()
     known = warehouse.read("_conflicts").where(F.col("kind") == ConflictKind.SECONDARY)
     columns = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
-    for index in unique_indexes(state):
+    for index in indexes:
         try:
             pairs = conflicting_row_pairs(warehouse, state, config, index).join(
                 known.select(*columns), columns, "left_anti"
@@ -174,7 +184,7 @@ def _with_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
 
 
-def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
+def index_check(conflicts: IndexConflicts) -> Check:
     """Return the check that no unique secondary index has new pairs of rows with equal keys."""
     import great_expectations.expectations as gxe
 
@@ -187,10 +197,9 @@ def index_check(spark: SparkSession, conflicts: IndexConflicts) -> Check:
         value_set=[0],
         description="no two rows of two replicasets break a unique index together",
     )
-    frame = frame_of_rows(spark, rows, _PAIR_COUNTS_SCHEMA)
     return Check(
         SUITE_NAME,
-        frame,
+        table_of_rows(rows, _PAIR_COUNTS_SCHEMA),
         (no_pairs,),
         ("table", "index", "pairs"),
         {"pairs": partial(_pair_texts, conflicts)},

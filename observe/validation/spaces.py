@@ -1,13 +1,16 @@
 """Expectations of the tables of spaces, from the newest definitions of the spaces in `_schema`.
 
 All tables are checked together: `observe.validation.space_rows` computes the same columns from the files of each table,
-in parallel, and every table has the same expectations. Unique secondary indexes are checked in
-`observe.validation.secondary_keys`, the user's expectations in `observe.validation.user_suites`.
+in parallel (in threads of this process, or as a Spark job for large tables), and every table has the same expectations.
+Unique secondary indexes are checked in `observe.validation.secondary_keys`, the user's expectations in
+`observe.validation.user_suites`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of_rows
+from observe.validation.check import Check, CheckFacts, TablesCheck, table_of_rows
 from observe.validation.space_rows import (
+    ARROW_SCHEMA,
     COMPUTED_COLUMNS,
     DIFFERING_COLUMNS,
     NULL_COLUMNS,
@@ -36,6 +40,9 @@ from schemas.names import table_of_exact_tuples
 from warehouse.delta.commits import columns_of
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile, files_of
+
+LARGEST_WITHOUT_SPARK_BYTES = 64 * 2**20
+"""Larger tables of spaces, together, are read by a Spark job."""
 
 MIN_FILES_PER_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
@@ -115,7 +122,7 @@ def _plan_or_none(state: State, config: Config, table: str) -> TablePlan | None:
         return None
 
 
-def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
+def columns_check(tables: Sequence[SpaceTable]) -> Check:
     """Return the check of the column types of all tables of spaces."""
     import great_expectations.expectations as gxe
 
@@ -135,9 +142,8 @@ def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
         column_B="expected_type",
         description="each column has the type of its field in the newest definition",
     )
-    frame = frame_of_rows(spark, rows, _COLUMN_TYPES_SCHEMA)
     keys = ("table", "column", "expected_type", "found_type")
-    return Check("_schema_columns", frame, (types_are_equal,), keys)
+    return Check("_schema_columns", table_of_rows(rows, _COLUMN_TYPES_SCHEMA), (types_are_equal,), keys)
 
 
 def _type_name(columns: Mapping[str, DataType], name: str) -> str:
@@ -146,28 +152,53 @@ def _type_name(columns: Mapping[str, DataType], name: str) -> str:
 
 
 def spaces_check(
-    spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable], facts: CheckFacts
+    location: WarehouseLocation,
+    tables: Sequence[SpaceTable],
+    facts: CheckFacts,
+    start_spark: Callable[[], SparkSession],
 ) -> TablesCheck:
-    """Return the check of the rows of all tables of spaces."""
-    names = tuple(table.name for table in tables)
-    return TablesCheck(
-        "_spaces", computed_space_rows(spark, location, tables), names, partial(_space_expectations, facts)
+    """Return the check of the rows of all tables of spaces.
+
+    Args:
+        start_spark: Called if the tables are large.
+    """
+    files = [(table.row_checks(), file) for table in tables for file in table.files]
+    is_small = sum(file.size for _checks, file in files) <= LARGEST_WITHOUT_SPARK_BYTES
+    rows = (
+        rows_computed_here(location, files)
+        if is_small
+        else rows_computed_by_spark(start_spark(), location, files)
     )
+    names = tuple(table.name for table in tables)
+    return TablesCheck("_spaces", rows, names, partial(_space_expectations, facts))
 
 
-def computed_space_rows(
-    spark: SparkSession, location: WarehouseLocation, tables: Sequence[SpaceTable]
+CheckedFile = tuple[RowChecks, TableFile]
+"""A file, and what is checked in its rows."""
+
+
+def rows_computed_here(location: WarehouseLocation, files: Sequence[CheckedFile]) -> pa.Table:
+    """Return the `COMPUTED_COLUMNS` of the rows of files (`observe.validation.space_rows`), computed in threads."""
+
+    def compute(checked: CheckedFile) -> list[pa.RecordBatch]:
+        return list(compute_file_columns(location, *checked))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        batches = [batch for computed in pool.map(compute, files) for batch in computed]
+    return pa.Table.from_batches(batches, ARROW_SCHEMA)
+
+
+def rows_computed_by_spark(
+    spark: SparkSession, location: WarehouseLocation, files: Sequence[CheckedFile]
 ) -> DataFrame:
-    """Return the `COMPUTED_COLUMNS` of the rows of all tables (`observe.validation.space_rows`)."""
-    checks = [table.row_checks() for table in tables]
-    files = [(index, file) for index, table in enumerate(tables) for file in table.files]
+    """Return the `COMPUTED_COLUMNS` of the rows of files (`observe.validation.space_rows`), computed by a job."""
     tasks = max(1, min(-(-len(files) // MIN_FILES_PER_TASK), 4 * spark.sparkContext.defaultParallelism))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column("id").to_pylist():
-                for index, file in files[task::tasks]:
-                    yield from compute_file_columns(location, checks[index], file)
+                for checks, file in files[task::tasks]:
+                    yield from compute_file_columns(location, checks, file)
 
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COMPUTED_COLUMNS)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from observe.validation.check import Check, CheckFacts, OpenTable, readable_frame
+from observe.validation.check import Check, CheckFacts, OpenTable, Rows, readable_table
 from pipeline.state import State
 from schemas.states import ConflictKind, GapState, VersionState
 
@@ -132,22 +132,28 @@ def system_table_checks(open_table: OpenTable, _state: State, facts: CheckFacts)
             expected.append(
                 gxe.ExpectColumnValuesToBeInSet(column=column, value_set=list(allowed), description=text)
             )
-        rows = readable_frame(open_table(table))
         if table == "_cluster":
-            rows = rows.withColumn("current_id", _current_replica_id())
+            rows: Rows = readable_table(_with_current_ids(open_table.rows(table)))
             expected += _unique_instance_expectations()
+        else:
+            rows = open_table.readable(table)
         if table == "_epochs":
             expected.append(expect_unique("epoch", "no two rows have one epoch"))
         yield Check(table, rows, tuple(expected), key_columns)
 
 
-def _current_replica_id() -> Any:
-    """Return a column with `<replicaset id>.<replica id>` of an instance.
+def _with_current_ids(rows: pa.Table) -> pa.Table:
+    """Return the rows of `_cluster` with a column with `<replicaset id>.<replica id>` of each instance.
 
     It is null if the instance was expelled or has no replica id.
     """
-    is_member = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
-    return F.when(is_member, F.concat_ws(".", "replicaset_id", "local_id"))
+    ids = [
+        None
+        if row["expelled_at"] is not None or row["local_id"] is None
+        else f"{row['replicaset_id']}.{row['local_id']}"
+        for row in rows.select(["expelled_at", "local_id", "replicaset_id"]).to_pylist()
+    ]
+    return rows.append_column("current_id", pa.array(ids, pa.string()))
 
 
 def _unique_instance_expectations() -> list[Any]:

@@ -1,10 +1,10 @@
 """Runs checks with Great Expectations, and returns their results.
 
-Few rows (`MAX_LOCAL_ROWS`) are collected once, in one Spark job, and the library computes all in this process, with
-pandas: with Spark it would need several jobs a check, half a second each. A user's expectations always run with Spark,
-since they may contain its SQL. First all expectations of a check run together and only say whether they hold. Failed
-expectations run again, for counts and examples. The results of all checks can be written as Data Docs. The library is
-imported on first use, since the import takes seconds.
+Rows that are in this process are checked by the library with pandas, and so are few rows of Spark (`MAX_LOCAL_ROWS`),
+which are collected once: with Spark the library would need several jobs a check, half a second each. A user's
+expectations always run with Spark, since they may contain its SQL. First all expectations of a check run together and
+only say whether they hold. Failed expectations run again, for counts and examples. The results of all checks can be
+written as Data Docs. The library is imported on first use, since the import takes seconds.
 
 Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN_NAME`; other
 files in the folder stay. The pages load their styles from public networks when they are opened; the report's pages do
@@ -17,15 +17,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from observe.log_rows.row_format import tuple_text
-from observe.validation.check import MAX_EXAMPLES, Check, CheckResult, TablesCheck
+from observe.validation.check import MAX_EXAMPLES, Check, CheckResult, Rows, TablesCheck
 from observe.validation.user_suites import FILE_META_KEY
 
 RUN_NAME = "tarantool-aggregator"
@@ -73,7 +73,7 @@ def remove_old_pages(folder: Path) -> None:
 
 
 MAX_LOCAL_ROWS = 50_000
-"""Maximum number of rows of a check that are collected; they take some 100 bytes a column."""
+"""Maximum number of rows of a check that are collected from Spark; they take some 100 bytes a column."""
 
 _INDEX_META_KEY = "index"
 """Key in an expectation's `meta` whose value is the index of the expectation in the check."""
@@ -92,12 +92,15 @@ class Validator:
 
         self._context = gx.get_context(mode="ephemeral")
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-        # Cached frames would stay in the executors' memory, each of them a whole table.
-        self._source = self._context.data_sources.add_spark(name="warehouse", persist=False)
         self._local_source = self._context.data_sources.add_pandas(name="warehouse (few rows)")
         self._moment = moment or datetime.now(UTC)
         self._validated_suites: list[Any] = []
         self._used_suite_names: set[str] = set()
+
+    @cached_property
+    def _spark_source(self) -> Any:
+        # Cached frames would stay in the executors' memory, each of them a whole table.
+        return self._context.data_sources.add_spark(name="warehouse", persist=False)
 
     def run_check(self, check: Check) -> Iterator[CheckResult]:
         """Run a check, and yield the result of each expectation, in order."""
@@ -111,6 +114,9 @@ class Validator:
         All tables are checked together. If an expectation fails, each half of the tables is checked, and so on, down to
         single tables.
         """
+        if isinstance(check.rows, pa.Table):
+            yield from self._run_by_halves(check, check.tables)
+            return
         rows = check.rows.persist()
         try:
             yield from self._run_by_halves(replace(check, rows=rows), check.tables)
@@ -147,7 +153,7 @@ class Validator:
             name=self._unused_suite_name(check.name), expectations=list(check.expectations)
         )
         local = None if has_user_expectations(check) else collect_few_rows(check.rows)
-        source, rows = (self._source, check.rows) if local is None else (self._local_source, local)
+        source, rows = (self._spark_source, check.rows) if local is None else (self._local_source, local)
         asset = source.add_dataframe_asset(name=suite.name)
         definition = asset.add_batch_definition_whole_dataframe("whole")
         batch = definition.get_batch({"dataframe": rows})
@@ -198,13 +204,16 @@ def has_user_expectations(check: Check) -> bool:
     return any(FILE_META_KEY in (expectation.meta or {}) for expectation in check.expectations)
 
 
-def collect_few_rows(rows: DataFrame) -> Any:
-    """Return rows as a DataFrame of pandas, with null for null; None if there are more than `MAX_LOCAL_ROWS`."""
+def collect_few_rows(rows: Rows) -> Any:
+    """Return rows as a DataFrame of pandas, with null for null; None for more than `MAX_LOCAL_ROWS` rows of Spark."""
     import pandas as pd
 
-    table = rows.limit(MAX_LOCAL_ROWS + 1).toArrow()
-    if table.num_rows > MAX_LOCAL_ROWS:
-        return None
+    if isinstance(rows, pa.Table):
+        table = rows
+    else:
+        table = rows.limit(MAX_LOCAL_ROWS + 1).toArrow()
+        if table.num_rows > MAX_LOCAL_ROWS:
+            return None
     # Without these types, numbers with a null would become floating-point numbers.
     types = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
     return table.to_pandas(types_mapper=types.get)

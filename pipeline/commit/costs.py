@@ -12,11 +12,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.compaction.debt import CompactionDebt
 from pipeline.lookup.key_copies import CopyCounts
-from pipeline.write.changes import TableWrite
+
+if TYPE_CHECKING:
+    # At run time it would import Spark, which `aggregator status` does not need.
+    from pipeline.write.changes import TableWrite
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.fuzz.run import fuzz
 from tests.fuzz.targets import TARGETS
+from tests.soaked import examples
 
-CASES = 60
+CASES = examples(60)
 """Of each kind."""
 
 

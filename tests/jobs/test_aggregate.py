@@ -143,6 +143,7 @@ def test_tables_open_by_name_in_sql(both: Deployment, spark: SparkSession) -> No
     assert sum(row["rows"] for row in joined.collect()) == accounts[0]
 
 
+@pytest.mark.soak
 def test_a_second_run_with_nothing_new_changes_nothing(both: Deployment) -> None:
     before = [both.rows("_epochs", ["epoch", "batch_id"]), len(both.rows("_changelog", ["lsn"]))]
     both.run()

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgpack
-import pytest
 
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import SPACE, Server, uuid_of
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 FORMAT = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
 
@@ -50,7 +47,7 @@ def test_a_fault_is_reported_although_a_later_row_replaces_the_key(tmp_path: Pat
     server.rotate()
     source = {"name": "a1", "path": str(server.path), "replicaset": "aaaaaaaa-0000-4000-8000-0000000000aa"}
     deployment = Deployment(tmp_path, {})
-    deployment.run(sources=[source])
+    deployment.write(sources=[source])
     assert sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("people", ["_tuple"])) == [
         [2, "healed"],
         [3, "first"],

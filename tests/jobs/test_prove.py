@@ -19,6 +19,7 @@ from observe.report.facts import collect_facts
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
+from warehouse.warehouse import Warehouse
 
 pytestmark = pytest.mark.live
 
@@ -114,7 +115,6 @@ def test_a_space_with_a_hash_index_is_compared_by_the_keys_of_the_tables(
 @pytest.mark.parametrize("by_checksums", [False, True])
 def test_one_changed_byte_is_named_with_both_tuples(
     tmp_path: Path,
-    spark: SparkSession,
     tarantool: Tarantool,
     capsys: pytest.CaptureFixture[str],
     by_checksums: bool,
@@ -137,7 +137,8 @@ def test_one_changed_byte_is_named_with_both_tuples(
     stored = {row["table"]: row for row in deployment.rows("_validations")}
     assert (stored["orders"]["holds"], stored["orders"]["unexpected"]) == (False, 1)
     assert "state 1284" in stored["orders"]["examples"]
-    page = collect_facts(deployment.opened(spark)).rows("validations")
+    config = deployment.config()
+    page = collect_facts(Warehouse(None, config.warehouse, config.database)).rows("validations")
     assert [(row["table"], row["holds"]) for row in page] == [("orders", False), ("pairs", True)]
 
 

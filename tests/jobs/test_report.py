@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from deltalake import write_deltalake
 
 from config.deployment import Config
 from jobs.report import report, write_page
 from schemas.errors import ConfigurationError, WarehouseError
 from warehouse.warehouse import Warehouse
 
-pytestmark = pytest.mark.spark
-
 LATE = datetime(2024, 5, 2, tzinfo=UTC)
 EARLY = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def config(spark: SparkSession, tmp_path: Path) -> Iterator[Config]:
-    made = Config.model_validate(
+def config(tmp_path: Path) -> Config:
+    return Config.model_validate(
         {
             "warehouse": str(tmp_path / "warehouse"),
             "checkpoint": str(tmp_path / "checkpoint"),
@@ -30,13 +28,11 @@ def config(spark: SparkSession, tmp_path: Path) -> Iterator[Config]:
             "sources": [{"name": "none", "path": str(tmp_path)}],
         }
     )
-    yield made
-    spark.sql("DROP DATABASE IF EXISTS reported CASCADE")
 
 
 @pytest.fixture
-def warehouse(spark: SparkSession, config: Config) -> Warehouse:
-    made = Warehouse(spark, config.warehouse, config.database)
+def warehouse(config: Config) -> Warehouse:
+    made = Warehouse(None, config.warehouse, config.database)
     made.create_system_tables()
     made.append_rows("_cluster", [{"global_id": 7, "uuid": "the-uuid", "local_id": 1, "replicaset_id": 3}])
     made.append_rows("_changelog", [{"replicaset_id": 3, "state": "rolled_back"}])
@@ -50,19 +46,16 @@ def conflict(warehouse: Warehouse, table: str, key: bytes) -> None:
 
 
 def test_each_query_is_shown_with_its_result(
-    spark: SparkSession,
     config: Config,
     warehouse: Warehouse,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for table in ("quiet", "busy"):
-        rows = spark.sql(
-            f"SELECT 5 AS id, '{table}' AS name, X'01' AS _key, 41 AS _replicaset_id, 7L AS _global_id, 9L AS _lsn, "
-            "TIMESTAMP '2024-05-02' AS _timestamp, X'92' AS _tuple "
-            "UNION ALL SELECT 6, 'alone', X'02', 41, 7L, 10L, TIMESTAMP '2024-05-02', X'92'"
-        )
-        rows.write.format("delta").save(warehouse.path(table))
+        moments = pa.array([LATE, LATE], pa.timestamp("us", tz="UTC"))
+        rows = {"id": [5, 6], "name": [table, "alone"], "_key": [b"\1", b"\2"], "_replicaset_id": [41, 41]}
+        rows |= {"_global_id": [7, 7], "_lsn": [9, 10], "_timestamp": moments, "_tuple": [b"\x92", b"\x92"]}
+        write_deltalake(warehouse.path(table), pa.table(rows))
     conflict(warehouse, "quiet", b"\1")
     conflict(warehouse, "busy", b"\1")
     conflict(warehouse, "busy", b"\1")
@@ -93,7 +86,7 @@ def test_a_missing_warehouse(config: Config) -> None:
         report(config, "unused.html")
 
 
-def test_a_page_that_cannot_be_written(spark: SparkSession, config: Config, tmp_path: Path) -> None:
-    warehouse = Warehouse(spark, config.warehouse, config.database)
+def test_a_page_that_cannot_be_written(config: Config, tmp_path: Path) -> None:
+    warehouse = Warehouse(None, config.warehouse, config.database)
     with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere for the page: see --page"):
         write_page(warehouse, tmp_path / "nowhere" / "page.html")

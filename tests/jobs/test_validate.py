@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from jobs.validate import validate
-from observe.validation.checks import check_facts, checks, table_opener, tables_of_spaces
+from observe.validation.checks import EpochTables, check_facts, checks, tables_of_spaces
 from observe.validation.secondary_keys import unique_indexes
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
@@ -20,6 +21,7 @@ from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
+from warehouse.warehouse import Warehouse
 
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [
@@ -89,47 +91,53 @@ def test_a_space_that_has_no_table_is_refused(spark: SparkSession, deployment: D
         tables_of_spaces(state, deployment.config(), ["users", "other"])
 
 
-def twice(rows: DataFrame) -> DataFrame:
-    return rows.union(rows)
+def twice(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows])
 
 
-def having(column: str, value: str) -> Callable[[DataFrame], DataFrame]:
-    return lambda rows: rows.withColumn(column, F.expr(value))
+def having(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
+    def damage(rows: pa.Table) -> pa.Table:
+        index = rows.schema.get_field_index(column)
+        values = pa.array([value] * rows.num_rows, rows.schema.field(index).type)
+        return rows.set_column(index, column, values)
+
+    return damage
 
 
-def with_row(values: str) -> Callable[[DataFrame], DataFrame]:
+def with_row(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
     """Return a function that adds a row, for tables that may have none to damage."""
-    return lambda rows: rows.unionByName(rows.sparkSession.sql(f"SELECT {values}"), allowMissingColumns=True)
+    return lambda rows: pa.concat_tables([rows, pa.Table.from_pylist([{column: value}], rows.schema)])
 
 
-DAMAGED: dict[str, Callable[[DataFrame], DataFrame]] = {
+DAMAGED: dict[str, Callable[[pa.Table], pa.Table]] = {
     "_cluster": twice,
-    "_applier_map": having("global_id", "77"),
-    "_vclock": having("global_id", "77"),
+    "_applier_map": having("global_id", 77),
+    "_vclock": having("global_id", 77),
     "_epochs": twice,
-    "_conflicts": with_row("77L AS loser_global_id"),
-    "_schema": having("name", "CAST(NULL AS STRING)"),
-    "_changelog": having("missing", "1"),
-    "_schema_columns": having("found_type", "'string'"),
+    "_conflicts": with_row("loser_global_id", 77),
+    "_schema": having("name", None),
+    "_changelog": having("missing", 1),
+    "_schema_columns": having("found_type", "string"),
     "users": twice,
 }
 """By check what damages the rows that it looks at."""
 
 
-@pytest.mark.soak
-def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment: Deployment) -> None:
-    warehouse, config = deployment.opened(spark), deployment.config()
+def test_each_kind_of_damage_fails_its_own_check(deployment: Deployment) -> None:
+    config = deployment.config()
+    warehouse = Warehouse(None, config.warehouse, config.database)
     state = load_state(warehouse)
-    open_table = table_opener(warehouse, state)
+    open_table = EpochTables(warehouse, state)
     facts = check_facts(open_table, state, config, datetime.now(UTC))
     sound = {one.name: one for one in checks(open_table, state, facts, ["users"], {})}
     location = warehouse.open_tables.location
     tables = space_tables(location, state, config, ["users"])
-    sound["_schema_columns"] = columns_check(spark, tables)
-    sound["users"] = spaces_check(spark, location, tables, facts).check_of(["users"])
+    sound["_schema_columns"] = columns_check(tables)
+    sound["users"] = spaces_check(location, tables, facts, lambda: warehouse.session).check_of(["users"])
     validator = Validator()
     for name, damage in DAMAGED.items():
         check = sound[name]
+        assert isinstance(check.rows, pa.Table)
         bad = replace(check, rows=damage(check.rows))
         assert not all(one.holds for one in validator.run_check(bad)), name
 

@@ -66,6 +66,29 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     return made
 
 
+def test_a_statement_gets_what_it_names(deployment: Deployment) -> None:
+    config, name = deployment.config(), deployment.database
+
+    def made_for(statement: str) -> list[str]:
+        statements = view_statements(config, [], words=set(statement.split()))
+        return [one.split()[-1 if "DATABASE" in one else 4] for one in statements if "`." in one]
+
+    assert made_for("SELECT 1") == []
+    assert len(made_for("SELECT id FROM users")) == 1
+    (table,) = (one for one in view_statements(config, [], words={"users"}) if one.startswith("CREATE TABLE"))
+    assert f"`{name}`.`users`" in table
+    cut = [
+        one
+        for one in view_statements(config, [], words={"users", f"{name}_epoch_1"})
+        if "VERSION AS OF" in one
+    ]
+    assert len(cut) == 1
+    everything = list(view_statements(config, []))
+    written = [one for one in view_statements(config, [], words={"who_wrote"}) if one in everything]
+    assert any("who_wrote" in one for one in written)
+    assert not any("VERSION AS OF" in one for one in written)
+
+
 def registered(spark: SparkSession, deployment: Deployment, *epochs: int) -> str:
     for statement in view_statements(deployment.config(), list(epochs)):
         spark.sql(statement)

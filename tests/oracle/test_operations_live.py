@@ -17,6 +17,7 @@ from tests.recordings.raw import KEY_INDEX_BASE as BASE
 from tests.recordings.raw import KEY_KEY as KEY
 from tests.recordings.raw import KEY_OPERATIONS as OPERATIONS
 from tests.recordings.raw import KEY_TUPLE as TUPLE
+from tests.soaked import examples
 
 pytestmark = [pytest.mark.live, pytest.mark.of_2_6]
 
@@ -78,7 +79,7 @@ def operation(target: Any) -> st.SearchStrategy[list[Any]]:
 
 fields = st.lists(values, max_size=3)
 lists_of_operations = st.lists(operation(targets), min_size=1, max_size=3)
-asked = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+asked = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def raw_operations(operations: list[list[Any]]) -> bytes:

@@ -27,6 +27,7 @@ from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.memory_case import TEXT, log_of
+from tests.soaked import partly_soaked
 
 MIB = 1 << 20
 
@@ -40,7 +41,7 @@ def run(how: str, rows: int, keys: int, folder: Path) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("keys", [1, 2500])
+@pytest.mark.parametrize("keys", partly_soaked([2500], [1]))
 def test_a_local_batch_takes_at_most_eight_times_its_rows(tmp_path: Path, keys: int) -> None:
     decoded = 2500 * len(TEXT) // MIB
     assert run("local", 2500, keys, tmp_path)["driver"] < 350 + 8 * decoded

@@ -14,10 +14,15 @@ import msgpack
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from tests.soaked import examples
 from udfs.operations import decimals
 
 steady = settings(
-    max_examples=80, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(80),
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 """The same examples in every run, however busy the machine is."""
 

@@ -7,19 +7,20 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-from pyspark.sql import SparkSession
 
 from jobs.report import write_page
 from tests.observe.report.warehouses import EVIL, write_warehouse
 from warehouse.warehouse import Warehouse
 
+Theme = Literal["light", "dark"]
+
 CHROMIUM = shutil.which("chromium")
 
 pytestmark = [
-    pytest.mark.spark,
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: setup/setup.sh with-chromium"),
 ]
@@ -47,26 +48,27 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="module", params=[1, 64])
-def file(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+@pytest.fixture(scope="module", params=[(1, "light"), (64, "dark")], ids=["1 light", "64 dark"])
+def themed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Theme]:
+    """Return a page with so many sources, and the theme in which it is opened."""
+    count, theme = request.param
     folder = tmp_path_factory.mktemp("report")
-    write_warehouse(folder / "warehouse", request.param)
-    made = folder / f"{request.param}.html"
-    write_page(Warehouse(spark, str(folder / "warehouse")), made)
-    return made
+    write_warehouse(folder / "warehouse", count)
+    made = folder / f"{count}.html"
+    write_page(Warehouse(None, str(folder / "warehouse")), made)
+    return made, theme
 
 
-@pytest.fixture(params=["light", "dark"])
-def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[OpenPage]:
-    context = browser.new_context(color_scheme=request.param, viewport={"width": 1200, "height": 900})
+@pytest.fixture
+def opened(browser: Browser, themed: tuple[Path, Theme]) -> Iterator[OpenPage]:
+    file, theme = themed
+    context = browser.new_context(color_scheme=theme, viewport={"width": 1200, "height": 900})
     found = OpenPage(context.new_page())
     found.page.on("console", lambda message: found.messages.append(message.text))
     found.page.on("pageerror", lambda error: found.messages.append(str(error)))
     found.page.on("request", lambda sent: found.urls.append(sent.url))
     found.page.goto(file.as_uri())
-    found.page.wait_for_selector(f"html[data-drawn={request.param}]", timeout=60_000)
+    found.page.wait_for_selector(f"html[data-drawn={theme}]", timeout=60_000)
     yield found
     context.close()
 
@@ -76,11 +78,11 @@ def brightness(page: Page, css_property: str) -> float:
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
 
 
-def test_the_page_is_complete_in_light_and_dark(opened: OpenPage, file: Path) -> None:
-    page, sources = opened.page, int(file.stem)
+def test_the_page_is_complete_in_light_and_dark(opened: OpenPage, themed: tuple[Path, Theme]) -> None:
+    page, sources = opened.page, int(themed[0].stem)
     assert opened.messages == []
     # The page requests only itself; embedded images are no network requests.
-    assert [url for url in opened.urls if not url.startswith("data:")] == [file.as_uri()]
+    assert [url for url in opened.urls if not url.startswith("data:")] == [themed[0].as_uri()]
     assert [name for name in SECTIONS if page.locator(f"section#{name}").count() != 1] == []
     drawn = [name for name in CHARTS if page.locator(f"#chart-{name} svg .mark-group path").count() > 0]
     assert set(drawn) == set(CHARTS if sources > 1 else CHARTS[:3])

@@ -2,58 +2,101 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from deltalake import write_deltalake
 
 from jobs.report import report
-from observe.report.printed_queries import TitledQuery, contended_table_queries, result_lines
+from observe.query_engines import LocalEngine
+from observe.report.printed_queries import (
+    MAX_SHOWN_ROWS,
+    TitledQuery,
+    contended_table_queries,
+    grid_lines,
+    plain_columns,
+    result_lines,
+)
 from tests.jobs.deployment import Deployment
 from tests.truth import own
+from warehouse.delta.location import location_of
 
-OWN = ["_key", "_tuple", "_replicaset_id", "_global_id", "_lsn", "_timestamp"]
-ANY_TYPES = """
-    SELECT 1 AS id, parse_json('{"a": [1, 2]}') AS any, parse_json('3') AS scalar, X'01' AS _key, X'90' AS _tuple,
-           1 AS _replicaset_id, 4L AS _global_id, 9L AS _lsn, TIMESTAMP '2024-05-02' AS _timestamp
-"""
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "columns", [["any", "id", "scalar"], ["id", "any"], []], ids=["variant first", "second", "none"]
+VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
+TABLE = pa.table(
+    {
+        "any": pa.array([{"value": b"\1", "metadata": b"\1"}], VARIANT),
+        "id": pa.array([1], pa.int32()),
+        "_key": [b"\1"],
+        "_tuple": [b"\x90"],
+        "_replicaset_id": pa.array([1], pa.int32()),
+        "_global_id": [4],
+        "_lsn": [9],
+        "_timestamp": pa.array([datetime(2024, 5, 2, tzinfo=UTC)], pa.timestamp("us", tz="UTC")),
+    }
 )
-def test_the_queries_of_a_contended_table(spark: SparkSession, columns: list[str]) -> None:
-    spark.sql("CREATE DATABASE IF NOT EXISTS printed")
-    try:
-        spark.sql(f"CREATE TABLE printed.t USING parquet AS {ANY_TYPES}")
-        spark.sql(
-            "CREATE TABLE printed._conflicts USING parquet AS SELECT 't' AS space, X'01' AS key, 'last_write_wins' AS "
-            "policy, 7L AS epoch, 1 AS winner_replicaset_id, 2 AS loser_replicaset_id, "
-            "TIMESTAMP '2024-05-02' AS winner_timestamp, TIMESTAMP '2024-05-01' AS loser_timestamp"
-        )
-        for query in contended_table_queries("printed", "t", [*columns, *OWN]):
-            lines = list(result_lines(spark, query))
-            assert not any("failed" in line for line in lines), lines
-            assert any(line.startswith("|") and "2024-05-02" in line for line in lines), lines
-    finally:
-        spark.sql("DROP DATABASE printed CASCADE")
+CONFLICTS = pa.table(
+    {
+        "space": ["t"],
+        "key": [b"\1"],
+        "policy": ["last_write_wins"],
+        "epoch": [7],
+        "winner_replicaset_id": [1],
+        "loser_replicaset_id": [2],
+        "winner_timestamp": pa.array([datetime(2024, 5, 2, tzinfo=UTC)], pa.timestamp("us", tz="UTC")),
+        "loser_timestamp": pa.array([datetime(2024, 5, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC")),
+    }
+)
 
 
-@pytest.mark.spark
-def test_a_query_that_fails_is_one_line(spark: SparkSession) -> None:
-    lines = list(result_lines(spark, TitledQuery("Nothing", "SELECT * FROM nowhere.nothing")))
+@pytest.mark.parametrize(
+    ("left_out", "shown"), [([], ["id"]), (["id"], [])], ids=["fields", "none but variants"]
+)
+def test_the_queries_of_a_contended_table(tmp_path: Path, left_out: list[str], shown: list[str]) -> None:
+    root = tmp_path / "printed.db"
+    write_deltalake(str(root / "t"), TABLE.drop_columns(left_out))
+    write_deltalake(str(root / "_conflicts"), CONFLICTS)
+    engine = LocalEngine(location_of(str(root)), "printed")
+    engine.register(["t", "_conflicts"])
+    columns = plain_columns(engine, "printed.t")
+    assert [name for name in columns if not name.startswith("_")] == shown
+    for query in contended_table_queries("printed", "t", columns):
+        lines = list(result_lines(engine, query))
+        assert not any("failed" in line for line in lines), lines
+        assert any(line.startswith("|") and "2024-05-02" in line for line in lines), lines
+
+
+def test_a_query_that_fails_is_one_line(tmp_path: Path) -> None:
+    engine = LocalEngine(location_of(str(tmp_path / "none.db")), "none")
+    lines = list(result_lines(engine, TitledQuery("Nothing", "SELECT * FROM nowhere.nothing")))
     assert lines[:2] == ["-- Nothing", "SELECT * FROM nowhere.nothing;"]
     assert lines[2].startswith("-- this query failed: ")
     assert len(lines) <= 5
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
+def test_rows_are_shown_as_spark_shows_them() -> None:
+    moment = datetime(2024, 5, 2, 1, 2, 3, 450_000, tzinfo=UTC)
+    rows = pa.table(
+        {"a": [1, None], "long": ["x" * 50, "y"], "key": [b"\x91\xa5", b""], "at": [moment, None]}
+    )
+    assert list(grid_lines(rows.append_column("is", [[True, False]]))) == [
+        "+----+----------------------------------------+-----+----------------------+-----+",
+        "|   a|                                    long|  key|                    at|   is|",
+        "+----+----------------------------------------+-----+----------------------+-----+",
+        "|   1|xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...|91 A5|2024-05-02 01:02:03.45| true|",
+        "|NULL|                                       y|     |                  NULL|false|",
+        "+----+----------------------------------------+-----+----------------------+-----+",
+    ]
+    many = list(grid_lines(pa.table({"n": range(MAX_SHOWN_ROWS + 1)})))
+    assert many[-1] == f"only showing top {MAX_SHOWN_ROWS} rows"
+    assert len(many) == 3 + MAX_SHOWN_ROWS + 2
+
+
 def test_the_recordings_of_two_replicasets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = own()
     deployment = Deployment(tmp_path, {name: recording.directory(name) for name in ("a1", "b1")})
-    deployment.run()
+    deployment.write()
     page = tmp_path / "page.html"
     report(deployment.config(), str(page))
     shown = capsys.readouterr().out

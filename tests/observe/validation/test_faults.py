@@ -175,7 +175,7 @@ def test_a_wrong_suite_is_refused_before_spark_starts(
         raise AssertionError("Spark was started")
 
     started: Callable[..., Any] = never
-    monkeypatch.setattr("jobs.validate.spark_session", started)
+    monkeypatch.setattr("jobs.validate.log_reading_session", started)
     (tmp_path / "absent.yaml").write_text(OWN)
     deployment = Deployment(tmp_path, {"a1": tmp_path})
     config = deployment.config(validation={"expectations": str(tmp_path)})

@@ -39,7 +39,7 @@ def test_ranges_that_overlap_cover_each_number_once(
 
 
 def counts_of(local_id: int, lsns: list[int]) -> dict[str, Any]:
-    numbers = {"rows": len(lsns), "distinct": len(set(lsns)), "first_lsn": min(lsns), "last_lsn": max(lsns)}
+    numbers = {"rows": len(lsns), "lsns": len(set(lsns)), "first_lsn": min(lsns), "last_lsn": max(lsns)}
     return {
         "replicaset_id": 1,
         "local_id": local_id,

@@ -24,6 +24,7 @@ from tests.pipeline.logs import (
     txn,
 )
 from tests.pipeline.plan.planner import Piece, Planner
+from tests.soaked import examples
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
 SYNCHRONOUS = 600
@@ -140,7 +141,7 @@ def fed(planner: Planner, *parts: Sequence[Row], instance: str = A1) -> Planner:
 
 
 @pytest.mark.parametrize("flags", [True, False], ids=["flags of 2.8", "spaces of 2.6"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(events=EVENTS, data=st.data())
 def test_limbo(flags: bool, events: list[tuple[str, int, bool]], data: st.DataObject) -> None:
     limbo = played(events, flags=flags)
@@ -192,7 +193,7 @@ def test_a_transaction_of_several_spaces_of_which_one_is_synchronous(
 
 
 @pytest.mark.parametrize("flags", [True, False], ids=["flags of 2.8", "spaces of 2.6"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(events=EVENTS, data=st.data())
 def test_takeover(flags: bool, events: list[tuple[str, int, bool]], data: st.DataObject) -> None:
     """A second member's log overlaps what was read of the first: nothing twice, nothing lost, the same fates."""
@@ -248,7 +249,7 @@ def ddl(steps: Sequence[tuple[str, int]]) -> list[Row]:
     return logs.rows_of(log)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(rows=STEPS.map(ddl), data=st.data())
 def test_definitions(rows: list[Row], data: st.DataObject) -> None:
     whole = fed(Planner(), rows)
@@ -264,7 +265,7 @@ HOLES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 1, 1, 1, 2, 5]
 
 
 @pytest.mark.parametrize("on_gap", ["hold", "skip"])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(steps=HOLES, data=st.data())
 def test_gaps(on_gap: str, steps: list[tuple[int, int]], data: st.DataObject) -> None:
     log = [*BEGIN, txn(1, register(3, A3))]

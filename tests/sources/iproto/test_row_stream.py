@@ -18,6 +18,7 @@ from sources.iproto import row_stream
 from sources.iproto.row_stream import RowStream, SnapshotStream, TransactionChunk, array_to_vclock
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.kernels.row import walk_row
+from tests.soaked import examples
 from tests.sources.iproto.streams import (
     Row,
     heartbeat,
@@ -84,7 +85,7 @@ def test_any_cut_gives_the_rows_of_the_log(transactions: list[list[Row]], data: 
 
 
 @given(transaction_lists(), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_stream_that_is_cut_and_restarted_gives_each_row_once(
     transactions: list[list[Row]], data: st.DataObject
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart, Space
+from tests.soaked import examples
 from tests.udfs.messages import EXACT, binaries, datetime_ext, decimal_ext, pack, uuid_ext
 from udfs.keys.keys import canonical_keys, canonical_keys_with_plan, key_plan
 
@@ -305,7 +306,7 @@ def said_by(real: float) -> Decimal | float:
     return real
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(REALS | st.floats(1e-38, 1e-20) | st.floats(1e20, 1e38), min_size=1, max_size=50))
 def test_doubles_against_python(reals: list[float]) -> None:
     keys = canonical_keys(binaries([b"\x91" + double(real) for real in reals]), [space(KeyPart(0, "number"))])
@@ -322,7 +323,7 @@ NUMBERS = st.decimals(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(NUMBERS.filter(lambda number: len(number.as_tuple().digits) <= 38), min_size=1, max_size=30))
 def test_equal_numbers_are_equal_keys(numbers: list[Decimal]) -> None:
     longer = [

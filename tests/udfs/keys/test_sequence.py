@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.soaked import examples
 from tests.udfs import sequence_values as values
 from tests.udfs.sequence_values import (
     CLUSTERS,
@@ -25,7 +26,7 @@ from tests.udfs.sequence_values import (
 )
 from udfs.keys.sequence import sequence_bytes
 
-PROPERTY = settings(deadline=None, max_examples=100)
+PROPERTY = settings(deadline=None, max_examples=examples(100))
 
 
 def single_parts(chosen: list[Value]) -> list[bytes]:

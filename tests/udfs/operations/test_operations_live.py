@@ -20,6 +20,7 @@ from schemas.iproto import RequestType, type_name
 from schemas.space import Field
 from tests.live.server import find_servers
 from tests.oracle import log, mp
+from tests.soaked import examples
 from tests.udfs.answers import TYPES, Answered, ask
 from tests.udfs.cases import CASES, FIELDS, PRIMARY_KEY, Case, double, pack
 from tests.udfs.generated import Generated, requests, steady, sums
@@ -45,7 +46,7 @@ TOO_LARGE = {110, 233}
 GAP_TOO_LARGE = 2
 """`ER_MEMORY_ISSUE`, as ours says of an operation behind a gap that no tuple can have."""
 
-THOROUGH = settings(steady, max_examples=int(os.environ.get("OPERATIONS_EXAMPLES", "200")))
+THOROUGH = settings(steady, max_examples=int(os.environ.get("OPERATIONS_EXAMPLES", examples(200))))
 
 
 @pytest.fixture(scope="module", params=find_servers(), ids=lambda path: Path(path).name)

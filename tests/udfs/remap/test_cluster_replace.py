@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.soaked import examples
 from udfs.remap.cluster_replace import (
     FIRST_DAEMON_ID,
     OWN_REPLICASET_UUID,
@@ -222,7 +223,7 @@ def rows_of(rows: Iterable[tuple[int, int, bool]], replicaset: str) -> list[Inco
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 @given(one=ROWS, other=ROWS, apart=st.booleans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_all_interleavings_of_two_sources(
     allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]], apart: bool
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from ulid import ULID
 
+from tests.soaked import examples
 from udfs.rid import operations
 from udfs.rid.comparison import Verdict, compare
 from udfs.rid.operations import Node
@@ -218,4 +219,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(deadline=None, max_examples=250, stateful_step_count=50)
+TestNetwork.settings = settings(deadline=None, max_examples=examples(250), stateful_step_count=50)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from observe.log_rows.row_format import to_json_value
 from schemas.layout import TableLayout, TypeOptions, table_layout
 from schemas.space import Field, Space
+from tests.soaked import examples
 from tests.udfs.messages import binaries, datetime_ext, decimal_ext, interval_ext, pack, uuid_ext
 from udfs.before_replace.row import decode
 from udfs.tuples.tuples import decode_tuples
@@ -149,7 +150,7 @@ _values = st.recursive(
 
 
 @given(st.lists(_values, min_size=1, max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_values_of_any_shape(values: list[Any]) -> None:
     raws = [pack(value) for value in values]
     for raw, text in zip(raws, texts(*raws), strict=True):

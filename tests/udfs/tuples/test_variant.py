@@ -18,6 +18,7 @@ from pyspark.sql.types import VariantVal
 
 from schemas.layout import table_layout
 from schemas.space import Field, Space
+from tests.soaked import examples
 from tests.udfs.messages import (
     EXACT,
     Pairs,
@@ -257,7 +258,7 @@ def plain(value: Any) -> Any:
     return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(TREES, min_size=1, max_size=5))
 def test_any_tree_is_read_back(trees: list[Any]) -> None:
     array = to_variants(binaries([pack(plain(tree)) for tree in trees]))
@@ -272,7 +273,7 @@ def test_any_tree_is_read_back(trees: list[Any]) -> None:
 KEYS = st.integers(-3, 3) | st.sampled_from(["1", "-1", "a", "\udcff"]) | st.text(max_size=2)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(KEYS, st.integers(0, 9) | st.lists(st.integers(0, 9))), max_size=20))
 def test_maps_with_any_keys(pairs: list[tuple[Any, Any]]) -> None:
     header = b"\x80" if not pairs else b"\xde" + len(pairs).to_bytes(2, "big")

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 
+from tests.soaked import examples
 from tests.warehouse.fencing.model import Commit, ModelLease, ModelPlace, ModelTable, Request, World, done
 from warehouse.delta.fence import APP_ID, marked_commit
 from warehouse.delta.location import WarehouseLocation
@@ -58,7 +59,7 @@ def outcome(table: Any, step: str, number: int) -> tuple[bool, int, int | None]:
     return done_, table.version(), table.transaction_version(APP_ID)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(STEPS)
 def test_a_model_table_is_a_delta_table(steps: list[tuple[str, int]]) -> None:
     store = Store(World((("t", (Commit(),)),)))

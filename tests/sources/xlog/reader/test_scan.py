@@ -20,6 +20,7 @@ from schemas.errors import (
 from sources.xlog.format.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, encode_block
 from sources.xlog.reader import reader
 from sources.xlog.reader.reader import Limits, Mode, SkippedDamage
+from tests.soaked import examples
 from tests.sources.xlog import samples
 
 PARTS = samples.blocks(7)
@@ -268,7 +269,7 @@ def test_a_mode_counts_nothing_where_all_is_well(path: str) -> None:
     assert skipped == SkippedDamage()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_bytes_overwritten_anywhere_never_give_wrong_rows(tmp_path: Path, data: st.DataObject) -> None:
     at = data.draw(st.integers(len(samples.HEADER), len(WHOLE) - 1))

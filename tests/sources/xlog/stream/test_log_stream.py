@@ -19,6 +19,7 @@ from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.log_stream import LogStream
+from tests.soaked import examples
 from tests.sources.xlog.logs import BLOCK, A, B, Server, lsns, rows_between
 
 NIL = "00000000-0000-0000-0000-000000000000"
@@ -334,7 +335,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(actions)
 def test_every_row_comes_once_whatever_happens(todo: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -82,6 +82,7 @@ def test_available_now_reads_all_in_limited_batches(spark: SparkSession, tmp_pat
     assert run_once(spark, tmp_path / "checkpoint", {}, server.path).lsns == [61]
 
 
+@pytest.mark.soak
 def test_a_killed_query_repeats_its_batch_and_continues(spark: SparkSession, tmp_path: Path) -> None:
     server = Server(tmp_path / "a1")
     server.write(rows=3)
