@@ -197,6 +197,15 @@ class SpacesInSnapshot:
     """By space id, the names of those spaces that the snapshot has; never empty."""
 
 
+def sources_with_spaces(
+    config: Config, writer: BatchWriter, spaces: Sequence[str], cores: int = 1
+) -> dict[str, str]:
+    """Return, by replicaset uuid, a source whose newest snapshot has some of the spaces."""
+    names = _sources_leaders_first(config, writer.state)
+    found, _ = _find_snapshots(config, writer, spaces, names, cores)
+    return {one.replicaset.uuid: one.source for one in found}
+
+
 def _sources_leaders_first(config: Config, state: State) -> list[str]:
     """Return the names of all sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}

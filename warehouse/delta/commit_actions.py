@@ -17,6 +17,11 @@ from warehouse.delta.table_log import Action, LogState
 USER_METADATA = "tarantool-aggregator"
 """The `userMetadata` of every commit of the aggregator."""
 
+Operation = tuple[str, Mapping[str, Any]]
+"""The name of an operation, as Spark names it, and its parameters, for the history of a table."""
+
+WRITE: Operation = ("WRITE", {"mode": "Append"})
+
 READER_VERSION, WRITER_VERSION = 3, 7
 """The versions of a protocol that lists table features."""
 

@@ -25,6 +25,7 @@ from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, TypeOptions, column_storage, table_layout, union_fields
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
+from schemas.states import SET_ASIDE_PREFIX
 from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
@@ -344,6 +345,9 @@ def plan_tables(
     plans: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for table in sorted(touched):
+        if table in before.set_aside:
+            refused[table] = SET_ASIDE_PREFIX + before.set_aside[table]
+            continue
         if table in redefined:
             warn_unknown_fields(config.policies, definitions.get(table, {}).values())
         try:
