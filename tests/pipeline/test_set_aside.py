@@ -9,12 +9,13 @@ from typing import Any
 
 import msgpack
 import pytest
-from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from observe.deployment_problems import deployment_problems
 from pipeline.requests.mend import mend_tables, tables_to_mend
 from schemas.errors import SourceError
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_foreign_commits import disturbed
 from warehouse.delta.location import location_of
@@ -81,8 +82,16 @@ class Two:
         return self.tables.folder / "warehouse" / "aggregator.db" / "hit"
 
 
-@pytest.mark.parametrize("change", HARMFUL)
-@pytest.mark.parametrize("when", ["between two batches", "between lookup and commit", "while it is stopped"])
+MOMENTS = ("between two batches", "between lookup and commit", "while it is stopped")
+IN_SUITE = {("delete", moment) for moment in MOMENTS} | {("lost", MOMENTS[1]), ("row tracking", MOMENTS[0])}
+CASES = [
+    pytest.param(change, moment, marks=() if (change, moment) in IN_SUITE else pytest.mark.soak)
+    for change in HARMFUL
+    for moment in MOMENTS
+]
+
+
+@pytest.mark.parametrize(("change", "when"), CASES)
 def test_a_changed_table_is_set_aside_and_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, when: str
 ) -> None:
@@ -143,4 +152,27 @@ def test_a_table_that_others_take_back_goes_on(tmp_path: Path) -> None:
     two.write(range(4, 9), 2)
     two.tables.run()
     assert two.rows("hit") == two.winners(HIT)
+    assert deployment_problems(two.tables.config()) == []
+
+
+@pytest.mark.parametrize("vectors", ["always", "never"])
+def test_a_column_of_their_own_stays(tmp_path: Path, vectors: str) -> None:
+    two = Two(tmp_path, deletion_vectors=vectors)
+    two.tables.run()
+    note = Field("note", PrimitiveType("string"), nullable=True)
+    with two.tables.writer() as (_, writer):
+        DeltaTable(str(two.path)).alter.add_columns([note])
+        two.write(range(4, 9), 2)
+        two.tables.batch(writer)
+    assert two.rows("hit") == two.winners(HIT)
+    for number, fields in enumerate((FIELDS[:3], (*FIELDS, ("more", "string")))):
+        for node in two.nodes.values():
+            node.redefine(HIT, "hit", fields)
+        two.write(range(8, 12), 3 + number)
+        two.tables.run()
+        assert two.rows("hit") == two.winners(HIT)
+        opened = DeltaTable(str(two.path))
+        assert "note" in {field.name for field in opened.schema().fields}
+        assert {row["note"] for row in two.tables.rows("hit", ["note"])} == {None}
+    assert "more" in {field.name for field in opened.schema().fields}
     assert deployment_problems(two.tables.config()) == []

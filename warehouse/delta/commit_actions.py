@@ -27,6 +27,9 @@ READER_VERSION, WRITER_VERSION = 3, 7
 
 VARIANT_FEATURE = "variantType"
 
+USERS_COLUMNS_PROPERTY = "aggregator.usersColumns"
+"""The property of a table with the names of the columns that others have added: a JSON list."""
+
 REMOVED_FILES_PROPERTY, REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration", "interval 1 hours"
 """The property by which a log keeps the names of removed files, and its value in a table with deletion vectors."""
 
@@ -107,6 +110,19 @@ def remove_file(add: Mapping[str, Any], moment: int, *, is_change: bool) -> Acti
     if add.get("deletionVector"):
         removed["deletionVector"] = add["deletionVector"]
     return {"remove": removed}
+
+
+def users_columns_in(properties: Mapping[str, str]) -> list[str]:
+    """Return the names of the columns that others have added, from the properties of a table."""
+    found: list[str] = json.loads(properties.get(USERS_COLUMNS_PROPERTY, "[]"))
+    return found
+
+
+def with_users_columns(state: LogState, schema: StructType) -> StructType:
+    """Return new columns of a table with those that others have added to it."""
+    names = {*users_columns_in(state.properties)} - {*schema.names}
+    present = StructType.fromJson(json.loads(state.metadata["schemaString"])) if names else StructType()
+    return StructType([*schema.fields, *(field for field in present if field.name in names)])
 
 
 def metadata_with(

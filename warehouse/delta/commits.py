@@ -33,6 +33,7 @@ from warehouse.delta.commit_actions import (
     remove_file,
     transaction,
     vectors_enabled,
+    with_users_columns,
 )
 from warehouse.delta.data_files import DataFile, now_millis
 from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, NO_ROWS, RowNumbers, union
@@ -472,7 +473,7 @@ class OpenTables:
         state, moment = self.log(table), now_millis()
         changes = [
             *protocol_for(state, schema),
-            metadata_with(state, schema=schema),
+            metadata_with(state, schema=with_users_columns(state, schema)),
             *(remove_file(add, moment, is_change=True) for add in state.adds.values()),
             *(add_file(one.path, one.size, one.stats, moment, is_change=True) for one in added),
         ]
