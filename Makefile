@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix fuzz airflow-test check format bench dist lock sbom audit site clean distclean
+.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix fuzz airflow-test check reference pictures format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
@@ -69,6 +69,13 @@ check: setup-tests ## Lint, formatting, types
 
 schema: setup ## Write the JSON Schemas of the configuration, conf/*schema.json, from its models
 	@python -m config.json_schema
+
+reference: setup ## Write the reference pages, docs/reference, from commands, configuration, tables and metrics
+	@python setup/reference.py
+
+pictures: ## Make the pictures of the pages, docs/pictures, anew: the flow, and the report in a browser
+	@setup/setup.sh with-tests with-chromium
+	@python setup/pictures.py
 
 format: setup-tests ## Format the code, and mend what ruff can mend by itself
 	@ruff check --fix $(CODE)

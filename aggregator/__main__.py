@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from jobs.commands.main import main
+from jobs.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

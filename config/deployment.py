@@ -225,12 +225,12 @@ class Config(ConfigSection):
     """One deployment. `warehouse`, `checkpoint` and `sources` have no default."""
 
     warehouse: Location
-    """Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
-    `<warehouse>/<database>.db/<table>`.
+    """Where the tables are, as `<warehouse>/<database>.db/<table>`: a folder, or any Hadoop path. A relative one starts
+    at the YAML file's folder.
     """
     checkpoint: Location
-    """Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
-    `<warehouse>/<database>.db/<table>`.
+    """Where Spark stores how far the stream has read: a path as that of the warehouse. If it is lost, the stream begins
+    from the tables.
     """
     sources: tuple[SourceConfig, ...]
     """The sources of the stream; they may be added and removed under the same checkpoint."""
@@ -262,7 +262,7 @@ class Config(ConfigSection):
     types: Types = Types()
     """How field types without an exact counterpart in Spark are stored."""
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
-    """Approximate number of bytes of logs that one micro-batch reads (`256 MiB` in the YAML)."""
+    """Approximate number of bytes of logs that one micro-batch reads."""
     local_bytes: ByteCount = 256 * 1024 * 1024
     """A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
     the YAML). A larger one runs in Spark's executors.

@@ -1,7 +1,7 @@
 """The section `retention` of the configuration: how long the aggregator's own tables keep old rows.
 
 By default nothing is removed. `jobs/maintain.py` removes old rows, except those that could still be needed
-(`pipeline.retention`, docs/operation.md).
+(`pipeline.retention`, docs/corrections.md).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from config.deployment import Config
 from config.subscribe import seconds
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.command_line import Stopped, StoppedInBatch
 from jobs.runtime.output import say
 from jobs.runtime.progress import StreamProgress

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_custom_functions, configured_standbys, open_batch_writer
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say, say_lines
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 
 from config.deployment import Config
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say, say_json, say_lines
 from observe.instance_ids import (
     instance_id_reader,

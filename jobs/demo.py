@@ -14,7 +14,7 @@ from importlib import import_module
 
 from config.deployment import Config
 from jobs.aggregate import aggregate
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.report import DEFAULT_PAGE, report
 from jobs.runtime.output import say
 from jobs.validate import validate

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from config.deployment import Config
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.space_history import register_history

@@ -15,7 +15,7 @@ from functools import partial
 
 from config.deployment import Config
 from jobs.backfill import request_and_wait
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say, say_lines
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step

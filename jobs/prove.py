@@ -126,6 +126,6 @@ def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
 
 
 if __name__ == "__main__":
-    from jobs.commands.main import main
+    from jobs.main import main
 
     sys.exit(main("prove"))

@@ -23,7 +23,7 @@ from config.deployment import DaemonConfig
 from config.relay import RelayConfig
 from config.subscribe import seconds
 from config.values import listen_address
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.status_page import status_page
 from pipeline.replication_out.service import (

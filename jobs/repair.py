@@ -19,7 +19,7 @@ from functools import partial
 from config.deployment import Config
 from jobs.aggregate import check_custom_functions
 from jobs.backfill import request_and_wait
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
@@ -125,7 +125,7 @@ def repair_warehouse(config: Config) -> int:
 
     for gap in all_open_gaps():
         if gap.kind == GapKind.DIVERGENCE:
-            say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
+            say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/corrections.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, 1))
     id_by_source = replicaset_ids_by_source(

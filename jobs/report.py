@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.deployment import Config
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
@@ -21,9 +21,10 @@ from observe.deployment_problems import deployment_problems
 from observe.report.facts import collect_facts
 from observe.report.page import render_page
 from observe.report.printed_queries import all_result_lines
+from observe.write_costs import read_write_costs
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.problems import Problem
-from warehouse.delta.location import has_known_scheme
+from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.warehouse import Warehouse
 
 DEFAULT_PAGE = "report.html"
@@ -38,7 +39,10 @@ def write_page(warehouse: Warehouse, file: Path, config: Config | None = None) -
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
     problems = () if config is None else _problems(config)
-    page = render_page(replace(collect_facts(warehouse), problems=problems))
+    costs = None
+    if config is not None and has_known_scheme(config.warehouse):
+        costs = read_write_costs(config, location_of(config.warehouse, config.database))
+    page = render_page(replace(collect_facts(warehouse), problems=problems, costs=costs))
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:

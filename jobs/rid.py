@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from jobs.commands.main import main as call_by_name
+from jobs.main import main as call_by_name
 from jobs.runtime.output import say, say_json, say_lines
 from schemas.errors import ConfigurationError
 from udfs.rid.comparison import Comparison, Verdict, draw

@@ -13,6 +13,7 @@ from jobs.runtime.command_line import DONE, FAILED, print_result
 from jobs.runtime.output import say, say_json
 from observe.deployment_problems import DeploymentState
 from observe.overview import Overview, overview_as_json, overview_of
+from observe.write_costs import cost_lines
 from schemas.names import replicaset_label
 from schemas.problems import problem_text
 from sources.xlog.directory.offset import InstantState
@@ -26,6 +27,7 @@ def show(config: Config, *, as_json: bool) -> int:
         unread_bytes=state.unread_bytes,
         stopped=state.stopped_spools,
         peers=state.standbys,
+        costs=state.costs,
         problems=tuple(state.problems()),
     )
     if as_json:
@@ -52,6 +54,8 @@ def _print_overview(overview: Overview) -> None:
         vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
         say(f"replicaset {replicaset_label(uuid, one.get('leader'))}: {reached}, vclock {{{vclock}}}")
     say(f"{overview.conflicts} decisions between replicasets, {overview.misfits} rows with a value left out")
+    for line in () if overview.costs is None else cost_lines(overview.costs):
+        say(line)
     for spool in overview.stopped:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         say(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")

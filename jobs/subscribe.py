@@ -22,7 +22,7 @@ from pathlib import Path
 from config.deployment import DaemonConfig
 from config.subscribe import Subscribe
 from config.values import listen_address
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.command_line import Stopped, log_to_stderr, make_new_files_private, wait_until_stopped
 from observe.instance_ids import InstanceIdReader, vclock_in_source
 from observe.status_page import status_page

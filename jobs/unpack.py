@@ -78,6 +78,6 @@ def _print_event(event: dict[str, object], as_json: bool, text: str) -> None:
 
 
 if __name__ == "__main__":
-    from jobs.commands.main import main
+    from jobs.main import main
 
     sys.exit(main("unpack"))

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.backfill import request_and_wait
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say, say_json
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step

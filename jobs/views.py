@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from config.deployment import Config
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.output import say_lines
 from observe.sql_views import dbt_source, view_statements
 

@@ -13,13 +13,13 @@ from schemas.conditions import CONDITIONS, Condition, Job
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "conf" / "prometheus" / "alerts.yaml"
-PAGE = ROOT / "docs" / "operation.md"
+PAGE = ROOT / "docs" / "alerts.md"
 
 TABLE_HEAD = "| condition, alert | severity | means | found by | what to do |\n|---|---|---|---|---|\n"
 
 _HEAD = """\
 # Alerts on the metrics of the stream, the daemon, the relay and the node; written by `python -m observe.alert_rules`
-# from the list of conditions (schemas/conditions.py). What each means, and what to do, is in docs/operation.md:
+# from the list of conditions (schemas/conditions.py). What each means, and what to do, is in docs/alerts.md:
 # `runbook_url` names the entry, relative to the project's folder.
 #   page: data is late or incomplete now, and does not mend itself     ticket: look at it in working hours
 groups:
@@ -45,7 +45,7 @@ def _rule(condition: Condition) -> str:
         f"        labels: {{severity: {condition.severity}}}\n"
         "        annotations:\n"
         f"          summary: {_quoted(condition.summary)}\n"
-        f"          runbook_url: docs/operation.md#alert-{condition.alert.lower()}\n"
+        f"          runbook_url: docs/alerts.md#alert-{condition.alert.lower()}\n"
     )
 
 

@@ -27,6 +27,7 @@ from observe.problems import (
     table_problems,
 )
 from observe.standbys import StandbyOverview, standbys_overview
+from observe.write_costs import debt_problems, read_write_costs
 from schemas.problems import Problem, problem, sorted_problems
 from sources.spool.state import StoppedSpool, stopped_spools
 from warehouse.delta.location import location_of
@@ -45,6 +46,7 @@ class DeploymentState:
         self.stopped_spools: tuple[StoppedSpool, ...] = tuple(
             stopped_spools(folder for folder in folders if folder is not None)
         )
+        self.costs = read_write_costs(config, self.facts.location)
         self.standbys: tuple[StandbyOverview, ...] = standbys_overview(config)
 
     def problems(self) -> list[Problem]:
@@ -59,6 +61,7 @@ class DeploymentState:
                 *self._stream_problems(),
                 *map(difference_problem, self.facts.table_differences),
                 *table_problems(self.facts),
+                *debt_problems(self.costs.debts),
                 *log_problems(self.facts, self.unread_bytes, self.now),
                 *standby_problems(self.standbys),
                 *disk_problems(self.config, self.config.subscribe),

@@ -11,9 +11,9 @@ from typing import Any
 from config.deployment import SourceConfig
 from sources.xlog.directory.directory import SOURCE_ERRORS, Directory
 from sources.xlog.directory.listing import LogFile
+from sources.xlog.directory.source import Source
 from sources.xlog.format.block import EOF_MARKER
 from sources.xlog.format.damage import Mode
-from sources.xlog.options import Source
 
 
 class LogEnds:

@@ -14,6 +14,7 @@ from typing import Any
 from observe.facts import DeploymentFacts
 from observe.pending_work import pending_rows
 from observe.standbys import StandbyOverview
+from observe.write_costs import WriteCosts
 from schemas.problems import Problem, problem_as_json
 from sources.spool.state import StoppedSpool
 
@@ -58,6 +59,8 @@ class Overview:
     """Sources that are spools and that no daemon writes to now."""
     peers: tuple[StandbyOverview, ...] = ()
     """The standby copies that `standby.peers` names."""
+    costs: WriteCosts | None = None
+    """What batches cost, as this machine knows it."""
     problems: tuple[Problem, ...] = ()
     """What needs attention."""
 
@@ -94,4 +97,7 @@ def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
 def overview_as_json(overview: Overview) -> dict[str, Any]:
     """Return an overview as a JSON object; its names are those of `aggregator status --json`."""
     problems = [problem_as_json(one) for one in overview.problems]
-    return {**asdict(overview), "problems": problems}
+    costs = {} if overview.costs is None else overview.costs.as_json()
+    fields = asdict(overview)
+    del fields["costs"]
+    return {**fields, **costs, "problems": problems}

@@ -12,11 +12,12 @@ from glob import escape
 from typing import Any
 
 from config.deployment import Config
+from observe.doctor.machine import size_text
 from observe.problems import difference_problem
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.ids.settle import Settlement
 from pipeline.plan.settings import settings_json
-from pipeline.preview import Preview
+from pipeline.preview import Preview, VectorPlan
 from pipeline.state import ReplicasetState
 from pipeline.write.changes import TableChange
 from schemas.names import replicaset_label
@@ -39,7 +40,7 @@ class NextRunChange:
 
     sign: ChangeSign
     name: str
-    """Stable name, such as `table_made`; docs/operation.md lists all names."""
+    """Stable name, such as `table_made`; docs/checks.md lists all names."""
     subject: str
     """The changed thing: a source, a replicaset's uuid, a table, a setting."""
     text: str
@@ -52,6 +53,26 @@ _LINE_BY_TABLE_CHANGE = {
     TableChange.REWRITE: (ChangeSign.CHANGED, "table_rewritten", "is written again: its columns change"),
 }
 """By kind of change to a table: the sign, the name and the text of the `NextRunChange`."""
+
+_LINE_BY_VECTORS = {
+    VectorPlan.HAS: (ChangeSign.SAME, "vectors", "has deletion vectors"),
+    VectorPlan.KEEPS: (
+        ChangeSign.SAME,
+        "vectors_kept",
+        "keeps the deletion vectors that it has; `aggregator maintain --purge` writes their files again",
+    ),
+    VectorPlan.GETS: (
+        ChangeSign.CHANGED,
+        "vectors_made",
+        "gets deletion vectors with the first batch that deletes rows of it",
+    ),
+    VectorPlan.MAY_GET: (
+        ChangeSign.SAME,
+        "vectors_possible",
+        "gets deletion vectors if a batch would write more than {size} of its old rows again",
+    ),
+}
+"""Whether a table has or gets deletion vectors: the sign, the name and the text of the `NextRunChange`."""
 
 _AFFECTED_BY_SETTING = {
     "policies": "rows that come from now on; `aggregator rebuild SPACE` applies it to the other rows",
@@ -88,6 +109,11 @@ def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
         changes += _unused_space_settings(config, plan)
         changes += _changed_spaces(config, preview, plan)
         changes += _changed_tables(preview, plan)
+        changes += [
+            NextRunChange(sign, name, table, text.format(size=size_text(config.deletion_vectors_above)))
+            for table, vectors in preview.vectors.items()
+            for sign, name, text in (_LINE_BY_VECTORS[vectors],)
+        ]
         for uuid, settlement in sorted(plan.settlements.items()):
             changes += _gaps_and_pending(uuid, settlement)
     return changes

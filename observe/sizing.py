@@ -19,7 +19,7 @@ from config.subscribe import seconds
 from schemas.errors import AggregatorError
 from schemas.names import is_space_table
 from sources.xlog.directory.directory import Directory
-from sources.xlog.options import Source
+from sources.xlog.directory.source import Source
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import active_files
 

@@ -24,6 +24,7 @@ from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsn_bounds
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
+from pipeline.commit.costs import BatchCosts, store_costs, stored_costs
 from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
@@ -79,6 +80,7 @@ class BatchResult:
     """Number of tables of spaces written."""
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
     """For each step, in order, the seconds from the batch's begin to the step's end."""
+    costs: BatchCosts = field(default_factory=BatchCosts)
 
 
 MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
@@ -117,10 +119,14 @@ class BatchWriter:
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
         self._credits = CompactionCredits()
+        stored = stored_costs(self._copy_folder.path)
+        self._credits.debts.update({} if stored is None else stored.debts)
         self._cluster: Cluster | None = None
         self._began = 0.0
         self._read_to_end_at: datetime | None = None
         self.seconds_by_step: dict[str, float] = {}
+        self.costs = BatchCosts()
+        """What the last batch has cost."""
 
     def process(
         self,
@@ -139,7 +145,7 @@ class BatchWriter:
             read_to_end_at: A time at which the logs were read to their end, if it is known.
         """
         self._read_to_end_at = read_to_end_at
-        self._began, self.seconds_by_step = time.monotonic(), {}
+        self._began, self.seconds_by_step, self.costs = time.monotonic(), {}, BatchCosts()
         with self.tables.refreshed_once_per_table():
             while True:
                 try:
@@ -184,9 +190,10 @@ class BatchWriter:
         self._step_done("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
-        self.state = commit_batch(
+        self.state, self.costs = commit_batch(
             self.tables, work, prepared, written, name, self._step_done, self._credits, closed
         )
+        store_costs(self._copy_folder.path, self.costs)
         return plan.row_count, len(written.tables)
 
     def _commit_instant(self, name: BatchName) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid as uuids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from config.deployment import Config
 from pipeline.checkpoint import resume_offset
@@ -48,6 +49,18 @@ MAX_INSTANTS = 1000
 each other; a preview plans the rows after an instant too."""
 
 
+class VectorPlan(Enum):
+    """Whether a table has deletion vectors, or gets them."""
+
+    HAS = "has"
+    KEEPS = "keeps"
+    """It has them, and gets no new ones."""
+    GETS = "gets"
+    """It gets them with the first batch that deletes rows of it."""
+    MAY_GET = "may get"
+    """It gets them with the first batch that would write too much of it again."""
+
+
 @dataclass(frozen=True)
 class Preview:
     """The planned effects of the next run."""
@@ -74,6 +87,8 @@ class Preview:
     """Whether the warehouse may be written."""
     differences: tuple[TableDifference, ...] = ()
     """Tables that are not as the newest epoch names them; with one that stops the job nothing is planned."""
+    vectors: Mapping[str, VectorPlan] = field(default_factory=dict)
+    """For each table with new rows: whether it has or gets deletion vectors; tables without any are missing."""
 
 
 def preview_next_run(config: Config) -> Preview:
@@ -126,7 +141,24 @@ def preview_next_run(config: Config) -> Preview:
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
         is_writable=not rid.number or rid.node.rid.primary,
         differences=differences,
+        vectors=_vector_plans(warehouse, config, plan) if plan.row_count else {},
     )
+
+
+def _vector_plans(warehouse: EpochWarehouse, config: Config, plan: BatchPlan) -> dict[str, VectorPlan]:
+    found: dict[str, VectorPlan] = {}
+    for encoding in partition_plan(plan).encodings:
+        mode = config.vector_mode(encoding.layout.space)
+        for name in dict.fromkeys((encoding.exact_table, encoding.name)):
+            tables = warehouse.open_tables
+            exists = tables.has(name)
+            if exists and tables.allows_vectors(name):
+                found[name] = VectorPlan.KEEPS if mode == "never" else VectorPlan.HAS
+            elif mode == "always":
+                found[name] = VectorPlan.GETS
+            elif mode == "auto" and exists and tables.size(name) > config.deletion_vectors_above:
+                found[name] = VectorPlan.MAY_GET
+    return found
 
 
 def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:

@@ -113,7 +113,8 @@ class StreamWriter:
         self._acknowledge(from_text(start), self._writer.state)
         if self._watch is not None:
             seconds = time.monotonic() - began
-            self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.seconds_by_step)))
+            steps, costs = dict(self._writer.seconds_by_step), self._writer.costs
+            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, costs))
 
 
 def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:

@@ -12,7 +12,7 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.lookup.files import BaseFiles
-from pipeline.lookup.key_copies import CopyFolder
+from pipeline.lookup.key_copies import CopyCounts, CopyFolder
 from pipeline.partition import PartitionPlan
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
@@ -91,6 +91,8 @@ class BatchOutput:
     """Numbers of the tables with a new unfit version."""
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
     """The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
+    copies: CopyCounts = field(default_factory=CopyCounts)
+    """How the batch's lookups found keys."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The duration of each stage of the execution, by its name."""
 

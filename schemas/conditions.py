@@ -93,6 +93,11 @@ CLOCK_AHEAD_SECONDS = 5.0
 RESTARTS, RESTART_SECONDS = 3, 900.0
 """`subscribe_restarts` is true after more than so many restarts within so many seconds."""
 
+DEBT_SHARE, DEBT_BYTES = 0.5, 256 << 20
+"""`compaction_debt` is true if more than this share of a table's rows is deleted, in files of more than so many bytes.
+Compaction writes a file again at a third, so a table in which it keeps up stays below.
+"""
+
 RELAY_LAG_ROWS = 1_000_000
 NODE_LAG_SECONDS = 300.0
 
@@ -104,7 +109,7 @@ _STREAM_CONDITIONS = (
         found="nothing answers at `metrics.status`, or nobody holds the writer lock",
         advice="is the job running? Its last lines and the log of the metrics (`stopped`, with the error) say why "
         "it ended; "
-        "the rows of the [runbook](#runbook-by-symptom) name each message. `aggregator doctor` says what a start "
+        "the rows of the [runbook](runbook.md) name each message. `aggregator doctor` says what a start "
         "would "
         "stumble over",
         summary="The stream does not answer at {{ $labels.instance }}",
@@ -118,7 +123,7 @@ _STREAM_CONDITIONS = (
         "commit",
         found="by the job's own clock",
         advice="can the store be reached? Is a second job running? Then start one of them again "
-        "([one writer](architecture.md#one-writer))",
+        "([one writer](commits.md#one-writer))",
         summary="The stream's writer lock was not renewed in time, or is another writer's",
         expr="aggregator_lock_held == 0",
         wait="30s",
@@ -153,7 +158,7 @@ _STREAM_CONDITIONS = (
         TICKET,
         means="rows are there and are committed late",
         found="the newest committed row is 10 minutes old, and its source has unread rows",
-        advice="as for `batches_slow` in the [runbook](#runbook-by-symptom). Behind a snapshot or a long pause it "
+        advice="as for `batches_slow` in the [runbook](runbook.md). Behind a snapshot or a long pause it "
         "is what it "
         "must be: watch `aggregator_behind_bytes` fall",
         summary="The newest committed row of origin {{ $labels.origin }} from {{ $labels.source }} is "
@@ -166,7 +171,7 @@ _STREAM_CONDITIONS = (
         TICKET,
         means="most batches take longer than `trigger`",
         found="the batches of the last 15 minutes",
-        advice="as for `batches_slow` in the [runbook](#runbook-by-symptom)",
+        advice="as for `batches_slow` in the [runbook](runbook.md)",
         summary="More than half of the batches take longer than the trigger",
         expr="increase(aggregator_batches_slow_total[15m]) > 0.5 * increase(aggregator_batches_total[15m])",
         wait="15m",
@@ -240,7 +245,8 @@ _STREAM_CONDITIONS = (
         PAGE,
         means="two logs have different rows under one lsn",
         found="`_gaps`, kind `divergence`",
-        advice="find out which member is right, then `aggregator heal SOURCE`: [healing](#healing-a-divergence)",
+        advice="find out which member is right, then `aggregator heal SOURCE`: "
+        "[healing](corrections.md#healing-a-divergence)",
         summary="Two logs differ under one lsn: {{ $labels.subject }}",
         wait="1m",
     ),
@@ -250,7 +256,7 @@ _STREAM_CONDITIONS = (
         means="rows wait in `_pending`",
         found="`_pending`",
         advice="`SELECT reason, count(*) FROM _pending GROUP BY 1`; each reason is a row of the "
-        "[runbook](#runbook-by-symptom). A synchronous transaction waits until it is confirmed: is there a quorum?",
+        "[runbook](runbook.md). A synchronous transaction waits until it is confirmed: is there a quorum?",
         summary="{{ $value }} rows of the replicaset {{ $labels.replicaset }} wait in _pending",
         expr="aggregator_rows_waiting > 0",
         wait="15m",
@@ -311,6 +317,19 @@ _STREAM_CONDITIONS = (
         summary="{{ $labels.subject }} has no room",
         wait="1m",
     ),
+    _stream(
+        "compaction_debt",
+        TICKET,
+        means="more than half of a table's rows are deleted by deletion vectors: compaction does not keep up, and "
+        "readers read twice what they need",
+        found="the logs of the tables with deletion vectors: more than 256 MiB wait for compaction",
+        advice="`aggregator maintain` writes these files again ([what compaction does]"
+        "(scaling.md#what-a-batch-costs)); do batches fail to compact since others commit to the table? The log of "
+        "the job says so (`is not compacted after this batch`)",
+        summary="{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are deleted",
+        expr="aggregator_deleted_rows_ratio > 0.5 and aggregator_compaction_debt_bytes > 268435456",
+        wait="1h",
+    ),
 )
 
 _DAEMON_CONDITIONS = (
@@ -332,7 +351,7 @@ _DAEMON_CONDITIONS = (
         means="nothing of a replicaset can be received: an error, or no peer feeds it",
         found="the error of the last step, and the time since when no stream runs",
         advice="`/status` says why (`error`, and `left_out` of each peer): passwords, rights, addresses; "
-        "[what it does](#live-the-subscription-daemon) for each event. Others continue",
+        "[what it does](live.md#what-happens-when) for each event. Others continue",
         summary="Nothing of the replicaset {{ $labels.replicaset }} can be received",
         expr="subscribe_failed == 1",
         wait="1m",
@@ -375,7 +394,7 @@ _DAEMON_CONDITIONS = (
         means="a server keeps ten million rows in its logs for the daemon",
         found="the server's `_gc_consumers`",
         advice="is the stream running, so that it acknowledges? Else the servers' disks fill: [kept "
-        "logs](#kept-logs)",
+        "logs](live.md#kept-logs)",
         summary="The server {{ $labels.peer }} keeps {{ $value | humanize }} rows in its logs for the daemon",
         expr="subscribe_kept_rows > 1e7",
         wait="15m",

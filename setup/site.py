@@ -1,7 +1,7 @@
 """Adds pages and files outside of `docs/` to the documentation site, as a hook of MkDocs that `mkdocs.yml` names.
 
-README.md becomes the first page. Each file of the repository that a page links to (such as `conf/demo.yaml`) is in the
-site under its own path, so `mkdocs build --strict` checks those links like all others.
+README.md becomes the first page, with its pictures. Each file of the repository that a page links to (such as
+`conf/demo.yaml`) is in the site under its own path, so `mkdocs build --strict` checks those links like all others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ FIRST = ("README.md", "index.md")
 PAGES = (FIRST, ("CONTRIBUTING.md", "CONTRIBUTING.md"), ("CHANGELOG.md", "CHANGELOG.md"))
 """The pages outside `docs/`, each with its paths in the repository and in the site."""
 
+_PICTURE = re.compile(r'(?<=")docs/(?=pictures/)')
+"""The folder before the path of a picture."""
+
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
@@ -29,7 +32,7 @@ def site_links(text: str) -> str:
         path = dict(PAGES).get(link["path"], link["path"].removeprefix("docs/"))
         return path + (link["anchor"] or "")
 
-    return _LINK.sub(site_link, text)
+    return _PICTURE.sub("", _LINK.sub(site_link, text))
 
 
 def linked_files(text: str) -> Iterator[str]:

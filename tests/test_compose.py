@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from config.deployment import load, load_daemon_config
-from jobs.commands.main import commands
+from jobs.main import commands
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
@@ -38,7 +39,9 @@ def test_each_mounted_file_and_each_dependency_exists(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_each_command_takes_its_options(name: str) -> None:
     word, *options = OURS[name]["command"]
-    context = commands.commands[word].make_context(word, options)
+    command = commands.get_command(click.Context(commands), word)
+    assert command is not None
+    context = command.make_context(word, options)
     inside = Path(context.params["config"])
     file = ROOT / "conf" / "compose" / inside.relative_to("/etc/aggregator")
     assert load(file).sources

@@ -1,4 +1,4 @@
-"""The threat model: each promise of docs/security.md names its test, and each test that it names exists."""
+"""The threat model: each promise of its two pages names its test, and each test that they name exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "security.md"
+PAGES = "\n".join((ROOT / "docs" / name).read_text() for name in ("security.md", "threats.md"))
 NAMED = re.compile(r"`((?:tests/[\w/]+(?:\.py)?)|test_\w+\.py)(?: [^`]*)?`")
 FILES = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
 
@@ -51,13 +51,12 @@ def unproven(text: str) -> list[str]:
 
 
 def test_each_promise_names_its_test() -> None:
-    text = PAGE.read_text()
-    assert sum("promise" in head for _, (head, *_) in tables(text)) >= 6
-    assert unproven(text) == []
+    assert sum("promise" in head for _, (head, *_) in tables(PAGES)) >= 6
+    assert unproven(PAGES) == []
 
 
 def test_each_test_that_is_named_exists() -> None:
-    names = NAMED.findall(PAGE.read_text())
+    names = NAMED.findall(PAGES)
     assert len(names) > 30
     assert [name for name in names if not exists(name)] == []
 

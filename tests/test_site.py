@@ -45,7 +45,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_first_page_is_the_readme_with_links_of_the_site(site: Path) -> None:
     text = (site / "index.html").read_text()
     assert '<h1 id="tarantool-aggregator">' in text
-    assert 'href="semantics.html#policies"' in text
+    assert 'href="semantics.html#what-is-refused-by-name"' in text
+    assert 'src="pictures/flow-light.svg"' in text
     assert (site / "conf/demo.yaml").read_bytes() == (ROOT / "conf/demo.yaml").read_bytes()
 
 

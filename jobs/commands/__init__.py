@@ -1,1 +1,1 @@
-"""The commands of `aggregator`: names, options, help and examples; a command imports its work when it is called."""
+"""The commands of `aggregator`: a module for each, with its options and help; `jobs.main` has the table of all."""

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from config.deployment import SourceConfig
 from jobs.runtime.output import say
 from jobs.runtime.steps import log_step
+from observe.write_costs import written_text
 from pipeline.batch import BatchResult
 from pipeline.commit.batch import BatchName
 
@@ -72,9 +73,10 @@ class StreamProgress:
         self._bar.update(result.row_count)
         if not sys.stderr.isatty() and result.row_count:
             rate = result.row_count / max(result.seconds, 1e-9)
+            wrote = f", {written_text(result.costs)}" if result.costs.written_bytes else ""
             say(
                 f"batch {result.batch_id}: {result.row_count} rows, {result.table_count} tables, "
-                f"{result.seconds:.1f} s, {rate:.0f} rows/s",
+                f"{result.seconds:.1f} s, {rate:.0f} rows/s{wrote}",
                 err=True,
             )
 

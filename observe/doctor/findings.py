@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-RUNBOOK = "docs/operation.md"
-"""The page that advice refers to."""
+STORES = "docs/stores.md"
+"""The page on conditional writes."""
 
 
 class Level(StrEnum):
@@ -25,7 +25,7 @@ class Finding:
 
     level: Level
     name: str
-    """Stable name, such as `log_gap`; docs/operation.md lists all names."""
+    """Stable name, such as `log_gap`; docs/checks.md lists all names."""
     subject: str
     """The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`."""
     text: str

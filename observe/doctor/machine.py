@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from observe.doctor.findings import Finding, fail, ok, warn
+from pipeline.lookup.key_copies import KEPT_FREE_BYTES
 
 TESTED_PYTHON = (3, 11)
 """The version with which all tests run, and for which the lock files are."""
@@ -17,7 +18,7 @@ MIN_JAVA_VERSION = 17
 """Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
 PYTHON_MEMORY_FACTOR = 8
-"""How many times `local_bytes` the driver's Python may need (docs/operation.md, "Memory, and the size of a batch")."""
+"""How many times `local_bytes` the driver's Python may need (docs/install.md, "Memory, and the size of a batch")."""
 
 MIN_FREE_BATCHES = 4
 """Free disk space below which a warning is given, in multiples of one batch's size."""
@@ -38,6 +39,21 @@ class Disk:
     """None if the file system does not count inodes."""
     batch_bytes: int
     """Maximum size of what is written at once: of one batch, or of one file of a spool."""
+
+
+@dataclass(frozen=True)
+class CacheFacts:
+    """The folder of key copies (`cache` of the configuration)."""
+
+    path: str
+    limit_bytes: int
+    """The maximum size of the folder."""
+    stored_bytes: int
+    """The size of the copies in it."""
+    free_bytes: int
+    """Free space of its disk."""
+    error: str | None = None
+    """Why the folder cannot be written; None if it can."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,8 @@ class MachineFacts:
     max_local_batch_bytes: int
     """The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python."""
     disks: tuple[Disk, ...] = ()
+    cache: CacheFacts | None = None
+    """None without a deployment."""
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:
@@ -78,6 +96,7 @@ def check_machine(facts: MachineFacts) -> list[Finding]:
         *_check_spark(facts),
         _check_memory(facts),
         *check_disks(facts.disks),
+        *([] if facts.cache is None else [_check_cache(facts.cache)]),
     ]
 
 
@@ -132,7 +151,7 @@ def _check_spark(facts: MachineFacts) -> Iterator[Finding]:
             "delta_jar_missing",
             "delta",
             "Spark's folder of jars has no delta-spark, so each start would download it with Ivy",
-            "aggregator setup, or spark-submit --packages (docs/operation.md, Set-up)",
+            "aggregator setup, or spark-submit --packages (docs/install.md)",
         )
     elif not any(jar.endswith(f"-{facts.delta_version}.jar") for jar in jars):
         text = f"delta-spark is {facts.delta_version} in Python and {', '.join(jars)} among Spark's jars"
@@ -178,6 +197,23 @@ def check_disks(disks: Sequence[Disk]) -> Iterator[Finding]:
             )
         else:
             yield ok("disk", disk.subject, text)
+
+
+def _check_cache(cache: CacheFacts) -> Finding:
+    room = max(0, cache.stored_bytes + cache.free_bytes - KEPT_FREE_BYTES)
+    effect = "lookups read the data files, which takes longer"
+    if cache.error is not None:
+        text = f"the folder of key copies {cache.path} cannot be written ({cache.error}): {effect}"
+        return warn(
+            "cache_unwritable", "cache", text, "give the job the right to write there, or set cache.path"
+        )
+    text = f"{size_text(cache.stored_bytes)} of key copies, at most {size_text(cache.limit_bytes)}, in {cache.path}"
+    if room < MIB:
+        text = f"{text}: its disk has no room, so {effect}"
+        return warn("cache_full", "cache", text, "free disk space there, or set cache.path to another disk")
+    if room < cache.limit_bytes:
+        text = f"{text}; its disk has room for {size_text(room)}"
+    return ok("cache", "cache", text)
 
 
 def size_text(byte_count: int) -> str:

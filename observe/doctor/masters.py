@@ -93,7 +93,7 @@ def _check_spool(replicaset: SubscribedReplicaset) -> Iterator[Finding]:
     ]
     if answering and len(behind) == len(answering):
         text = "no master has the next logs any more: the spool continues with a new snapshot"
-        yield warn("logs_collected", subject, text, "nothing; docs/operation.md, A generation")
+        yield warn("logs_collected", subject, text, "nothing; docs/semantics.md, A generation")
         return
     shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(replicaset.spool_vclock.items()))
     yield ok("spool", subject, f"it continues at {{{shown}}}")

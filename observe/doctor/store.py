@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from observe.doctor.findings import RUNBOOK, Finding, fail, ok, warn
+from observe.doctor.findings import STORES, Finding, fail, ok, warn
 from warehouse.system_tables.table_differences import TableDifference, TableState
 
 
@@ -79,7 +79,7 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
         advice = "commits need a hard link or a rename: name another file system"
         yield fail("warehouse_no_rename", "warehouse", facts.rename_error, advice)
     elif facts.conditional_write_error is not None:
-        advice = f"use another store ({RUNBOOK}, Stores): two writers could overwrite each other's commits"
+        advice = f"use another store ({STORES}): two writers could overwrite each other's commits"
         yield fail("no_conditional_writes", "warehouse", facts.conditional_write_error, advice)
     else:
         yield ok("warehouse", "warehouse", f"{facts.location} can be written, renamed and locked")

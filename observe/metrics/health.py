@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -28,6 +29,8 @@ from observe.problems import (
     no_commit_problem,
     table_problems,
 )
+from observe.write_costs import debt_problems
+from pipeline.lookup.key_copies import KeyCopies
 from schemas.conditions import CLOCK_AHEAD_SECONDS, INSTANT_WAIT_SECONDS, NO_COMMIT_SECONDS
 from schemas.errors import AggregatorError
 from schemas.problems import Problem, problem, problem_text, sorted_problems
@@ -58,6 +61,7 @@ class StreamHealth:
     ) -> None:
         self._config, self._location, self._metrics = config, location, metrics
         self._ends = LogEnds(config.sources)
+        self._copies = KeyCopies(Path(config.cache.folder(config.checkpoint)))
         trigger = seconds(config.trigger) if is_endless else None
         stale = (
             None if config.metrics is None or config.metrics.stale is None else seconds(config.metrics.stale)
@@ -109,6 +113,7 @@ class StreamHealth:
         self._metrics.set_unread_bytes(unread)
         for warning in self._metrics.find_stale_sources():
             log.warning("%s", warning.message)
+        self._metrics.costs.set_copy_bytes(self._copies.stored_bytes())
         try:
             self._disk_problems = tuple(disk_problems(self._config, None))
             epoch = self._metrics.epoch
@@ -137,6 +142,7 @@ class StreamHealth:
 
     def problems(self) -> list[Problem]:
         """Return what needs attention now."""
+        last = self._metrics.costs.last
         return sorted_problems(
             [
                 *self._stream_problems(),
@@ -144,6 +150,7 @@ class StreamHealth:
                 *self._disk_problems,
                 *self._differences,
                 *self._table_problems,
+                *(() if last is None else debt_problems(last.debts)),
             ]
         )
 

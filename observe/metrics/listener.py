@@ -39,6 +39,7 @@ from observe.metrics.health import StreamHealth
 from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, TriggerReport, parse_trigger_report
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
+from pipeline.commit.costs import BatchCosts
 from schemas.errors import ConfigurationError
 from warehouse.copies.standbys import Standbys
 from warehouse.delta.location import location_of
@@ -113,6 +114,9 @@ class MetricsListener(StreamingQueryListener):
                 self._last_report = report
                 result = self._result_by_batch_id.pop(report.batch_id, None)
                 seconds_by_step = {} if result is None else result.seconds_by_step
+                costs = None if result is None else result.costs
+                if costs is not None:
+                    self._metrics.count_costs(costs)
                 has_own_batch = False
                 has_batches = False
                 for batch in self._committed.new_batches():
@@ -121,7 +125,11 @@ class MetricsListener(StreamingQueryListener):
                     has_own_batch = has_own_batch or is_own
                     warnings = self._metrics.count_batch(batch)
                     self._write_log_line(
-                        "batch", self._batch_line(batch, report, seconds_by_step if is_own else None)
+                        "batch",
+                        {
+                            **self._batch_line(batch, report, seconds_by_step if is_own else None),
+                            **(_cost_fields(costs) if is_own and costs is not None else {}),
+                        },
                     )
                     self._log_warnings(warnings)
                 if has_batches:
@@ -173,6 +181,15 @@ class MetricsListener(StreamingQueryListener):
             line = {"at": datetime.now(UTC).isoformat(), "event": event, **fields}
             self._log_file.write(json.dumps(line, ensure_ascii=False) + "\n")
             self._log_file.flush()
+
+
+def _cost_fields(costs: BatchCosts) -> dict[str, Any]:
+    """Return what the log line of a batch has about its costs."""
+    return {
+        "written_bytes": costs.written_bytes,
+        "changed_bytes": costs.changed_bytes,
+        "copies": {"hits": costs.copies.used, "misses": costs.copies.missed},
+    }
 
 
 @contextmanager

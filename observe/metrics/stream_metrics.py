@@ -22,6 +22,7 @@ Thread-safe, since Spark's listener, the job and the status page run in differen
 | `aggregator_spaces_refused{replicaset}` | refused spaces: their rows are in `_changelog` only |
 | `aggregator_instant_wait_seconds{source}` | age of the marker at which the source waits for others, else 0 |
 | `aggregator_peer_connected{peer}` | 1 while a standby copy gets each epoch |
+| `aggregator_written_bytes_total{kind}` and others of costs | `observe.metrics.cost_metrics` |
 | `aggregator_lock_held` | 1 while this job has the writer lock and, by the job's clock, its lease has not expired |
 
 A *marker* is a row that a coordinator writes to all replicasets under one label (the section `instants` of the
@@ -42,6 +43,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
+from observe.metrics.cost_metrics import CostMetrics
+from pipeline.commit.costs import BatchCosts
 from schemas.conditions import Job
 from schemas.problems import Problem, condition_metric, problem_as_json
 from schemas.states import GapKind, GapState
@@ -203,6 +206,7 @@ class StreamMetrics(Collector):
         self._open_gap_by_key = {gap.key: gap for gap in gaps}
         self._status: dict[str, Any] = {"epoch": None}
         self._registry = CollectorRegistry()
+        self.costs = CostMetrics(self._registry)
         self._create_metrics()
 
     def _create_metrics(self) -> None:
@@ -279,6 +283,11 @@ class StreamMetrics(Collector):
             self._unread_bytes = dict(unread_bytes)
             for source, count in unread_bytes.items():
                 self._behind.labels(source).set(count)
+
+    def count_costs(self, costs: BatchCosts) -> None:
+        """Add what a batch has cost."""
+        with self._lock:
+            self.costs.count(costs)
 
     def unread_bytes(self) -> Mapping[str, int]:
         """Return how many bytes of the logs are beyond the newest epoch, by source."""
@@ -423,4 +432,5 @@ class StreamMetrics(Collector):
             standbys = [asdict(standby) for standby in self.standbys()]
             status = {**self._status, "lag": lags, "stale": sorted(self._stale_sources), "gaps": gaps}
             status |= {"problems": problems, "behind_bytes": dict(self._unread_bytes)}
+            status |= {} if self.costs.last is None else {"last_batch": self.costs.last.as_json()}
             return {**status, "peers": standbys} if standbys else status

@@ -14,6 +14,8 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError
 
+from observe.write_costs import WriteCosts
+from pipeline.compaction.debt import CompactionDebt, debt_of
 from schemas.problems import Problem
 from schemas.states import GapState, RowState
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
@@ -170,6 +172,8 @@ class TableSize:
     """Number of data files, and their total size."""
     row_count: int | None
     """Number of rows from the statistics of the files; None if a file has no statistics."""
+    debt: CompactionDebt | None = None
+    """The rows that are deleted by deletion vectors; None if the table has no vector."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,8 @@ class PageFacts:
     """Empty if only Spark can open the warehouse."""
     rid: ComparedRid | None = None
     """The warehouse's RID; None if only Spark can open the warehouse."""
+    costs: WriteCosts | None = None
+    """What batches cost; None if it is not known."""
     problems: Sequence[Problem] | None = None
     """What needs attention; None if it is not known."""
     failed_queries: Mapping[str, str] = field(default_factory=dict)
@@ -330,7 +336,9 @@ def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tu
         files = active_files(table)
         counts = [file.rows for file in files if file.rows is not None]
         rows = sum(counts) if len(counts) == len(files) else None
-        return TableSize(name, table.version(), len(files), sum(file.size for file in files), rows)
+        size = sum(file.size for file in files)
+        debt = debt_of(files) if any(file.vector is not None for file in files) else None
+        return TableSize(name, table.version(), len(files), size, rows, debt)
 
     sizes = _in_threads(size, location.tables())
     return tuple(sorted((one for one in sizes if one is not None), key=lambda one: -one.byte_count))

@@ -20,6 +20,8 @@ from markupsafe import Markup
 from observe.log_rows.row_format import escape_unprintable, tuple_text
 from observe.report.charts import charts, winner_over_loser
 from observe.report.facts import PageFacts, Row
+from observe.write_costs import cost_lines
+from pipeline.compaction.debt import CompactionDebt
 from schemas.states import GapState
 from udfs.rid.value import describe_flags
 
@@ -47,6 +49,7 @@ def render_page(facts: PageFacts) -> str:
         tuple=short_tuple_text,
         part=fields_text,
         seconds=duration_text,
+        deleted=deleted_text,
         is_number=is_number_text,
     )
     resources = files("observe.report")
@@ -55,6 +58,7 @@ def render_page(facts: PageFacts) -> str:
         facts=facts,
         ask=facts.rows,
         summary=key_figures(facts),
+        cost_lines=[] if facts.costs is None else list(cost_lines(facts.costs)),
         replicasets=replicaset_details(facts),
         collisions=shared_replica_ids(facts),
         spaces=definitions_by_space(facts),
@@ -149,6 +153,11 @@ def definitions_by_space(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]
     for row in facts.rows("spaces"):
         found.setdefault(row["name"], []).append(row)
     return list(found.items())
+
+
+def deleted_text(debt: CompactionDebt | None) -> str:
+    """Return which share of a table's rows is deleted by deletion vectors."""
+    return MISSING_VALUE_TEXT if debt is None else f"{debt.deleted_share:.1%}"
 
 
 def time_text(value: datetime | None) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
+from pipeline.commit.costs import BatchCosts, written_to_spaces
 from pipeline.commit.doubled_buckets import bucket_rows, doubled_bucket_conflicts
 from pipeline.commit.epoch import commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits, compact_after_batch
@@ -103,8 +104,8 @@ def commit_batch(
     after_commit: CommitHook,
     credits: CompactionCredits,
     closed_gaps: Sequence[Mapping[str, Any]] = (),
-) -> State:
-    """Commit the output of a batch, and return the state after it.
+) -> tuple[State, BatchCosts]:
+    """Commit the output of a batch; return the state after it, and what the batch has cost.
 
     Args:
         after_commit: Called with the name of each table after its commit.
@@ -115,6 +116,7 @@ def commit_batch(
     after = _with_findings(_with_settled_vclocks(plan, written), work, written)
     versions: dict[str, int] = {}
     new_files: Counter[str] = Counter()
+    vector_bytes, compaction_bytes = tables.vector_bytes, credits.written_to_spaces()
 
     def commit(
         table: str,
@@ -167,7 +169,16 @@ def commit_batch(
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
     after_commit("_epochs")
-    return state
+    own_bytes, data_bytes = written_to_spaces(written.tables)
+    return state, BatchCosts(
+        epoch=state.epoch,
+        changed_bytes=own_bytes,
+        data_bytes=data_bytes,
+        vector_bytes=tables.vector_bytes - vector_bytes,
+        compaction_bytes=credits.written_to_spaces() - compaction_bytes,
+        copies=written.copies,
+        debts=dict(credits.debts),
+    )
 
 
 def _again_if_moved(work: Callable[[], None]) -> None:
@@ -190,7 +201,7 @@ def _commit_table(tables: OpenTables, work: BatchWork, write: TableWrite, commit
     if write.deleted and not rule.is_enabled:
         log.warning(
             "%s has deletion vectors from now on: a batch would write %d MiB of its old rows again "
-            "(docs/sql.md says which readers know them)",
+            "(docs/readers.md says which readers know them)",
             write.table,
             sum(file.size for file in write.deleted) >> 20,
         )

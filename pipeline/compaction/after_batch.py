@@ -18,9 +18,11 @@ from pipeline.compaction.choose import (
     is_join_due,
     sparse_files,
 )
+from pipeline.compaction.debt import CompactionDebt, debt_of
 from pipeline.compaction.rewrite import sized_files, write_joined
 from pipeline.write.limits import COMPACTION_SHARE
 from schemas.errors import TableMovedError
+from schemas.tables import SYSTEM_TABLES
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.data_files import DataFile
 
@@ -34,6 +36,8 @@ class CompactionCredits:
         self._bytes: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
         """The bytes that compaction has written, by table."""
+        self.debts: dict[str, CompactionDebt] = {}
+        """By table with deletion vectors: its debt when it was last looked for."""
 
     def add(self, table: str, added: list[DataFile]) -> None:
         """Add to a table's credit what a batch wrote to it."""
@@ -42,6 +46,10 @@ class CompactionCredits:
     def pay(self, table: str, size: int) -> None:
         """Take the size of files that are written again from a table's credit."""
         self._bytes[table] -= size
+
+    def written_to_spaces(self) -> int:
+        """Return the bytes that compaction has written to tables of spaces."""
+        return sum(size for table, size in self.written.items() if table not in SYSTEM_TABLES)
 
     def of(self, table: str) -> int:
         """Return the credit of a table."""
@@ -74,17 +82,25 @@ def compact_after_batch(
 
 
 def _compact(tables: OpenTables, table: str, credits: CompactionCredits) -> int:
-    """Write a table's sparse files again as far as its credit goes, then join small files; return its version."""
+    """Write a table's sparse files again as far as its credit goes, then join small files; return its version.
+
+    What is left to do is in `credits.debts`.
+    """
     version = tables.version(table)
-    for file in affordable(sparse_files(tables.files(table)), credits.of(table)):
+    files = tables.files(table)
+    for file in affordable(sparse_files(files), credits.of(table)):
         added = write_joined(tables, table, [file])
         credits.pay(table, file.size)
         credits.written[table] += sum(one.size for one in added)
         version = tables.commit(table, added, [(file, False)])
-    for files in crowded_size_classes(tables.files(table)):
-        group = next(groups_to_join(sized_files(tables, table, files)), [])
+        files = tables.files(table)
+    for crowded in crowded_size_classes(files):
+        group = next(groups_to_join(sized_files(tables, table, crowded)), [])
         if group:
             added = write_joined(tables, table, group)
             credits.written[table] += sum(one.size for one in added)
             version = tables.commit(table, added, [(file, False) for file in group])
+            files = tables.files(table)
+    if table in credits.debts or any(file.vector is not None for file in files):
+        credits.debts[table] = debt_of(files)
     return version

@@ -43,6 +43,7 @@ from pipeline.executors.partition_task import (
 )
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
+from pipeline.lookup.key_copies import CopyCounts
 from pipeline.lookup.partitions import KeyRanges, key_ranges
 from pipeline.plan.rows.summary import Summary
 from pipeline.resolve.records import key_error_rows
@@ -292,6 +293,7 @@ class DistributedExecutor:
                 removed=[*gone.get(name, []), *removed.get(name, {})],
                 deleted=deleted.get(name, {}),
                 schema=table_schema(reencoded[name]) if name in reencoded else None,
+                new_rows=sum(one.new_rows.get(name, 0) for one in partitions),
             )
             for name in names
         ]
@@ -417,5 +419,6 @@ def _combine_reports(
         collected_rows=pa.concat_tables(
             [COLLECTED.empty_table(), *(one.collected_rows for one in partitions)]
         ),
+        copies=CopyCounts.total(one.copies for one in partitions),
         seconds=seconds,
     )

@@ -106,7 +106,7 @@ class LocalExecutor:
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""
-        clock = _StageClock()
+        clock, counts_before = _StageClock(), replace(self._search.copies.counts)
         rows = {**self._rows, **{one.segment.number: [one.rows] for one in work.pending}}
         parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
         done = map_in_threads(lambda part: segment_rows(part[1], work.segment_plans[part[0]]), parts)
@@ -134,6 +134,7 @@ class LocalExecutor:
             writers=result.writers,
             unfit_tables=result.unfit_tables,
             collected_rows=result.collected_rows,
+            copies=self._search.copies.counts.since(counts_before),
             seconds=clock.seconds,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from pipeline.changelog.keyed_rows import KEYED
 from pipeline.changelog.moves import COLLECTED
 from pipeline.executors.cells import CELL_SCHEMA, REPORT_SORT_KEY, decode_cell, report_cell
 from pipeline.lookup.files import BaseFiles, FileRef
-from pipeline.lookup.key_copies import CopyFolder
+from pipeline.lookup.key_copies import CopyCounts, CopyFolder
 from pipeline.lookup.key_search import KeySearch, key_search_in
 from pipeline.lookup.partitions import KeyRanges, PartitionKeys
 from pipeline.partition import PartitionPlan, PartitionResult, process_partition
@@ -56,6 +56,10 @@ class PartitionReport:
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit_tables: frozenset[int] = frozenset()
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
+    copies: CopyCounts = field(default_factory=CopyCounts)
+    """How the task found keys."""
+    new_rows: dict[str, int] = field(default_factory=dict)
+    """By table of a space: the number of new rows."""
 
 
 def run_partition_task(
@@ -81,11 +85,14 @@ def run_partition_task(
     del found
     if partition < work.key_ranges.partition_count:
         search = key_search_in(work.copy_folder)
+        counts_before = replace(search.copies.counts)
         result = process_partition(
             keyed, work.plan, work.base_files, search, PartitionKeys(work.key_ranges, partition)
         )
         del keyed
-        yield report_cell(partition, _write_result(result, work, search))
+        report = _write_result(result, work, search)
+        report.copies = search.copies.counts.since(counts_before)
+        yield report_cell(partition, report)
 
 
 def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearch) -> PartitionReport:
@@ -101,6 +108,7 @@ def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearc
     for number, encoding in enumerate(work.plan.encodings):
         new, keys = result.rows_by_table.get(number), result.removed_keys.get(number)
         if new is not None:
+            report.new_rows[encoding.exact_table] = new.num_rows
             after_file = partial(search.add_copy, work.location) if keys is not None else None
             report.added_files.setdefault(encoding.exact_table, []).extend(
                 write_rows(work.location, encoding.exact_table, new, after_file=after_file)
@@ -108,6 +116,7 @@ def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearc
         if encoding.mask is None:
             continue
         if new is not None:
+            report.new_rows[encoding.name] = new.num_rows
             masked = write_rows(work.location, encoding.name, encoding.mask.masked(new))
             report.added_files.setdefault(encoding.name, []).extend(masked)
         if keys is not None:

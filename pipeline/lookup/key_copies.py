@@ -8,14 +8,16 @@ removed. A copy that is mapped stays readable after its file is removed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
+import shutil
 import time
 import uuid as uuids
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +39,9 @@ DEFAULT_LIMIT_BYTES = 16 << 30
 TOUCH_SECONDS = 60.0
 """How exactly the folder knows when a copy was used."""
 
+KEPT_FREE_BYTES = 1 << 30
+"""No copy is stored that leaves less room than this on its disk, which may be that of the warehouse."""
+
 FULL_SHARE = 0.9
 """Copies are removed until the folder has at most this share of its limit."""
 
@@ -56,14 +61,27 @@ Stamp = tuple[int, int, int]
 
 @dataclass
 class CopyCounts:
-    """What a process has done with key copies."""
+    """What a process, or one batch, has done with key copies."""
 
     used: int = 0
+    """Searches of a data file by its copy."""
+    missed: int = 0
+    """Searches of a data file that had no copy yet: one was made, or the file was read."""
     made: int = 0
     refused: int = 0
     """Stored copies that were damaged, or of something else."""
     failed: int = 0
     """Copies that could not be stored."""
+
+    def since(self, before: CopyCounts) -> CopyCounts:
+        """Return what was done after an earlier count."""
+        return CopyCounts(*(getattr(self, one.name) - getattr(before, one.name) for one in fields(self)))
+
+    @classmethod
+    def total(cls, counts: Iterable[CopyCounts]) -> CopyCounts:
+        """Return what several processes have done together."""
+        listed = list(counts)
+        return cls(*(sum(getattr(count, one.name) for count in listed) for one in fields(cls)))
 
 
 @dataclass
@@ -159,7 +177,7 @@ class KeyCopies:
         part = folder / f".{path.name}.{uuids.uuid4()}.part"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._make_room(copy.stored_bytes)
+            self._make_room(folder, copy.stored_bytes)
             with part.open("xb") as stream:
                 for piece in encode_copy(name, copy):
                     stream.write(piece)
@@ -176,21 +194,34 @@ class KeyCopies:
         self._has_warned = False
         return self._stored(path, name)
 
-    def _make_room(self, wanted_bytes: int) -> None:
-        """Remove the least recently used copies if the folder would exceed its limit."""
+    def _make_room(self, folder: Path, wanted_bytes: int) -> None:
+        """Remove the least recently used copies if the folder would exceed its limit, or fill its disk.
+
+        Raises:
+            OSError: The disk has no room for the copy.
+        """
+        spare = free_bytes(folder) - KEPT_FREE_BYTES - wanted_bytes
         if self._stored_bytes is not None:
             self._stored_bytes += wanted_bytes
-            if self._stored_bytes <= self.limit_bytes:
+            if self._stored_bytes <= self.limit_bytes and spare >= 0:
                 return
-        files = sorted(_stored_files(self.folder), key=lambda one: one[1].st_atime_ns)
+        files = sorted(_stored_files(folder), key=lambda one: one[1].st_atime_ns)
         total = sum(info.st_size for _, info in files) + wanted_bytes
-        if total > self.limit_bytes:
+        limit = min(self.limit_bytes, total + spare)
+        if total > limit:
             for path, info in files:
-                if total <= FULL_SHARE * self.limit_bytes:
+                if total <= FULL_SHARE * limit:
                     break
                 _remove(path)
                 total -= info.st_size
         self._stored_bytes = total
+        if total > limit:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space of a folder's disk."""
+    return shutil.disk_usage(folder).free
 
 
 def _file_name(name: CopyName) -> str:

@@ -167,6 +167,7 @@ class KeySearch:
             ranges = self._ranges(opened, table, file.path, name.key)
             counts = [wanted.count_between(*ends) for ends in zip(ranges.least, ranges.greatest, strict=True)]
             touched, row_count = sum(count > 0 for count in counts), sum(ranges.rows)
+            self.copies.counts.missed += touched > 0
             if not touched or sum(counts) * REMOVED_SHARE > row_count:
                 return None
             if touched * COPY_SHARE <= len(counts) and name not in self._missed:

@@ -123,6 +123,8 @@ class TableWrite:
     """Files that stay, each with the physical numbers of the rows that the commit deletes by a deletion vector."""
     schema: StructType | None = None
     """The new columns if the whole table is rewritten; then `removed` has all of its files."""
+    new_rows: int = 0
+    """How many rows of the added files are the batch's own; the others were in removed files."""
 
     @property
     def is_empty(self) -> bool:
@@ -167,7 +169,7 @@ def write_exact(
         return write_changes(location, table, changes.rows, changes.removed, rule, after_file=after_file)
     everything = {file: changes.removed.get(file, NO_ROWS) for file in files}
     found = write_changes(location, table, changes.rows, everything, NO_VECTORS, changes.encoding)
-    return TableWrite(table, found.added, found.removed, schema=table_schema(changes.encoding))
+    return replace(found, schema=table_schema(changes.encoding))
 
 
 def write_masked(
@@ -233,7 +235,8 @@ def write_changes(
     if joined:
         whole = pa.concat_tables(joined, promote_options="default")
         added += write_rows(location, table, whole, after_file=after_file)
-    return TableWrite(table, added, [*gone, *rewritten], deleted)
+    new_rows = 0 if rows is None else rows.num_rows
+    return TableWrite(table, added, [*gone, *rewritten], deleted, new_rows=new_rows)
 
 
 def reencode_rows(rows: pa.Table, encoding: TableEncoding) -> pa.Table:

@@ -51,6 +51,7 @@ def relocated(
         added=[*write.added, *again.added],
         removed=[*(file for file in write.removed if file in live), *again.removed],
         deleted={**{f: rows for f, rows in write.deleted.items() if f in live}, **again.deleted},
+        new_rows=write.new_rows,
     )
 
 

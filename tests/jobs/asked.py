@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from jobs.backfill import BackfillOptions
-from jobs.commands.fix import backfill
+from jobs.commands.backfill import backfill
 
 
 def options(*words: str) -> BackfillOptions:

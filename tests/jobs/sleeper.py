@@ -19,7 +19,7 @@ from pathlib import Path
 import warehouse.lock.lease
 import warehouse.lock.lock
 from config.deployment import Config, load
-from jobs.commands.main import main as command
+from jobs.main import main as command
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from config.policies import Policy
 from jobs.aggregate import open_batch_writer
 from jobs.backfill import backfill, rebuild_policy, requested_work
-from jobs.commands.fix import Moment
+from jobs.commands.parameters import Moment
 from pipeline.requests.read_again import TimeSpan, _offset_range, first_row_time, logs_in_span
 from pipeline.requests.service import Service, conflict_to_json
 from schemas.errors import ConfigurationError

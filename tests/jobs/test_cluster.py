@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from jobs.commands.main import main
+from jobs.main import main
 from schemas.cluster_checksum import checksum
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from tests.jobs.deployment import Deployment

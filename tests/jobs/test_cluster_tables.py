@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs.commands.main import main
+from jobs.main import main
 from schemas.cluster_checksum import checksum
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.command_line import FAILED
 from tests.jobs.deployment import Deployment
 from tests.truth import own

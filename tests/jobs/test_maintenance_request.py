@@ -91,7 +91,7 @@ def test_the_retention_of_the_request_applies(deployment: Deployment) -> None:
     assert counts(deployment) == {"_changelog": before["_changelog"] - 3, "_versions": 0, "_epochs": 2}
 
 
-def test_a_request_of_an_earlier_release_removes_nothing(deployment: Deployment) -> None:
+def test_a_request_without_retention_removes_nothing(deployment: Deployment) -> None:
     before = counts(deployment)
     assert asked(deployment).state == RequestState.DONE
     assert {**counts(deployment), "_epochs": 0} == {**before, "_epochs": 0}

@@ -126,7 +126,7 @@ def test_the_job_may_die_after_any_step(
 
 DRIVER = """
 import os, sys
-from jobs.commands.main import main
+from jobs.main import main
 from pipeline import batch
 count = int(sys.argv.pop())
 def reached(step):

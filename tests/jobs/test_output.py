@@ -21,7 +21,7 @@ from tests.pipeline.deployment import Deployment
 
 EVIL = "x\n! forged line\r\x1b[31mred\x1b[0m\x9b2J\u202egnp\u2028."
 ROOT = Path(__file__).resolve().parents[2]
-MAY_PRINT = {"jobs/runtime/output.py", "jobs/commands/main.py"}
+MAY_PRINT = {"jobs/runtime/output.py", "jobs/main.py"}
 """The second prints the script of completion, which is a program's text."""
 
 

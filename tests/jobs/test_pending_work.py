@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.commands.main import main
+from jobs.main import main
 from jobs.runtime.command_line import DONE, FAILED, PENDING
 from observe.pending_work import open_requests, pending_rows, unread_sources, waiting_instants
 from tests.jobs.written import BEGAN, Node, replicasets_of

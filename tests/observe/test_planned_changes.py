@@ -1,4 +1,4 @@
-"""`aggregator plan` predicts what the next run does, and writes nothing; docs/operation.md lists its names."""
+"""`aggregator plan` predicts what the next run does, and writes nothing; docs/checks.md lists its names."""
 
 from __future__ import annotations
 
@@ -214,14 +214,15 @@ def test_names_that_no_space_matches_are_shown_with_the_closest_one(tmp_path: Pa
     }
 
 
-DOCS = Path(__file__).parents[2] / "docs" / "operation.md"
+DOCS = Path(__file__).parents[2] / "docs" / "checks.md"
 SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
 """Names that are passed in a variable."""
 
 
 def names_in_code() -> set[str]:
     """Return the names that are passed to `NextRunChange`."""
-    found = {name for _, name, _ in planned_changes_module._LINE_BY_TABLE_CHANGE.values()} | SETTINGS
+    tables = planned_changes_module._LINE_BY_TABLE_CHANGE, planned_changes_module._LINE_BY_VECTORS
+    found = {name for lines in tables for _, name, _ in lines.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(planned_changes_module.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "NextRunChange":
             name = node.args[1]

@@ -19,7 +19,6 @@ from pipeline.requests.rebuild import plan_rebuild
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents
 from tests.soaked import partly_soaked
-from warehouse.system_tables import schema
 from warehouse.warehouse import Warehouse
 
 ID, NAME, VALUE, UPDATED = FIELDS
@@ -123,22 +122,6 @@ def test_a_refused_space_decides_nothing_about_the_key_of_the_others(
     after(made, a, is_restarted, again)
     rows = [(1, "b", 20, 2), (2, "b", 21, 2), (7, "x", 5, 5)]
     assert typed(made, "id", "name", "value", "updated") == rows
-
-
-@pytest.mark.parametrize("refusal", ["collation", "field type", "held"])
-def test_rows_that_an_earlier_release_refused(
-    tmp_path: Path, refusal: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stored no definition of them; `_schema` has the last one by which the space was followed."""
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "_space_to_json", lambda _: None)
-        a, _, made = two(tmp_path, REFUSALS[refusal])
-        made.run()
-    assert [row["followed"] for row in made.rows("_schema")] == [None] * 3
-    a.delete(S, 1, at=4).redefine(S, "people", [ID, ("title", "string"), VALUE, UPDATED]).close()
-    made.run()
-    assert typed(made, "id", "name", "value", "updated") == [(1, "b", 20, 2), (2, "b", 21, 2)]
-    assert made.rows("_quarantine") == []
 
 
 def test_masks_and_a_rebuild_know_refused_rows(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Operations that change a RID: promote, demote, sync, losing and finding standbys, writing, crashing. Pure.
 
 Each operation takes a node and returns the changed node; the caller passes new ULIDs. The rules are those of the
-RID's document; docs/rid.md explains the choices that it leaves open. `warehouse.copies.rid` stores nodes.
+RID's document; docs/rid-rules.md explains the choices that it leaves open. `warehouse.copies.rid` stores nodes.
 """
 
 from __future__ import annotations

@@ -77,6 +77,8 @@ class OpenTables:
     """Called before each commit of an epoch."""
     put: PutCommit = put_commit
     """Writes the commit of a version (`warehouse.delta.log_commit.put_commit`)."""
+    vector_bytes: int = 0
+    """The size of the deletion vectors that this writer has written."""
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _logs: dict[str, LogState] = field(default_factory=dict)
     _heads: dict[str, int] = field(default_factory=dict)
@@ -384,6 +386,7 @@ class OpenTables:
                 for file, rows in deleted.items()
             }
             descriptors = write_vectors(self.location, table, whole)
+            self.vector_bytes += sum(one.size for one in descriptors.values())
             for path, descriptor in descriptors.items():
                 found.append(remove_file(state.adds[path], moment, is_change=True))
                 found.append(add_again(state.adds[path], descriptor))

@@ -15,10 +15,7 @@ from warehouse.delta.table_log import Action, read_commit, read_log
 
 log = logging.getLogger(__name__)
 
-ADVICE = (
-    "take the table back to version {version} (RESTORE TABLE ... TO VERSION AS OF {version}), "
-    "or build it again: aggregator rebuild {table}"
-)
+ADVICE = "`aggregator status` says how it is mended; version {version} is the last one without the change"
 
 
 def foreign_commits(
@@ -74,7 +71,7 @@ def foreign_change_error(table: str, commit: ForeignCommit, version: int) -> For
     return ForeignChangeError(
         f"somebody else has changed the table: {commit}",
         table=table,
-        advice=ADVICE.format(version=version, table=table),
+        advice=ADVICE.format(version=version),
     )
 
 

@@ -154,7 +154,7 @@ def check_features(table: DeltaTable, name: str) -> None:
         raise UnsupportedError(
             f"somebody has enabled {', '.join(unsupported)}, which the aggregator's files do not support",
             table=name,
-            advice="remove it by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
+            advice="`aggregator rebuild SPACE` takes it back (docs/foreign-changes.md)",
         )
 
 

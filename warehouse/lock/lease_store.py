@@ -89,7 +89,7 @@ class ObjectLease:
         return UnsupportedError(
             f"the store does not honour conditional writes ({condition}), so two writers could write at once",
             warehouse=self._root,
-            advice="use a store, or a release of it, with conditional writes (docs/operation.md, Stores)",
+            advice="use a store, or a release of it, with conditional writes (docs/stores.md)",
         )
 
 

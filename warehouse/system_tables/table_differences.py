@@ -35,8 +35,12 @@ KEPT_TABLES = frozenset({CLUSTER, APPLIER_MAP})
 """Tables that no epoch names, and whose rows nothing else has."""
 
 LOST_ADVICE = (
-    "put the folder back from a copy of the same time (docs/operation.md, Backups); without one, begin again with an "
+    "put the folder back from a copy of the same time (docs/corrections.md, Backups); without one, begin again with an "
     "empty warehouse and a new checkpoint"
+)
+REBUILD_ADVICE = (
+    "its rows wait in _changelog, and the other tables go on; `aggregator rebuild SPACE` takes it back, and reads what it "
+    "lacks (docs/foreign-changes.md)"
 )
 RESTORE_ADVICE = "take the table back: RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}"
 
@@ -108,7 +112,7 @@ def table_differences(
     versions = {str(table): int(version) for table, version in _pairs(row["versions"])}
     for table in sorted((versions.keys() | KEPT_TABLES) - names):
         text = f"the table is not there any more, and epoch {row['epoch']} has it"
-        yield TableDifference(table, TableState.LOST, text, LOST_ADVICE)
+        yield TableDifference(table, TableState.LOST, text, _lost_advice(table))
     for table, version in sorted(versions.items()):
         if table in names:
             found = compare_table(location, table, version)
@@ -134,11 +138,11 @@ def compare_table(
             return AS_NAMED
         opened = location.open(table)
     if opened is None:
-        return TableDifference(table, TableState.LOST, "the table is not there any more", LOST_ADVICE)
+        return TableDifference(table, TableState.LOST, "the table is not there any more", _lost_advice(table))
     now = int(opened.version())
     if now < version:
         text = f"the table is at version {now}, the newest epoch has version {version}: its folder is an older one"
-        return TableDifference(table, TableState.OLDER, text, LOST_ADVICE)
+        return TableDifference(table, TableState.OLDER, text, _lost_advice(table))
     if now == version:
         return AS_NAMED
     return _compare_commits(location, table, version, opened)
@@ -166,7 +170,7 @@ def _compare_commits(
     try:
         check_features(opened, table)
     except UnsupportedError as error:
-        return TableDifference(table, TableState.UNUSABLE, error.reason, str(error.fields["advice"]))
+        return TableDifference(table, TableState.UNUSABLE, error.reason, advice)
     own = [number for number in range(version + 1, now + 1) if _is_own(location, table, number)]
     if not own:
         return AS_NAMED
@@ -194,8 +198,14 @@ def foreign_change_text(commit: ForeignCommit) -> str:
     return f"somebody else has changed the table: {commit}"
 
 
+def _lost_advice(table: str) -> str:
+    return REBUILD_ADVICE if is_space_table(table) or table.startswith(EXACT_PREFIX) else LOST_ADVICE
+
+
 def restore_advice(location: WarehouseLocation, table: str, version: int) -> str:
     """Return how to take a table back to a version."""
+    if is_space_table(table) or table.startswith(EXACT_PREFIX):
+        return REBUILD_ADVICE
     return RESTORE_ADVICE.format(path=location.uri(table), version=version)
 
 

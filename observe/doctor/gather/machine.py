@@ -15,7 +15,8 @@ from pathlib import Path
 
 from config.deployment import Config
 from config.subscribe import Subscribe
-from observe.doctor.machine import Disk, MachineFacts
+from observe.doctor.machine import CacheFacts, Disk, MachineFacts
+from pipeline.lookup.key_copies import KeyCopies, free_bytes
 from warehouse.lock.lock import local_folder
 
 JAVA_TIMEOUT_SECONDS = 20.0
@@ -53,6 +54,7 @@ def gather_machine(config: Config | None, subscribe: Subscribe | None) -> Machin
         or DEFAULT_DRIVER_MEMORY_BYTES,
         max_local_batch_bytes=0 if config is None else config.local_bytes,
         disks=tuple(disks_of(config, subscribe)),
+        cache=None if config is None else _cache_facts(config),
     )
 
 
@@ -144,6 +146,25 @@ def disks_of(config: Config | None, subscribe: Subscribe | None) -> Iterator[Dis
             yield _disk("scratch", Path(path), config.max_bytes_per_trigger)
     for replicaset in () if subscribe is None else subscribe.replicasets:
         yield _disk(f"spool {replicaset.name}", Path(replicaset.spool), subscribe.rotate if subscribe else 0)
+
+
+def _cache_facts(config: Config) -> CacheFacts:
+    folder = Path(config.cache.folder(config.checkpoint))
+    existing = nearest_existing_folder(folder)
+    error = None
+    try:
+        # A folder that is not there yet is made below the nearest one.
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-"):
+            pass
+    except OSError as caught:
+        error = caught.strerror or str(caught)
+    return CacheFacts(
+        str(folder),
+        config.cache.limit,
+        KeyCopies(folder).stored_bytes(),
+        free_bytes(existing),
+        error,
+    )
 
 
 def _disk(subject: str, folder: Path, batch_bytes: int) -> Disk:

@@ -22,8 +22,9 @@ from sources.spool.state import read_state
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newest_index_at_most
 from sources.xlog.directory.offset import Offset
+from sources.xlog.directory.source import Source
 from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local
-from sources.xlog.options import Source, parse_options
+from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream

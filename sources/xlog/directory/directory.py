@@ -35,12 +35,12 @@ from schemas.errors import (
 )
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.xlog.directory.listing import FileEnd, Listing, LogFile, generations_of, newest_index_at_most
+from sources.xlog.directory.source import Source
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.meta import DAMAGED_META, REPLICASET_KEY, Meta
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import Vclock, are_equal, vclock_maximum
-from sources.xlog.options import Source
 from sources.xlog.reader import reader
 from sources.xlog.reader.fingerprint import checksum_before
 

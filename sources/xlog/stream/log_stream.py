@@ -1,8 +1,7 @@
 """The logs of all sources as one stream: computes the offsets up to which batches can read.
 
 `LogStream` caches facts that do not change: headers of files, ends of closed files, and replicasets of sources. The
-rows of a batch depend only on its offsets. Pure functions of `sources.xlog.stream.failover` and
-`sources.xlog.stream.plan` choose where to read.
+rows of a batch depend only on its offsets. `sources.xlog.stream.failover` and `plan` choose where to read.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from sources.xlog.directory import paths
 from sources.xlog.directory.directory import SOURCE_ERRORS, Directory
 from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Offset, OffsetEntry
+from sources.xlog.directory.source import Source
 from sources.xlog.format.vclock import Vclock, is_at_most, rows_ahead, vclock_maximum, without_local
-from sources.xlog.options import Source, XlogOptions
+from sources.xlog.options import XlogOptions
 from sources.xlog.stream import failover
 from sources.xlog.stream.failover import MemberFiles
 from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of

@@ -15,8 +15,8 @@ from itertools import pairwise
 from schemas.errors import XlogTruncatedError
 from sources.xlog.directory.listing import FileEnd, LogFile
 from sources.xlog.directory.offset import OffsetEntry
+from sources.xlog.directory.source import Source
 from sources.xlog.format.vclock import Vclock, is_at_most
-from sources.xlog.options import Source
 from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
 MIN_RANGE_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""docs/operation.md lists the names of all findings with a level above `ok`, and no others."""
+"""docs/checks.md lists the names of all findings with a level above `ok`, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from observe.doctor import findings
 from observe.doctor.masters import ADVICE
 
 FOLDER = Path(findings.__file__).parent
-DOCS = Path(__file__).parents[3] / "docs" / "operation.md"
+DOCS = Path(__file__).parents[3] / "docs" / "checks.md"
 
 
 def names_in_code() -> set[str]:

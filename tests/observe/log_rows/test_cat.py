@@ -14,7 +14,7 @@ import msgpack
 import pytest
 from click.testing import CliRunner
 
-from jobs.commands.main import commands
+from jobs.main import commands
 from observe.log_rows.catalog import LogCatalog
 from observe.log_rows.read import read_rows
 from observe.log_rows.row_format import to_json_value
@@ -187,7 +187,7 @@ def test_wrong_use_exits_with_2(words: list[str]) -> None:
 def test_cat_imports_neither_numpy_nor_pyarrow() -> None:
     """These imports would delay the first row; the time is in docs/benchmarks.md."""
     script = (
-        "import sys; from jobs.commands.main import main; main(None, sys.argv[1:]);"
+        "import sys; from jobs.main import main; main(None, sys.argv[1:]);"
         "print([name for name in ('numpy', 'pyarrow', 'numba', 'pyspark') if name in sys.modules])"
     )
     command = [sys.executable, "-c", script, "cat", str(own().logs("a1")[0])]

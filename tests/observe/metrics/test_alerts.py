@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.committed_batches import CommittedBatchReader
 from observe.metrics.stream_metrics import StreamMetrics, TriggerReport
+from pipeline.commit.costs import BatchCosts
+from pipeline.compaction.debt import CompactionDebt
 from pipeline.replication_out.service import ReplicationMetrics
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
@@ -53,6 +55,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
             replace(batch, quarantined_by_space={"accounts": 1}, misfits_by_space={"accounts": 1})
         )
     metrics.set_pending(committed.pending_counts())
+    metrics.count_costs(BatchCosts(debts={"accounts": CompactionDebt()}))
     metrics.count_trigger(
         TriggerReport("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), has_batch=True
     )
@@ -123,7 +126,7 @@ def test_each_alert_links_to_its_entry_in_the_docs(name: str) -> None:
 
 
 def test_the_docs_have_no_other_alert() -> None:
-    in_docs = {one for one in anchors(ROOT / "docs" / "operation.md") if one.startswith("alert-")}
+    in_docs = {one for one in anchors(ROOT / "docs" / "alerts.md") if one.startswith("alert-")}
     assert in_docs == {f"alert-{name.lower()}" for name in rules()}
 
 

@@ -169,3 +169,20 @@ def test_an_empty_file_and_one_key_have_copies(folder: Path) -> None:
         wanted = WantedKeys.of(rows_of()["_key"].combine_chunks().slice(0, 3), copy.seeds)
         assert copy.find(wanted)[1].tolist() == list(range(count))
         assert copy.take(np.arange(count), COLUMNS).equals(rows)
+
+
+def test_copies_do_not_fill_their_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    KeyCopies(folder).add(NAME, rows_of())
+    size = stored(folder).stat().st_size
+    free = [key_copies.KEPT_FREE_BYTES + size // 2]
+    monkeypatch.setattr(key_copies, "free_bytes", lambda _: free[0])
+    other = CopyName(NAME.table, "part-2", 1, "_key", COLUMNS)
+    copies = KeyCopies(folder)
+    assert_right(copies.add(other, rows_of()), rows_of())
+    assert KeyCopies(folder).get(NAME) is None, "the older copy made room"
+    free[0] = key_copies.KEPT_FREE_BYTES - 2 * size
+    assert copies.add(NAME, rows_of()) is None
+    assert copies.counts.failed == 1
+    assert "No space left on device" in caplog.text

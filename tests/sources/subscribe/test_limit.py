@@ -122,7 +122,7 @@ relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]
 
 @pytest.mark.parametrize(("who", "times"), [("relay", 1.5), ("daemon", 3.5)])
 def test_a_transaction_takes_a_few_times_its_size_in_memory(tmp_path: Path, who: str, times: float) -> None:
-    """docs/security.md states this memory limit; it is measured in another process, minus its memory without rows."""
+    """docs/threats.md states this memory limit; it is measured in another process, minus its memory without rows."""
     size = 150
     command = [sys.executable, "-m", "tests.sources.relay.memory_case", who, str(size), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -9,8 +9,9 @@ import pytest
 
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import OffsetEntry, to_text
+from sources.xlog.directory.source import Source
 from sources.xlog.format.damage import Mode
-from sources.xlog.options import OPTION_NAMES, Source, bytes_of, microseconds_of, parse_options
+from sources.xlog.options import OPTION_NAMES, bytes_of, microseconds_of, parse_options
 
 A = "aaaaaaaa-0000-4000-8000-0000000000aa"
 

@@ -9,7 +9,7 @@ import pytest
 
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing
-from sources.xlog.options import Source
+from sources.xlog.directory.source import Source
 from sources.xlog.reader import reader
 from tests.sources.s3 import Store, installed
 from tests.truth import own

@@ -17,9 +17,9 @@ from schemas.errors import (
 )
 from sources.xlog.directory.directory import Directory, child_path
 from sources.xlog.directory.listing import FileEnd
+from sources.xlog.directory.source import Source
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.format.damage import Mode
-from sources.xlog.options import Source
 from sources.xlog.stream.identity import replicaset_uuid_of
 from tests.sources.xlog.logs import A, B, Server, uuid_of
 from tests.truth import recordings

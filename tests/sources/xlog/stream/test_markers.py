@@ -9,7 +9,8 @@ import pytest
 
 from schemas.errors import XlogHeaderError, XlogMissingError
 from sources.xlog.directory.directory import Directory
-from sources.xlog.options import MarkerSpace, Source
+from sources.xlog.directory.source import Source
+from sources.xlog.options import MarkerSpace
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.markers import Marker, MarkerFinder, end_of_transaction

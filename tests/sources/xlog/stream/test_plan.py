@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from schemas.errors import XlogTruncatedError
 from sources.xlog.directory.listing import FileEnd, LogFile
 from sources.xlog.directory.offset import OffsetEntry
+from sources.xlog.directory.source import Source
 from sources.xlog.format.vclock import Vclock, is_at_most
-from sources.xlog.options import Source
 from sources.xlog.stream.plan import (
     MIN_RANGE_BYTES,
     ReplicasetFiles,

@@ -1,4 +1,4 @@
-"""Commands for those who use the tables: SQL, waiting for one's own row, and the size of a deployment."""
+"""The command `aggregator wait`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,7 @@ from uuid import UUID
 
 import click
 
-from jobs.runtime.command_line import command, config_option, json_option, load_deployment, spark_options
-
-
-@command(
-    "sql",
-    "aggregator sql --config deployment.yaml",
-    "aggregator sql --config deployment.yaml 'SELECT sum(balance) FROM accounts'",
-    "aggregator sql --config deployment.yaml --json < questions.sql",
-)
-@click.argument("statement", metavar="[STATEMENT]", required=False)
-@config_option
-@json_option
-@spark_options
-def sql(statement: str | None, config: str, as_json: bool) -> int:
-    """Ask the tables by SQL: one statement, or those that are typed.
-
-    All tables and views have their names, without the database, too, and `tuple_json(_tuple)` shows an exact tuple.
-    Typed statements end with a semicolon. --json prints all rows, one JSON object a line.
-    """
-    from jobs.sql import sql as work
-
-    return work(load_deployment(config), statement, as_json=as_json)
+from jobs.runtime.command_line import command, config_option, json_option, load_deployment
 
 
 class Instance(click.ParamType[str]):
@@ -79,19 +58,3 @@ def wait(
     if wanted is None or (instance is not None and global_id is not None):
         raise click.UsageError("one of --instance and --global-id is needed")
     return work(load_deployment(config), wanted, lsn, timeout, as_json=as_json)
-
-
-@command(
-    "size", "aggregator size --config deployment.yaml", "aggregator size --config deployment.yaml --json"
-)
-@config_option
-@json_option
-def size(config: str, as_json: bool) -> int:
-    """Estimate what a deployment needs, from its own logs: cores, memory, disk.
-
-    Reads the headers of the logs, and the tables if there are some; needs no Spark. docs/scaling.md has the figures
-    from which it computes.
-    """
-    from jobs.size import size as work
-
-    return work(load_deployment(config), as_json=as_json)

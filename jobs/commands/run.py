@@ -1,0 +1,48 @@
+"""The command `aggregator run`."""
+
+from __future__ import annotations
+
+import click
+
+from jobs.runtime.command_line import (
+    DONE,
+    PENDING,
+    command,
+    config_option,
+    load_deployment,
+    print_result,
+    spark_options,
+)
+
+
+@command(
+    "run",
+    "aggregator run --config deployment.yaml",
+    "aggregator run --config deployment.yaml --once --master 'local[4]' --conf spark.driver.memory=4g",
+)
+@config_option
+@click.option("--once", is_flag=True, help="Stop when the logs are read to their current end.")
+@spark_options
+def run(config: str, once: bool) -> int:
+    """Read the logs of all sources into the Delta tables.
+
+    Runs until it is stopped; with --once, until it has read all logs to their current end. Starts Spark in this
+    process. To run on a cluster with its settings of Spark, use `spark-submit jobs/aggregate.py`. A new start continues
+    where the last run stopped, even if that run was killed.
+    """
+    from jobs.aggregate import aggregate
+
+    end = aggregate(load_deployment(config), once=once)
+    for text in end.pending:
+        print_result(text)
+    if end.pending:
+        print_result(
+            f"read up to epoch {end.epoch}; what is named above waits",
+            f"aggregator status --config {config}",
+        )
+        return PENDING
+    if end.epoch < 0:
+        print_result("no source has a row yet", "aggregator status --config " + config)
+    else:
+        print_result(f"everything is done up to epoch {end.epoch}", f"aggregator report --config {config}")
+    return DONE
