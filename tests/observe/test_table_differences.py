@@ -173,4 +173,4 @@ def test_exit_codes(stopped: Deployment, capsys: pytest.CaptureFixture[str]) -> 
     assert plan.show(config, "d.yaml", is_json=False) == 1
     said = capsys.readouterr().out
     assert said.count("somebody else has changed the table: version") == 2
-    assert said.count("TO VERSION AS OF") == 2
+    assert said.count("`aggregator rebuild SPACE`") == 2

@@ -43,7 +43,8 @@ def restore(
         raise WarehouseError(f"version {version} cannot be restored: {error.reason}", table=table) from error
     changes = _restoring_actions(now, before, is_change=is_space_table(table))
     paths = [location.at(table, unquote(one["add"]["path"])) for one in changes if "add" in one]
-    lost = [one.path for one in location.fs.get_file_info(paths) if one.type == pafs.FileType.NotFound]
+    found = location.fs.get_file_info(paths) if paths else ()
+    lost = [one.path for one in found if one.type == pafs.FileType.NotFound]
     if lost:
         raise WarehouseError(
             f"version {version} cannot be restored: a file of it is gone", table=table, file=lost[0]

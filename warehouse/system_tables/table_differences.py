@@ -39,8 +39,8 @@ LOST_ADVICE = (
     "empty warehouse and a new checkpoint"
 )
 REBUILD_ADVICE = (
-    "its rows wait in _changelog, and the other tables go on; `aggregator rebuild SPACE` takes it back, and reads what it "
-    "lacks (docs/foreign-changes.md)"
+    "its rows wait in _changelog, and the other tables go on; `aggregator rebuild SPACE` takes it back, and reads what "
+    "it lacks (docs/foreign-changes.md)"
 )
 RESTORE_ADVICE = "take the table back: RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}"
 

@@ -181,7 +181,7 @@ def _newer_release_error(settings: str | None) -> str | None:
 
 
 def _unreadable_tables(
-    warehouse: EpochWarehouse, versions: Mapping[str, int], different: Set[str]
+    warehouse: EpochWarehouse, versions: Mapping[str, int], different: Set[str] = frozenset()
 ) -> Iterator[tuple[str, str]]:
     """Yield (table, reason) for each table that cannot be read at its version in `versions`, except different ones."""
     for name in sorted({*versions, *(n for n in SYSTEM_TABLES if warehouse.exists(n))} - different):
