@@ -348,6 +348,7 @@ def test_a_reader_asks_for_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     write(masters, 1, 0, 50)
     with following(options(spool, *addresses(masters))) as replicaset:
+        await_until(lambda: bool(replicaset.feeds), "a stream")
         write(masters, 1, 100, 100)
         await_all(masters, replicaset)
         snapshots = set(spool.glob("*.snap"))
