@@ -43,7 +43,8 @@ class Two:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.nodes = {name: Node(folder, name) for name in ("a1", "b1")}
         sources = {name: node.path for name, node in self.nodes.items()}
-        self.tables = Deployment(folder, sources, replicasets_of("a1", "b1"), **settings)
+        newest = {"policies": {"default": {"policy": "max", "column": "updated"}}}
+        self.tables = Deployment(folder, sources, replicasets_of("a1", "b1"), **{**newest, **settings})
         self.expected: dict[str, dict[int, dict[int, list[Any]]]] = {
             name: {HIT: {}, OTHER: {}} for name in sources
         }
@@ -95,7 +96,7 @@ CASES = [
 def test_a_changed_table_is_set_aside_and_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, when: str
 ) -> None:
-    two = Two(tmp_path, policies={"default": {"policy": "max", "column": "updated"}})
+    two = Two(tmp_path)
     two.tables.run()
     act = HARMFUL[change]
     if when == "while it is stopped":

@@ -3,7 +3,7 @@
 delta-rs' RESTORE says that its removals change data, and a Spark stream that reads the table fails at such a commit.
 The aggregator's own tables are appended to, and users may stream them. So there the commit says that no data changes
 (`dataChange`): a stream continues. A row that it has passed on counts if `_epochs` has the row's epoch; the number of a
-batch that was rolled back is never used again (`pipeline.commit.epoch.skip_epoch`).
+batch that was rolled back is never used again (`pipeline.commit.epoch.after_roll_back`).
 """
 
 from __future__ import annotations
