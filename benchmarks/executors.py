@@ -1,9 +1,10 @@
-"""Time of a distributed load by the number of Spark's executor processes.
+"""Time of a distributed load by the number of Spark's executor processes, and the driver's share of it.
 
     python -m benchmarks.executors [--rows N] [--executors N ...]
 
 For each number of executors, with one core each, a Spark cluster of its own runs on this machine (`local-cluster`): a
-master, workers and executors are processes. With more executors than cores, only their overhead shows.
+master, workers and executors are processes. With more executors than cores, only their overhead shows. The driver is
+this Python and its Java: its share of all processor time, and its memory after each batch, which must not grow.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from benchmarks.logs import MemberLogs
 from benchmarks.measured_job import MeasuredJob, session_in
+from pipeline.batch import BatchResult
 
 STATE = Path(".state/bench")
 MIB = 1 << 20
@@ -26,19 +31,61 @@ ROWS_PER_LOG = 250_000
 EXECUTOR_MIB = 2048
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What processes have used so far."""
+
+    driver_seconds: float
+    executor_seconds: float
+    driver_mib: int
+
+
+def usage() -> Usage:
+    """Return the processor time of the driver and of all executors, and the driver's memory now."""
+    own = psutil.Process()
+    java = [one for one in own.children() if "java" in one.name()]
+    executors = [below for one in java for below in one.children(recursive=True)]
+    return Usage(
+        sum(map(_seconds, [own, *java])),
+        sum(map(_seconds, executors)),
+        sum(one.memory_info().rss for one in [own, *java]) >> 20,
+    )
+
+
+def _seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
 def measure(folder: Path, rows: int) -> None:
-    """Load the rows into a new warehouse twice, in this process's session, and print the seconds of both."""
+    """Load the rows into a new warehouse twice, in this process's session, and print the results of both."""
     spark = session_in(folder)
     try:
-        seconds = []
+        results = []
         for turn in range(2):
             here = folder / str(turn)
             member = MemberLogs(here / "logs", "a1", ["orders"])
             for first in range(0, rows, ROWS_PER_LOG):
                 member.replace("orders", range(first, min(first + ROWS_PER_LOG, rows)))
-            job = MeasuredJob(spark, here, [member], local_bytes=1, max_bytes_per_trigger=256 * MIB)
-            seconds.append(job.run())
-        print("measured: {:.2f} s, then {:.2f} s".format(*seconds), flush=True)
+            job = MeasuredJob(spark, here, [member], executor="tasks", max_bytes_per_trigger=32 * MIB)
+            memory: list[int] = []
+            before = usage()
+
+            def note_memory(_: BatchResult, memory: list[int] = memory) -> None:
+                memory.append(usage().driver_mib)
+
+            seconds = job.run(note_memory)
+            after = usage()
+            driver = after.driver_seconds - before.driver_seconds
+            whole = driver + after.executor_seconds - before.executor_seconds
+            results.append(
+                f"{seconds:.2f} s, {rows / seconds:,.0f} rows/s, driver {driver / whole:.0%} of the processor time, "
+                f"{memory[0]} to {memory[-1]} MiB in {len(memory)} batches"
+            )
+        print("measured: " + "; then ".join(results), flush=True)
     finally:
         spark.stop()
 

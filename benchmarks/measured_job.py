@@ -14,7 +14,7 @@ from config.deployment import Config
 from jobs.aggregate import open_batch_writer, start_stream
 from jobs.runtime.session import spark_session
 from pipeline.batch import BatchResult
-from pipeline.stream import StreamWriter
+from pipeline.stream import OnResult, StreamWriter
 from sources.xlog.datasource import register
 from warehouse.lock.lock import WriterLock
 from warehouse.system_tables import cluster
@@ -68,15 +68,24 @@ class MeasuredJob:
         self.warehouse.create_system_tables()
         cluster.record_allocation(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
 
-    def run(self) -> float:
+    def run(self, watch: OnResult | None = None) -> float:
         """Aggregate all new rows of the logs, and return the seconds of the triggers that had rows.
 
         Sets `steps` to the seconds of each step of the last batch.
+
+        Args:
+            watch: Called with the result of each batch.
         """
         results: list[BatchResult] = []
         with WriterLock(self.warehouse, "benchmark") as lock:
             writer = open_batch_writer(self.spark, self.config, self.warehouse, lock)
-            batches = StreamWriter(self.warehouse, self.config, writer, results.append)
+
+            def done(result: BatchResult) -> None:
+                results.append(result)
+                if watch is not None:
+                    watch(result)
+
+            batches = StreamWriter(self.warehouse, self.config, writer, done)
             query = start_stream(self.spark, self.config, writer.state, batches, once=True)
             query.awaitTermination()
         with_rows = {result.batch_id for result in results if result.row_count}

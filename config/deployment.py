@@ -263,10 +263,13 @@ class Config(ConfigSection):
     """How field types without an exact counterpart in Spark are stored."""
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     """Approximate number of bytes of logs that one micro-batch reads."""
-    local_bytes: ByteCount = 256 * 1024 * 1024
-    """A batch runs in the driver, without a Spark job, if its decoded rows have at most this many bytes (`256 MiB` in
-    the YAML). A larger one runs in Spark's executors.
+    executor: Literal["auto", "driver", "tasks"] = "auto"
+    """Where a batch is processed, once Spark's tasks have read its rows. `auto`: a small one (up to 16 MiB of logs, on
+    a cluster up to 4 MiB) in the driver, a larger one in tasks. `driver`: in the driver, up to `local_bytes`. `tasks`:
+    always in tasks.
     """
+    local_bytes: ByteCount = 256 * 1024 * 1024
+    """A batch is processed in the driver only if its decoded rows have at most this many bytes."""
     deletion_vectors: VectorMode = "auto"
     """`auto`: a table of a space gets deletion vectors once a batch would write more than `deletion_vectors_above` of
     its old rows again. `always`: every table of a space has them. `never`: files with changed rows are written again.

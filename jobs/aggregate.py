@@ -30,6 +30,7 @@ from observe.metrics.listener import metrics_listener
 from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
 from pipeline.batch import BatchWriter
 from pipeline.checkpoint_fit import require_fitting_checkpoint
+from pipeline.executors import cell_source
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.pending_moves import PendingMoves
 from pipeline.requests.service import Service
@@ -38,7 +39,6 @@ from pipeline.start import open_writer
 from pipeline.state import State
 from pipeline.stream import OnResult, StreamWriter
 from schemas.compiled import is_cached
-from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
@@ -115,10 +115,11 @@ def start_stream(
         write_batch: Called by Spark with each micro-batch.
         once: Whether to stop at the current end of the logs.
     """
+    cell_source.register(spark)
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
     spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))
-    rows = spark.readStream.format("xlog").options(**options).load()
-    stream = rows.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
+    cells = spark.readStream.format(cell_source.FORMAT).options(**options).load()
+    stream = cells.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
     stream = stream.foreachBatch(write_batch)
     stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=config.trigger)
     return stream.start()
@@ -143,7 +144,6 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
         text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
         say(f"{text} (`aggregator setup` does it ahead)", err=True)
     spark = spark_session(config, "aggregate")
-    register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
     standbys = configured_standbys(config, waits=once)
     with (

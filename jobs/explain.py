@@ -39,12 +39,17 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
     return 0
 
 
+_EXECUTORS = {"driver": "the driver", "tasks": "Spark's tasks"}
+
+
 def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:
     """Yield the explanation of a batch as lines of text."""
     epoch = explanation.epoch
     yield f"epoch {epoch['epoch']}, batch {epoch['batch_id']} of {epoch['query_id']}, {epoch['committed_at']}"
     if epoch["instant"] is not None:
         yield f"at the instant {epoch['instant']}"
+    if epoch["executor"] is not None:
+        yield f"processed in {_EXECUTORS[epoch['executor']]}"
     yield f"read: {epoch['rows']} rows, {explanation.copied_rows} of them copies of rows that were read before"
     yield from (f"  {_read_range_text(one)}" for one in explanation.read)
     yield from _section_lines(

@@ -1,7 +1,7 @@
 """Run SQL on the tables: one statement, or those that are typed, with all tables, views and functions registered.
 
 The names are those of `aggregator views`: the database, `<database>_views.who_wrote`, `<database>_epoch_<newest>`. The
-function `tuple_json(_tuple)` shows an exact tuple as JSON. Nothing is written to the warehouse by this command itself;
+functions are those of `warehouse.sql_functions`. Nothing is written to the warehouse by this command itself;
 the statements of the user may write.
 """
 
@@ -19,7 +19,7 @@ from jobs.runtime.output import say, say_json_text
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.sql_views import view_statements
-from udfs.tuples.tuple_json import register_tuple_json
+from warehouse.sql_functions import register_functions
 
 SHOWN_ROWS = 1000
 """Rows of a result that are shown as a table; `--json` prints all."""
@@ -33,7 +33,7 @@ def sql_session(config: Config) -> SparkSession:
     log_step("registering the tables")
     for statement in view_statements(config, []):
         spark.sql(statement)
-    register_tuple_json(spark)
+    register_functions(spark, config.warehouse, config.database)
     spark.catalog.setCurrentDatabase(config.database)
     return spark
 

@@ -65,7 +65,7 @@ class BatchExplanation:
     """What one batch did, in order."""
 
     epoch: Mapping[str, Any]
-    """The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`."""
+    """The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`, `executor`."""
     read: Sequence[ReadRange]
     """The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill."""
     changes: Rows
@@ -125,7 +125,7 @@ def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
     before = {} if previous is None else dict(rows[previous]["versions"])
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
-        | {"instant": row.get("instant")},
+        | {"instant": row.get("instant"), "executor": row.get("executor")},
         read=_read_ranges(row["start_offset"], row["end_offset"]),
         changes=_query(location, "_changelog", _CHANGE_COUNTS.format(epoch=epoch)),
         definitions=_labelled_definitions(location, epoch, row["end_offset"]),

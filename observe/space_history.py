@@ -42,9 +42,10 @@ from pipeline.plan.spaces.meanings import History, Lineage, SchemaVersion
 from pipeline.plan.spaces.meanings_builder import build_history
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.system_rows import SpaceChange, apply_control_rows
-from pipeline.plan.spaces.tables import CHANGE_TYPES, build_table_layout, check_space
+from pipeline.plan.spaces.tables import build_table_layout, check_space
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
+from schemas.row_types import CHANGE_TYPES
 from schemas.states import RowState, SpaceEvent, VersionState
 from udfs.keys.key_order import directions_of, range_bounds_udf, sort_key_column
 from udfs.keys.keys import key_columns

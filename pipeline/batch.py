@@ -1,6 +1,6 @@
 """Processes one micro-batch, from its segments to its epoch: see `BatchWriter.process`.
 
-    segments → summaries → plan → `_cluster`, `_applier_map` → tables prepared
+    log cells of the segments → summaries → plan → `_cluster`, `_applier_map` → tables prepared
         → an executor writes the files of all tables → one commit for each table, `_epochs` last
 
 The stages are packages of this folder, in the order of the data: `plan`, `changelog`, `reduce`, `resolve`, `encode`,
@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -29,15 +30,17 @@ from pipeline.commit.doubled_buckets import mark_collected_rows
 from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
+from pipeline.executors.batch_cells import collect_cells
+from pipeline.executors.choice import max_driver_log_bytes
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_copies import CopyFolder
 from pipeline.lookup.key_search import key_search_in
 from pipeline.partition import partition_plan
-from pipeline.pending.order import with_spaced_numbers
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
+from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
@@ -60,6 +63,9 @@ from warehouse.system_tables import applier_map, cluster, epochs
 from warehouse.system_tables.gaps import KEY
 from warehouse.warehouse import Warehouse
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 log = logging.getLogger(__name__)
 
 
@@ -80,11 +86,22 @@ class BatchResult:
     """Number of tables of spaces written."""
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
     """For each step, in order, the seconds from the batch's begin to the step's end."""
+    executor: str | None = None
+    """`driver` or `tasks`: where the batch was processed."""
     costs: BatchCosts = field(default_factory=BatchCosts)
 
 
-MakeDistributed = Callable[[LogStream, Sequence[Segment]], Executor]
-"""Makes the executor of a batch with these segments, whose rows are read by Spark's tasks."""
+class MakeDistributed(Protocol):
+    """Makes the executor that processes a batch in Spark's tasks (`pipeline.executors.distributed`)."""
+
+    def __call__(
+        self,
+        log_stream: LogStream,
+        segments: Sequence[Segment],
+        frame: DataFrame | None = None,
+        title: str = ...,
+    ) -> Executor:
+        """Return the executor of a batch with these segments."""
 
 
 class BatchWriter:
@@ -96,8 +113,8 @@ class BatchWriter:
         log_stream: Follows the deployment's sources.
         lock: The acquired lock.
         state: The loaded state (`pipeline.commit.load`).
-        distributed: Makes the executor of a batch that does not fit the driver's memory; by default all batches are
-            done locally.
+        distributed: Makes the executor of a batch that is processed in Spark's tasks; by default all batches are
+            processed in this process.
     """
 
     def __init__(
@@ -125,6 +142,8 @@ class BatchWriter:
         self._began = 0.0
         self._read_to_end_at: datetime | None = None
         self.seconds_by_step: dict[str, float] = {}
+        self.last_executor: str | None = None
+        """`driver` or `tasks`: where the last batch was processed."""
         self.costs = BatchCosts()
         """What the last batch has cost."""
 
@@ -135,6 +154,7 @@ class BatchWriter:
         healing: Healing | None = None,
         log_stream: LogStream | None = None,
         read_to_end_at: datetime | None = None,
+        frame: DataFrame | None = None,
     ) -> tuple[int, int]:
         """Process one batch; return the number of rows read, and of tables of spaces written.
 
@@ -143,14 +163,17 @@ class BatchWriter:
             healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
             log_stream: Lists the segments' files; by default the one that follows the deployment's sources.
             read_to_end_at: A time at which the logs were read to their end, if it is known.
+            frame: The log cells of the segments, as the stream gives them; by default the segments are read here.
         """
         self._read_to_end_at = read_to_end_at
         self._began, self.seconds_by_step, self.costs = time.monotonic(), {}, BatchCosts()
         with self.tables.refreshed_once_per_table():
             while True:
+                spaced, stream = with_spaced_numbers(segments), log_stream or self.log_stream
+                executor = self._executor(spaced, stream, frame, f"batch {name.batch_id}")
+                self.last_executor = executor.name
                 try:
-                    spaced = with_spaced_numbers(segments, self.state)
-                    return self._process(spaced, name, healing, log_stream or self.log_stream)
+                    return self._process(executor, spaced, name, healing, stream)
                 except LockError:
                     raise
                 except Exception as error:
@@ -158,6 +181,8 @@ class BatchWriter:
                         raise
                     log.error("the batch is rolled back and done again, without changed tables: %s", error)
                     self.roll_back()
+                finally:
+                    executor.close()
 
     def roll_back(self) -> None:
         """Roll back what was written since the last epoch, and set aside tables that somebody else has changed."""
@@ -173,9 +198,13 @@ class BatchWriter:
         return bool(epochs.require_tables(self._warehouse.location).keys() - self.state.set_aside.keys())
 
     def _process(
-        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, log_stream: LogStream
+        self,
+        executor: Executor,
+        segments: Sequence[Segment],
+        name: BatchName,
+        healing: Healing | None,
+        log_stream: LogStream,
     ) -> tuple[int, int]:
-        executor = self._executor(segments, log_stream)
         plan, pending = self._plan(executor, segments, healing, log_stream)
         if not plan.row_count and not any(segment.left_out_registrations for segment in segments):
             self._commit_instant(name)
@@ -219,12 +248,27 @@ class BatchWriter:
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
 
-    def _executor(self, segments: Sequence[Segment], log_stream: LogStream) -> Executor:
-        limit = self._config.local_bytes if self._distributed is not None else 1 << 62
-        rows = read_locally(log_stream, segments, limit)
-        if rows is None and self._distributed is not None:
-            return self._distributed(log_stream, segments)
-        return LocalExecutor(segments, rows or {}, self._search)
+    def _executor(
+        self, segments: Sequence[Segment], log_stream: LogStream, frame: DataFrame | None, title: str
+    ) -> Executor:
+        config, distributed = self._config, self._distributed
+        if distributed is None:
+            return LocalExecutor(segments, read_locally(log_stream, segments) or {}, self._search)
+        if frame is None:
+            limit = 0 if config.executor == "tasks" else config.local_bytes
+            rows = read_locally(log_stream, segments, limit)
+            if rows is None:
+                return distributed(log_stream, segments, None, title)
+            return LocalExecutor(segments, rows, self._search)
+        log_bytes = sum(segment.end - segment.begin for segment in segments)
+        spark = frame.sparkSession
+        is_cluster = not str(spark.sparkContext.master).startswith("local")
+        if log_bytes > max_driver_log_bytes(config.executor, config.local_bytes, is_cluster=is_cluster):
+            return distributed(log_stream, segments, frame, title)
+        cells = collect_cells(frame, segments, title)
+        if cells.decoded_bytes > config.local_bytes:
+            return distributed(log_stream, segments, spark.createDataFrame(cells.table), title)
+        return LocalExecutor(segments, cells.rows(segments), self._search)
 
     def _plan(
         self,

@@ -7,7 +7,7 @@ allocated only in memory. Rows are summarized, and not stored.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -15,11 +15,10 @@ from config.deployment import Config
 from pipeline.checkpoint import resume_offset
 from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.commit.load import load_state
-from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
 from pipeline.partition import partition_plan
-from pipeline.pending.order import with_spaced_numbers
 from pipeline.plan.batch_plan import BatchPlan
-from pipeline.plan.rows.summary import Summary
+from pipeline.plan.rows.position import with_spaced_numbers
+from pipeline.plan.rows.summary import Summary, summaries_by_replicaset, summarize_rows
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
@@ -35,6 +34,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
+from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse.copies.rid import RidTable
@@ -119,9 +119,7 @@ def preview_next_run(config: Config) -> Preview:
     require_fitting_checkpoint(warehouse, config.checkpoint, log_stream, after_start)
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(log_stream, start, log_stream.latest(start))
-    segments = with_spaced_numbers(
-        segments_between(log_stream, begins, _end_offset(log_stream, begins)), after_start
-    )
+    segments = with_spaced_numbers(segments_between(log_stream, begins, _end_offset(log_stream, begins)))
     planner = Planner(
         *(config, warehouse.open_tables, after_start),
         lambda incoming: _with_allocated_ids(ids, incoming),
@@ -180,12 +178,17 @@ class _RangeSummarizer:
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
-        found = [
-            replace(summarize_range(byte_range, self._options, sync, watched), samples=())
-            for byte_range in self._byte_ranges
-        ]
+        options = replace(self._options, with_replicaset=False)
+
+        def summarized() -> Iterator[tuple[str, Summary]]:
+            for one in self._byte_ranges:
+                uuid = one.segment.replicaset_uuid
+                spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
+                for rows in read_range(one, options):
+                    yield uuid, summarize_rows(rows, one.segment.number, *spaces)
+
         empty = {segment.replicaset_uuid: Summary() for segment in self._segments}
-        return {**empty, **summaries_by_replicaset(found)}
+        return {**empty, **summaries_by_replicaset(summarized())}
 
 
 def _cluster_after_next_start(warehouse: EpochWarehouse, config: Config) -> Cluster:

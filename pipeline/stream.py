@@ -1,6 +1,7 @@
 """Processes the micro-batches of Spark's stream: the function for `foreachBatch`.
 
-The stream's DataFrame is not read. The batch's segments follow from its offsets, and an executor reads them.
+The stream's DataFrame has the rows of a batch as log cells (`pipeline.executors.cell_source`). The batch's segments
+follow from its offsets, as do the cells.
 """
 
 from __future__ import annotations
@@ -58,16 +59,17 @@ class StreamWriter:
         self._end_by_batch: dict[int, str | None] | None = None
         self._is_finished = False
 
-    def __call__(self, _frame: DataFrame, batch_id: int) -> None:
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Process one micro-batch.
 
         Args:
+            frame: The log cells of the batch.
             batch_id: Spark's number of the batch within the checkpoint.
         """
         with self._writer.batch_lock:
             if self._is_finished:
                 raise AggregatorError("the job is being stopped: this batch is for the next start")
-            self._process_batch(batch_id)
+            self._process_batch(frame, batch_id)
 
     def finish(self, seconds: float = STOP_SECONDS) -> bool:
         """Wait until the current batch is done, and let all later batches fail.
@@ -89,7 +91,7 @@ class StreamWriter:
             self._writer.batch_lock.release()
         return True
 
-    def _process_batch(self, batch_id: int) -> None:
+    def _process_batch(self, frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         context = self._warehouse.session.sparkContext
         query_id = str(context.getLocalProperty("sql.streaming.queryId"))
@@ -109,12 +111,13 @@ class StreamWriter:
         segments = segments_between(self._writer.log_stream, from_text(start), from_text(end))
         name = BatchName(query_id, batch_id, (start, end))
         with self._around(name):
-            rows, tables = self._writer.process(segments, name)
+            rows, tables = self._writer.process(segments, name, frame=frame)
         self._acknowledge(from_text(start), self._writer.state)
         if self._watch is not None:
             seconds = time.monotonic() - began
             steps, costs = dict(self._writer.seconds_by_step), self._writer.costs
-            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, costs))
+            executor = self._writer.last_executor
+            self._watch(BatchResult(batch_id, rows, seconds, tables, steps, executor, costs))
 
 
 def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:

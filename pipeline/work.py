@@ -93,12 +93,21 @@ class BatchOutput:
     """The DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
     copies: CopyCounts = field(default_factory=CopyCounts)
     """How the batch's lookups found keys."""
+    executor: str | None = None
+    """`driver` or `tasks`: where the batch was processed."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """The duration of each stage of the execution, by its name."""
 
 
 class Executor(Protocol):
     """Summarizes the rows of one batch, and executes its plan."""
+
+    @property
+    def name(self) -> str:
+        """`driver` or `tasks`: where the batch is processed."""
+
+    def close(self) -> None:
+        """Give up what the executor holds of the batch."""
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""

@@ -254,6 +254,7 @@ EPOCHS = _nullable_columns(
     writers=_STRING,
     settings=_STRING,
     instant=_STRING,
+    executor=_STRING,
 )
 """`_epochs`: one row per batch, appended last: the commit of the batch.
 
@@ -263,7 +264,8 @@ configuration of spaces, policies, masks, types and sources as JSON.
 
 `instant` is set if the epoch is an *instant*: a coordinator writes a marker with one label to all replicasets, while no
 change is in flight between them, and the epoch has the rows of each replicaset up to this marker. `instant` is the
-label; it is null for any other epoch (`sources.xlog.stream.instants`).
+label; it is null for any other epoch (`sources.xlog.stream.instants`). `executor`: `driver` or `tasks`, where the batch
+was processed; null for work between two batches.
 """
 
 REQUESTS = _nullable_columns(

@@ -1,4 +1,4 @@
-"""Makes the pictures of the pages: the flow of the data, drawn here, and the report's page in a real browser.
+"""Makes the pictures of the pages: the flow of the data, drawn here, the report's page and Spark's in a real browser.
 
     python setup/pictures.py [drawings]       # or `make pictures`; with `drawings` those alone, without Spark
 
@@ -8,6 +8,7 @@ compares the drawings with the files in `docs/pictures`.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -214,6 +215,51 @@ def photograph(page: Path) -> None:
         chromium.close()
 
 
+SPARK_JOB = """
+import sys
+from config.deployment import load
+from jobs.aggregate import aggregate
+
+aggregate(load(sys.argv[1]), once=True)
+print("done", flush=True)
+input()
+"""
+"""Runs the stream once, and keeps Spark's pages until a line is written to it."""
+
+
+def photograph_spark(folder: Path) -> None:
+    """Write the picture of Spark's page of jobs, after a stream whose batches run in tasks."""
+    from playwright.sync_api import sync_playwright
+
+    file = folder / "spark.yaml"
+    text = CONFIGURATION.format(recordings=ROOT / "tests" / "recordings" / "2.6.0")
+    file.write_text(text + "executor: tasks\nmax_bytes_per_trigger: 100 KiB\n", encoding="utf-8")
+    submitted = "--master local[2] --conf spark.ui.port=4060 pyspark-shell"
+    job = subprocess.Popen(
+        [sys.executable, "-c", SPARK_JOB, str(file)],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": submitted},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stdout is not None
+    if job.stdout.readline() != "done\n":
+        raise SystemExit("the stream has failed")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        shown = chromium.new_page(viewport={"width": 1040, "height": 620})
+        shown.goto("http://localhost:4060/jobs/")
+        shown.wait_for_selector("#completedJob-table-div, table")
+        # The links name files of this machine.
+        shown.add_style_tag(content="a.name-link { display: none !important }")
+        shown.screenshot(path=FOLDER / "spark-jobs.png", full_page=True)
+        chromium.close()
+    job.communicate("\n")
+
+
 def main(arguments: list[str]) -> None:
     """Write the drawings, and unless they alone are asked for, the pictures of the page."""
     FOLDER.mkdir(exist_ok=True)
@@ -222,6 +268,7 @@ def main(arguments: list[str]) -> None:
     if arguments != ["drawings"]:
         with tempfile.TemporaryDirectory() as folder:
             photograph(write_report(Path(folder)))
+            photograph_spark(Path(folder))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import house
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -62,3 +64,25 @@ def test_the_workflow_runs_the_commands_of_the_readme() -> None:
 def test_each_hook_runs_a_tool_of_the_project() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert {hook["entry"].split()[0] for hook in hooks} <= {".venv/bin/ruff", ".venv/bin/python"}
+
+
+PLACE = re.compile(r"`([A-Za-z_]+)` in\s+`([\w/]+\.py)`")
+"""A name that a page says is in a file."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_are_in_the_files_that_a_page_says(page: Path) -> None:
+    wrong = [
+        f"{name} in {file}"
+        for name, file in PLACE.findall(page.read_text())
+        if not re.search(rf"\b{name}\b", (ROOT / file).read_text())
+    ]
+    assert wrong == []
+
+
+def test_names_of_the_code_in_the_glossary_exist() -> None:
+    defined = set().union(*(one.names() for one in house.modules().values()))
+    text = (ROOT / "docs/glossary.md").read_text()
+    listed = " ".join(re.findall(r"in the code: ([^)]*)", text))
+    named = {*re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", text), *re.findall(r"`(\w+)`", listed)}
+    assert sorted(named - defined) == []

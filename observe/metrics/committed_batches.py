@@ -60,6 +60,8 @@ class CommittedBatch:
     """Gaps that the batch found, or whose state it changed."""
     positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By replicaset uuid: its entry of the stream's offset after the batch; empty if the batch is not the stream's."""
+    executor: str | None = None
+    """`driver` or `tasks`: where the batch was processed; None for work between two batches."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class CommittedBatchReader:
             self._row_counts_by_space("_quarantine", epoch, "misfits IS NOT NULL"),
             tuple(map(gap_of, self._query("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
             (json.loads(row["end_offset"] or "null") or {}).get("replicasets", {}),
+            row["executor"],
         )
 
     def _row_counts_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:

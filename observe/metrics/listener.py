@@ -160,6 +160,7 @@ class MetricsListener(StreamingQueryListener):
             "batch": batch.batch_id,
             "committed_at": committed.isoformat(),
             "rows": batch.read_row_count,
+            "executor": batch.executor,
             "origins": origins,
             "behind_bytes": dict(report.unread_bytes_by_leader),
             "phases": {} if seconds_by_step is None else dict(report.seconds_by_phase),

@@ -2,29 +2,6 @@
 
 Thread-safe, since Spark's listener, the job and the status page run in different threads. No I/O.
 
-| metric | |
-|---|---|
-| `aggregator_epoch`, `aggregator_committed_timestamp_seconds` | the newest epoch, and when it was committed |
-| `aggregator_batches_total`, `aggregator_batch_seconds` | batches with rows; how long Spark took for each |
-| `aggregator_batches_slow_total` | batches that took longer than the trigger interval |
-| `aggregator_phase_seconds{phase}` | phases of the last batch: Spark's, and the aggregator's as `step_…` |
-| `aggregator_rows_total{source}` | rows that became part of `_changelog` |
-| `aggregator_lag_seconds{source, replicaset, origin}` | age of the newest committed row; `origin` is a global id |
-| `aggregator_behind_bytes{source}` | bytes of the source's logs beyond the newest epoch |
-| `aggregator_condition{condition, subject}` | 1 for each condition that needs attention (`schemas.conditions`) |
-| `aggregator_source_stale{source}` | 1 if no row of a leader was read for the time `stale` of the configuration |
-| `aggregator_conflicts_total{space}` | new rows of `_conflicts` |
-| `aggregator_quarantined_total{space}` | new rows of `_quarantine` |
-| `aggregator_misfits_total{space}` | quarantined rows that are in their table, with NULL for what does not fit |
-| `aggregator_set_aside_total{space}` | quarantined rows that are in no table |
-| `aggregator_gaps_open` | open gaps: missing ranges of lsns, and divergences (two different rows under one lsn) |
-| `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
-| `aggregator_spaces_refused{replicaset}` | refused spaces: their rows are in `_changelog` only |
-| `aggregator_instant_wait_seconds{source}` | age of the marker at which the source waits for others, else 0 |
-| `aggregator_peer_connected{peer}` | 1 while a standby copy gets each epoch |
-| `aggregator_written_bytes_total{kind}` and others of costs | `observe.metrics.cost_metrics` |
-| `aggregator_lock_held` | 1 while this job has the writer lock and, by the job's clock, its lease has not expired |
-
 A *marker* is a row that a coordinator writes to all replicasets under one label (the section `instants` of the
 configuration); an epoch at which every replicaset is at its marker of one label is an *instant*.
 """
@@ -220,7 +197,13 @@ class StreamMetrics(Collector):
 
         self._epoch = gauge("epoch", "The newest epoch")
         self._committed_at = gauge("committed_timestamp_seconds", "When the newest epoch was committed")
-        self._lag = gauge("lag_seconds", "Age of the newest committed row", "source", "replicaset", "origin")
+        self._lag = gauge(
+            "lag_seconds",
+            "Age of the newest committed row; origin is a global id",
+            "source",
+            "replicaset",
+            "origin",
+        )
         self._behind = gauge("behind_bytes", "Bytes of the logs beyond the newest epoch", "source")
         self._stale_gauge = gauge(
             "source_stale", "Whether a leading source has had no rows for long", "source"
@@ -229,6 +212,11 @@ class StreamMetrics(Collector):
         self._open_gaps.set(len(self._open_gap_by_key))
         self._phase = gauge("phase_seconds", "Phases of the last batch", "phase")
         self._batches = counter("batches", "Batches with rows")
+        self._batches_by_executor = counter(
+            "batches_by_executor",
+            "Batches with rows, by where they were processed: driver, tasks",
+            "executor",
+        )
         self._slow = counter("batches_slow", "Batches that took longer than the trigger interval")
         self._rows = counter("rows", "Rows that became part of _changelog", "source")
         self._conflicts = counter("conflicts", "Decisions between replicasets", "space")
@@ -255,6 +243,8 @@ class StreamMetrics(Collector):
         """Add a committed batch to the metrics, and return its warnings."""
         with self._lock:
             self.set_epoch(batch.epoch, batch.committed_at.timestamp(), batch.positions or self.positions)
+            if batch.executor is not None:
+                self._batches_by_executor.labels(batch.executor).inc()
             warnings = [warning for origin in batch.origins for warning in self._count_origin(origin)]
             for space, count in batch.conflicts_by_space.items():
                 self._conflicts.labels(space).inc(count)

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.moves import bucket_events_column
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.plan.spaces.tables import CHANGE_TYPES
+from schemas.row_types import CHANGE_ACTIONS, CHANGE_TYPES, RowAction
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes, has_nan
 from udfs.operations.update_rules import release_number
 from udfs.tuples import row_body
-from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
 
 Flags = NDArray[np.bool_]
 Int32s = NDArray[np.int32]
@@ -65,7 +64,7 @@ KEY_ERRORS = pa.schema(
 """Errors of rows whose key cannot be computed. An error stands for `rows` rows of the log, and has the `global_id` and
 `lsn` of one of them."""
 
-ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
+ACTIONS = np.array([*CHANGE_ACTIONS.values()], np.int8)
 """For each type in `CHANGE_TYPES`: what a row of this type does to the version of its key."""
 
 INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
@@ -97,7 +96,7 @@ def keyed_rows_of(
         global_ids: The global id of each row's instance.
         bucket_events: The number of rows of vshard's `_bucket` in the batch before each row (int32[n]).
     """
-    is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
+    is_operation, is_range = ACTIONS[types] == RowAction.OPERATION, types == DELETED_RANGE
     tuples, operations, range_error = _with_range_bounds(
         rows, is_range, schema_versions, plan.meanings.key_plan
     )

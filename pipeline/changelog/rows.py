@@ -23,15 +23,18 @@ from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.plan.rows.position import BEGINNING, first_row_index
 from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.spaces.meanings import NO_TABLE
-from pipeline.plan.spaces.tables import CHANGE_TYPES
 from pipeline.plan.spaces.undefined import missing_definition_reason
 from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX
+from schemas.row_types import CHANGE_TYPES
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
 from udfs.keys.row_hash import row_hashes
 from udfs.remap.replica_ids import UNKNOWN_INSTANCE, remap_rows
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
+
+GLOBAL_ID = "global_id"
+"""The column with the global id of each row by the applier map of its segment; `UNKNOWN_INSTANCE` if it has none."""
 
 _LIMBO_ROW_TYPES = pa.array(LIMBO_TYPES)
 
@@ -64,7 +67,8 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
     """Divide rows of a segment by what happens to them.
 
     Args:
-        rows: Consecutive rows of the segment, at least with the columns `schemas.xrow.XROW_FIELDS`.
+        rows: Consecutive rows of the segment, at least with the columns `schemas.xrow.XROW_FIELDS`. They may have
+            their global ids already (`GLOBAL_ID`).
         plan: The segment's plan.
     """
     numbers = _RowNumbers.of(rows)
@@ -192,7 +196,10 @@ def _settled_rows(
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
     """Convert settled rows to rows of `_changelog`, keyed rows, and the errors of rows without a key."""
     rolled_back = _is_rolled_back(rows, numbers, plan)
-    global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.applier_map)
+    if GLOBAL_ID in rows.schema.names:
+        global_ids = rows.column(GLOBAL_ID).to_numpy()
+    else:
+        global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.applier_map)
     if numbers.is_local.any():
         own = UNKNOWN_INSTANCE if plan.writer_global_id is None else plan.writer_global_id
         global_ids = np.where(numbers.is_local, own, global_ids)

@@ -167,7 +167,7 @@ def commit_batch(
     versions |= compact_after_batch(tables, versions, new_files, credits)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
-    state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label)
+    state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label, written.executor)
     after_commit("_epochs")
     own_bytes, data_bytes = written_to_spaces(written.tables)
     return state, BatchCosts(

@@ -44,6 +44,7 @@ def commit_epoch(
     offsets: tuple[str | None, str | None] = (None, None),
     row_count: int = 0,
     instant: str | None = None,
+    executor: str | None = None,
 ) -> State:
     """Commit an epoch, and return the state after it.
 
@@ -54,6 +55,7 @@ def commit_epoch(
         offsets: As in `BatchName`.
         row_count: The number of rows that the batch read.
         instant: The label of the instant that the tables have reached.
+        executor: `driver` or `tasks`: where the batch was processed.
     """
     after = replace(state, epoch=state.epoch + 1, versions={**state.versions, **versions})
     writers = {
@@ -73,6 +75,7 @@ def commit_epoch(
         "writers": json.dumps(writers, sort_keys=True),
         "settings": after.settings,
         "instant": instant,
+        "executor": executor,
     }
     tables.before_epoch()
     append_rows(tables, EPOCHS, [row])

@@ -1,4 +1,8 @@
-"""Encodes rows for Spark's exchange (shuffle) as *cells*: each is an Arrow IPC stream, which Spark only moves."""
+"""Encodes rows for Spark as *cells*: each is an Arrow IPC stream, which Spark only stores and moves.
+
+*Log cells* have the rows of the log, as the streaming source yields them; the cells of the exchange (shuffle) have
+keyed rows, or a task's report.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from udfs.remap.replica_ids import RUNS, RUNS_IN_SPARK
+
 SPARK_SCHEMA = "partition int, sort_key bigint, data binary"
 """The schema of the exchange, in Spark's notation."""
 
 CELL_SCHEMA = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("data", pa.binary())])
 """`partition`: the task that receives a cell; `sort_key`: its order in the partition; `data`: the Arrow IPC stream."""
+
+LOG_CELLS = pa.schema(
+    [("piece", pa.string()), ("writers", RUNS), ("digest", pa.binary()), ("rows", pa.binary())]
+)
+"""Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_cells.LogPiece`), the
+replica ids that wrote its rows, a `CellDigest`, and the rows as an Arrow IPC stream. The columns are few because each
+row of the log is a row of Spark: those without a cell are null.
+"""
+
+LOG_CELLS_SPARK_SCHEMA = f"piece string, writers {RUNS_IN_SPARK}, digest binary, rows binary"
+"""`LOG_CELLS` in Spark's notation."""
 
 REPORT_SORT_KEY = -1
 """The `sort_key` of a cell with a task's report instead of rows (`report_cell`)."""
@@ -22,21 +39,25 @@ REPORT_SORT_KEY = -1
 MAX_CELL_BYTES = 4 << 20
 """The approximate maximum size of a cell: Spark copies each one several times."""
 
-SORT_KEYS_PER_TASK = 1 << 24
-"""A cell's sort key is the task's number times this, plus the cell's index in the task, which is always lower."""
-
 
 def decode_cell(cell: pa.Buffer) -> pa.Table:
-    """Decode the rows of a cell; they share its memory."""
-    return pa.ipc.open_stream(cell).read_all()
+    """Decode the rows of a cell; those that are not compressed share its memory."""
+    return pa.ipc.open_stream(cell, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
 
 
-def encode_cell(rows: pa.Table) -> pa.Buffer:
-    """Encode rows as a cell."""
+def encode_cell(rows: pa.Table, compression: str | None = None) -> pa.Buffer:
+    """Encode rows as a cell, compressed or not; `decode_cell` reads both."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
     return sink.getvalue()
+
+
+def binary_value(data: pa.Buffer) -> pa.BinaryArray:
+    """Return a binary array with one value, which shares the memory of the data."""
+    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
 
 
 def cells_by_partition(
@@ -66,9 +87,7 @@ def report_cell(partition: int, report: Any) -> pa.RecordBatch:
 
 
 def _cell(partition: int, sort_key: int, data: pa.Buffer) -> pa.RecordBatch:
-    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
-    cell = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
-    columns = [pa.array([partition], pa.int32()), pa.array([sort_key], pa.int64()), cell]
+    columns = [pa.array([partition], pa.int32()), pa.array([sort_key], pa.int64()), binary_value(data)]
     return pa.RecordBatch.from_arrays(columns, schema=CELL_SCHEMA)
 
 

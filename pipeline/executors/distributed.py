@@ -1,33 +1,39 @@
 """The distributed executor: processes a batch of any size in Spark's tasks. The driver only plans.
 
-    job 1: for each byte range, a task → its summary and a sample of its rows, for planning
-    job 2: for each byte range, a task → files of `_changelog`, keyed rows ─ exchange ─ a task per partition → files
+    job 1: the source's tasks → log cells, which Spark keeps until the batch is committed; their digests, for planning
+    job 2: log cells → files of `_changelog`, keyed rows ─ exchange ─ a task per partition → files
     job 3: for some changed files, a task → files without the removed rows
 
-Tasks write files that are not committed yet, and report their names. If Spark runs a task twice, only one report
-arrives; maintenance removes files that no commit names.
+If a Spark executor is lost, Spark makes its cells again from the offsets. Tasks write files that are not committed yet,
+and report their names. If Spark runs a task twice, only one report arrives; maintenance removes files that no commit
+names.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from py4j.protocol import Py4JJavaError
-from pyspark import TaskContext
+from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
-from pipeline.encode.columns import TableEncoding
+from pipeline.executors.batch_cells import (
+    in_log_order,
+    read_cells,
+    refuse_missing_pieces,
+    with_rows,
+)
 from pipeline.executors.cells import (
     CELL_SCHEMA,
     REPORT_SORT_KEY,
@@ -36,94 +42,38 @@ from pipeline.executors.cells import (
     encode_cell,
     report_cell,
 )
+from pipeline.executors.log_cells import CellDigest, LogPiece, rows_of_cell
 from pipeline.executors.partition_task import (
     PartitionReport,
     PartitionWork,
     run_partition_task,
 )
-from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, insert_stored_rows, run_read_task
-from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
+from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, stored_cells
+from pipeline.executors.rewrite_task import (
+    RowBitmap,
+    rewrite_tasks,
+    row_numbers,
+    run_rewrite_task,
+)
 from pipeline.lookup.key_copies import CopyCounts
 from pipeline.lookup.partitions import KeyRanges, key_ranges
-from pipeline.plan.rows.summary import Summary
+from pipeline.plan.rows.summary import Summary, concat_summaries, summaries_by_replicaset, summarize_rows
 from pipeline.resolve.records import key_error_rows
 from pipeline.work import BatchOutput, BatchWork, SyncSpaces, WatchedSpaces
 from pipeline.write.changes import (
     TableChange,
     TableWrite,
-    reencode_rows,
-    remaining_rows,
     table_schema,
-    write_rows,
 )
-from pipeline.write.limits import FILE_BYTES
 from pipeline.write.system_rows import write_system_rows
 from pipeline.write.vector_rule import Deletions
-from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
-from sources.xlog.stream.segment import ByteRange, Segment
+from sources.xlog.stream.segment import Segment
+from udfs.remap.replica_ids import remap_runs_udf
 from warehouse.delta.data_files import DataFile
-from warehouse.delta.deletion_vectors import RowNumbers
-from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
 
 log = logging.getLogger(__name__)
-
-REWRITE_TASK_BYTES = 32 << 20
-"""A task rewrites files of up to this many bytes together, or one larger file."""
-
-
-@dataclass(frozen=True)
-class RewriteWork:
-    """The files of one table that one task rewrites."""
-
-    table: str
-    files: Sequence[tuple[TableFile, NDArray[np.uint8]]]
-    """Each file, with a bitmap of its rows to remove (`numpy.packbits`)."""
-    encoding: TableEncoding | None = None
-    """The new encoding, if all columns of the table are encoded again."""
-
-
-def rewrite_tasks(
-    removed: Mapping[str, Mapping[TableFile, NDArray[np.uint8]]], reencoded: Mapping[str, TableEncoding]
-) -> Iterator[RewriteWork]:
-    """Divide the files to rewrite into tasks.
-
-    Args:
-        removed: For each table, its files to rewrite, with bitmaps of the rows to remove.
-        reencoded: The encodings of tables whose columns are all encoded again.
-    """
-    for table, files in removed.items():
-        own: list[tuple[TableFile, NDArray[np.uint8]]] = []
-        size = 0
-        for file, bits in files.items():
-            if own and size + file.size > REWRITE_TASK_BYTES:
-                yield RewriteWork(table, own, reencoded.get(table))
-                own, size = [], 0
-            own.append((file, bits))
-            size += file.size
-        if own:
-            yield RewriteWork(table, own, reencoded.get(table))
-
-
-def run_rewrite_task(location: WarehouseLocation, work: RewriteWork) -> list[DataFile]:
-    """Rewrite some files without their removed rows, and return the new files.
-
-    Rows of several files are joined into files of up to `FILE_BYTES`, counted in memory, not by compressed size.
-    """
-    added: list[DataFile] = []
-    parts: list[pa.Table] = []
-    size = 0
-    for file, bits in work.files:
-        removed = _row_numbers(bits)
-        rest = remaining_rows(location, work.table, file, removed)
-        if parts and size + rest.nbytes > FILE_BYTES:
-            added += write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
-            parts, size = [], 0
-        parts.append(rest if work.encoding is None else reencode_rows(rest, work.encoding))
-        size += rest.nbytes
-    return added + write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
-
 
 PARTITION_BYTES = 64 << 20
 """The approximate size of a partition's decoded rows; its task needs several times this memory."""
@@ -140,38 +90,71 @@ LOST_EXCHANGE_TEXT = "shuffle map stage with indeterminate output was failed and
 Task = Callable[[int], Iterator[pa.RecordBatch]]
 """Called with a task's number; yields the cell with its report."""
 
-RowBitmap = NDArray[np.uint8]
-"""The rows of a file to remove, as bits (`numpy.packbits`)."""
-
 
 class DistributedExecutor:
-    """Executes one batch in Spark's tasks."""
+    """Executes one batch in Spark's tasks.
 
-    def __init__(self, spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> None:
-        self._spark, self._options = spark, log_stream.options
-        self._segments = segments
-        self._tasks = tasks_of(log_stream, segments)
-        self._samples: list[Sample] = []
-        self._size = 0
+    Args:
+        frame: The log cells of the segments, as the stream gives them; by default tasks of this executor read them.
+        title: The batch's name in the descriptions of Spark's jobs.
+    """
+
+    name = "tasks"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log_stream: LogStream,
+        segments: Sequence[Segment],
+        frame: DataFrame | None = None,
+        title: str = "batch",
+    ) -> None:
+        self._spark, self._segments, self._title = spark, segments, title
+        given = read_cells(spark, log_stream, segments) if frame is None else with_rows(frame)
+        self._cells = given.persist(StorageLevel.MEMORY_AND_DISK)
+        self._digests: list[tuple[LogPiece, CellDigest]] | None = None
+
+    def close(self) -> None:
+        """Let Spark forget the cells."""
+        self._cells.unpersist()
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
-        tasks, options = self._tasks, self._options
+        if self._digests is None:
+            self._digests = self._read_digests()
+        special = sorted(uuid for uuid in {*sync, *watched} if sync.get(uuid) or watched.get(uuid))
+        again = self._summarize_again(special, sync, watched) if special else {}
+        found = summaries_by_replicaset(
+            (piece.replicaset, again.get(piece.ordinal, digest.summary)) for piece, digest in self._digests
+        )
+        return {**{segment.replicaset_uuid: Summary() for segment in self._segments}, **found}
 
-        def run(number: int) -> Iterator[pa.RecordBatch]:
-            yield report_cell(
-                0, [summarize_range(byte_range, options, sync, watched) for byte_range in tasks[number]]
-            )
+    def _read_digests(self) -> list[tuple[LogPiece, CellDigest]]:
+        """Let the source's tasks read the log, and return the digests of the cells in log order."""
+        self._set_job_description("read")
+        pieces, found = in_log_order(self._cells.select("piece", "digest").toArrow())
+        refuse_missing_pieces(pieces, self._segments)
+        digests = map(CellDigest.decoded, found["digest"].to_pylist())
+        return list(zip(pieces, digests, strict=True))
 
-        found: list[RangeSummary] = []
-        for own in self._run_reporting_tasks("summaries", len(tasks), run):
-            found += own
-        self._size = sum(one.decoded_bytes for one in found)
-        self._samples = [sample for one in found for sample in one.samples]
-        return {
-            **{segment.replicaset_uuid: Summary() for segment in self._segments},
-            **summaries_by_replicaset(found),
-        }
+    def _summarize_again(
+        self, uuids: Collection[str], sync: SyncSpaces, watched: WatchedSpaces
+    ) -> dict[int, Summary]:
+        """Summarize the cells of replicasets with synchronous or watched spaces; return summaries by ordinal."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for text, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                    piece = LogPiece.decoded(text)
+                    if piece.replicaset in uuids:
+                        own = (found.get(piece.replicaset, frozenset()) for found in (sync, watched))
+                        rows = rows_of_cell(piece, cell.as_buffer())
+                        parts = [summarize_rows(one, piece.segment, *own) for one in rows]
+                        yield report_cell(0, (piece.ordinal, concat_summaries(parts)))
+
+        self._set_job_description("read synchronous and watched spaces")
+        reports = self._cells.select("piece", "rows").mapInArrow(run, SPARK_SCHEMA).toArrow()
+        return dict(decode_reports(reports["data"].to_pylist()))
 
     def run(self, work: BatchWork) -> BatchOutput:
         """Execute a plan: write the files of all tables, without a commit."""
@@ -181,23 +164,26 @@ class DistributedExecutor:
             for one in work.pending
         ]
         stored += [StoredRows(None, encode_cell(rows).to_pybytes()) for rows in work.reapplied_rows]
-        size = self._size + sum(len(one.cell) for one in stored)
-        ranges = self._key_ranges(work, size)
-        reads, partitions = self._read_and_write(work, ranges, insert_stored_rows(self._tasks, stored))
+        digests = self._digests or []
+        size = sum(piece.bytes for piece, _ in digests) + sum(len(one.cell) for one in stored)
+        ranges = self._key_ranges(work, digests, size)
+        reads, partitions = self._read_and_write(work, ranges, stored)
         between = time.perf_counter()
         tables = self._rewrite_tables(work, partitions)
         seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
         return _combine_reports(work, reads, partitions, tables, seconds)
 
-    def _key_ranges(self, work: BatchWork, size_bytes: int) -> KeyRanges:
+    def _key_ranges(
+        self, work: BatchWork, digests: Sequence[tuple[LogPiece, CellDigest]], size_bytes: int
+    ) -> KeyRanges:
         """Divide the keys between partitions of about the same size, by the samples of the rows."""
         plan = work.partition_plan.reduce
         keyed, weights = [], []
-        for sample in self._samples:
-            found = segment_rows(sample.rows, work.segment_plans[sample.segment]).keyed
+        for piece, digest in digests:
+            found = segment_rows(digest.sample, work.segment_plans[piece.segment]).keyed
             found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has no key
             keyed.append(found)
-            weights.append(np.full(found.num_rows, sample.row_weight))
+            weights.append(np.full(found.num_rows, piece.bytes / max(digest.sample.num_rows, 1)))
         rows = pa.Table.from_batches(keyed) if keyed else None
         cores = self._spark.sparkContext.defaultParallelism
         count = max(TASKS_PER_CORE * cores, -(-size_bytes // PARTITION_BYTES))
@@ -209,9 +195,9 @@ class DistributedExecutor:
         return key_ranges(plan, count, tables, whole, np.concatenate(weights))
 
     def _read_and_write(
-        self, work: BatchWork, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
+        self, work: BatchWork, ranges: KeyRanges, stored: Sequence[StoredRows]
     ) -> tuple[list[ReadReport], list[PartitionReport]]:
-        options, location = self._options, work.location
+        location = work.location
         plan = replace(
             work.partition_plan,
             encodings=tuple(
@@ -221,27 +207,30 @@ class DistributedExecutor:
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
         read = ReadWork(
-            *(tasks, options, work.segment_plans, plan.reduce, ranges, location),
-            *(work.changelog_files, work.healed_gaps),
+            *(work.segment_plans, plan.reduce, ranges, location),
+            *(work.changelog_files, work.healed_gaps, bool(work.pending)),
         )
         files = {name: list(own) for name, own in work.files_by_table.items() if name in masked}
         write = PartitionWork(plan, work.base_files, ranges, files, location, work.copy_folder)
 
         def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in _task_numbers(batches):
-                yield from run_read_task(number, read)
+            yield from run_read_task(_partition_id(), batches, read)
 
         def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from run_partition_task(_partition_id(), batches, write)
 
-        self._set_job_description("read, reduce, write")
-        numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
+        self._set_job_description(f"merge {_names_in_brief(one.name for one in plan.encodings)}")
+        cells = self._cells.select("piece", "writers", "rows")
+        if stored:
+            cells = cells.unionAll(self._spark.createDataFrame(stored_cells(stored)))
+        maps = {number: tuple(one.applier_map) for number, one in work.segment_plans.items()}
+        segment = F.get_json_object("piece", "$.segment").cast("int")
+        cells = cells.withColumn("writers", remap_runs_udf(maps)(segment, F.col("writers")))
 
         def make_frame() -> DataFrame:
-            cells = numbers.mapInArrow(run_read, SPARK_SCHEMA).repartitionById(
-                ranges.partition_count, "partition"
-            )
-            return cells.mapInArrow(run_partition, SPARK_SCHEMA)
+            keyed = cells.mapInArrow(run_read, SPARK_SCHEMA)
+            moved = keyed.repartitionById(ranges.partition_count, "partition")
+            return moved.mapInArrow(run_partition, SPARK_SCHEMA)
 
         reports = _collect_reports(make_frame)
         return (
@@ -256,7 +245,7 @@ class DistributedExecutor:
         deleted: dict[str, Deletions] = {}
         gone: dict[str, list[TableFile]] = {}
         for name, bitmaps in _removed_rows(partitions).items():
-            rows = {file: _row_numbers(bits) for file, bits in bitmaps.items()}
+            rows = {file: row_numbers(bits) for file, bits in bitmaps.items()}
             gone[name], deleted[name], rewritten = work.vector_rule(name).divided(rows)
             removed[name] = {file: bitmaps[file] for file in rewritten}
         reencoded = {
@@ -315,7 +304,13 @@ class DistributedExecutor:
         return decode_reports(found.sort_by("sort_key")["data"].to_pylist())
 
     def _set_job_description(self, name: str) -> None:
-        self._spark.sparkContext.setJobDescription(f"batch: {name}")
+        self._spark.sparkContext.setJobDescription(f"{self._title}: {name}")
+
+
+def _names_in_brief(names: Iterable[str]) -> str:
+    """Return the first name, and how many more there are."""
+    first, *others = [*names] or ["no table"]
+    return f"{first} and {len(others)} more" if others else first
 
 
 def _task_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -358,10 +353,6 @@ def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[Table
             known = own.get(ref.file)
             own[ref.file] = bits if known is None else _union_of_bitmaps(known, bits)
     return found
-
-
-def _row_numbers(bits: RowBitmap) -> RowNumbers:
-    return np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
 
 
 def _union_of_bitmaps(one: RowBitmap, other: RowBitmap) -> RowBitmap:
@@ -419,6 +410,7 @@ def _combine_reports(
         collected_rows=pa.concat_tables(
             [COLLECTED.empty_table(), *(one.collected_rows for one in partitions)]
         ),
+        executor=DistributedExecutor.name,
         copies=CopyCounts.total(one.copies for one in partitions),
         seconds=seconds,
     )

@@ -53,7 +53,7 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def read_locally(
-    log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int
+    log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int = 1 << 62
 ) -> dict[int, list[pa.RecordBatch]] | None:
     """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit.
 
@@ -89,10 +89,15 @@ class LocalExecutor:
         search: Shared by all batches of the writer.
     """
 
+    name = "driver"
+
     def __init__(
         self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], search: KeySearch
     ) -> None:
         self._segments, self._rows, self._search = segments, rows, search
+
+    def close(self) -> None:
+        """Do nothing: the rows are this process's own."""
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
@@ -134,6 +139,7 @@ class LocalExecutor:
             writers=result.writers,
             unfit_tables=result.unfit_tables,
             collected_rows=result.collected_rows,
+            executor=self.name,
             copies=self._search.copies.counts.since(counts_before),
             seconds=clock.seconds,
         )

@@ -1,4 +1,4 @@
-"""The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by partition.
+"""The first stage of a distributed batch: log cells → files of `_changelog` and `_pending`, keyed rows by partition.
 
 A key may be replaced thousands of times in one batch. All of these rows go to one partition, but only the last tuple
 matters. To keep the partition small, `without_overwritten_tuples` drops the tuples that later rows overwrite. It keeps
@@ -7,9 +7,9 @@ the rows' timestamps and lsns, on which the version's time and creation time dep
 
 from __future__ import annotations
 
-from collections import deque
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import ACTIONS, DELETED_RANGE, KEY_ERRORS, KEYED
-from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
+from pipeline.changelog.rows import (
+    CHANGELOG_ARROW,
+    GLOBAL_ID,
+    SegmentRows,
+    keyed_from_changelog,
+    segment_rows,
+)
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
-from pipeline.executors.cells import SORT_KEYS_PER_TASK, cells_by_partition, decode_cell, report_cell
+from pipeline.executors.cells import LOG_CELLS, cells_by_partition, decode_cell, report_cell
+from pipeline.executors.log_cells import CELLS_PER_TASK, LogPiece, rows_of_cell
 from pipeline.lookup.partitions import KeyRanges
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors
 from pipeline.write.system_rows import system_file_writer
-from sources.xlog.options import XlogOptions
-from sources.xlog.stream.read import read_range
-from sources.xlog.stream.segment import ByteRange
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import OPERATION, PUT
@@ -86,18 +90,28 @@ class StoredRows:
     """Rows that the driver sends to a task: waiting rows, or rows of `_changelog` that are applied again."""
 
     segment: int | None
-    """The segment of waiting rows; None for rows of `_changelog`."""
+    """The segment of waiting rows; None for rows of `_changelog`, which come after all segments."""
     cell: bytes
     """The rows as an Arrow IPC stream."""
+
+
+def stored_cells(stored: Sequence[StoredRows]) -> pa.Table:
+    """Return stored rows as cells for `run_read_task`."""
+    rows = pa.array([pickle.dumps(one) for one in stored], pa.binary())
+    empty = {name: pa.nulls(len(stored), LOG_CELLS.field(name).type) for name in ("piece", "writers")}
+    return pa.table({**empty, "rows": rows})
+
+
+TASK_BITS, FLUSH_BITS = 20, 24
+"""The bits of a cell's `sort_key` for the task's number, and for the cell's index in the task; those above them are the
+rank of its segment.
+"""
 
 
 @dataclass(frozen=True)
 class ReadWork:
     """The inputs of the first stage's tasks."""
 
-    tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
-    """For each task, the byte ranges or the stored rows that it reads; in log order."""
-    options: XlogOptions
     segment_plans: Mapping[int, SegmentPlan]
     """By segment number."""
     reduce: ReducePlan
@@ -109,6 +123,8 @@ class ReadWork:
     """Files of `_changelog` that may contain rows which the tasks read again."""
     healed_gaps: Sequence[Mapping[str, Any]] = ()
     """Rows of `_gaps` with the lsns of healed divergences; differing rows of these lsns are not reported again."""
+    has_stored_rows: bool = False
+    """Whether cells have waiting rows, which belong between the segments of other tasks."""
 
 
 @dataclass
@@ -126,19 +142,24 @@ class ReadReport:
     divergences: list[Divergence] = field(default_factory=list)
 
 
-def run_read_task(task_number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
-    """Run one task, and yield its cells; the last one is its report (`ReadReport`).
+def run_read_task(
+    task_number: int, cells: Iterable[pa.RecordBatch], work: ReadWork
+) -> Iterator[pa.RecordBatch]:
+    """Run one task, and yield its cells for the exchange; the last one is its report (`ReadReport`).
 
     Args:
-        task_number: The index of the task in `work.tasks`.
+        cells: `piece`, `writers` and `rows` of `pipeline.executors.cells.LOG_CELLS`, in log order; `writers` after
+            `udfs.remap.replica_ids.remap_runs_udf`. A cell without a piece is a pickled `StoredRows`.
     """
     task = _ReadTask(task_number, work)
-    rows = work.tasks[task_number]
-    if isinstance(rows, StoredRows):
-        yield from task.process_stored(rows)
-    else:
-        for byte_range in rows:
-            yield from task.process_range(byte_range)
+    for batch in cells:
+        for text, writers, cell in zip(
+            *(batch.column("piece").to_pylist(), batch.column("writers"), batch.column("rows")), strict=True
+        ):
+            if text is None:
+                yield from task.process_stored(pickle.loads(cell.as_buffer()))
+            else:
+                yield from task.process_piece(LogPiece.decoded(text), writers.values, cell.as_buffer())
     yield from task.finish()
 
 
@@ -147,26 +168,44 @@ class _ReadTask:
 
     def __init__(self, number: int, work: ReadWork) -> None:
         self._number, self._work = number, work
+        self._ranks = {segment: rank for rank, segment in enumerate(sorted(work.segment_plans))}
         self._report = ReadReport()
         self._buffered: list[pa.Table] = []
         self._buffered_bytes, self._cells = 0, 0
+        self._first: tuple[int, int] = (0, 0)
         self._changelog: FileWriter | None = None
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
 
+    def process_piece(
+        self, piece: LogPiece, writers: pa.StructArray, cell: pa.Buffer
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self._begin(self._ranks[piece.segment], piece.ordinal // CELLS_PER_TASK)
+        runs = (writers.field(name).to_numpy() for name in ("global_id", "rows"))
+        global_ids = pa.array(np.repeat(*runs))
+        done = 0
+        for batch in rows_of_cell(piece, cell):
+            own = global_ids.slice(done, batch.num_rows)
+            done += batch.num_rows
+            yield from self._process_rows(batch.append_column(GLOBAL_ID, own), piece.segment)
+
     def process_stored(self, stored: StoredRows) -> Iterator[pa.RecordBatch]:
         rows = decode_cell(pa.py_buffer(stored.cell))
         if stored.segment is None:
+            yield from self._begin(len(self._ranks), 0)
             plan = next(iter(self._work.segment_plans.values()))
             yield from self._buffer(keyed_from_changelog(rows, plan))
             return
+        yield from self._begin(self._ranks[stored.segment], 0)
         for batch in rows.to_batches():
             yield from self._process_rows(batch, stored.segment)
 
-    def process_range(self, byte_range: ByteRange) -> Iterator[pa.RecordBatch]:
-        options = replace(self._work.options, with_replicaset=False)
-        for batch in read_range(byte_range, options):
-            yield from self._process_rows(batch, byte_range.segment.number)
+    def _begin(self, rank: int, task: int) -> Iterator[pa.RecordBatch]:
+        """Begin with the rows of a segment: waiting rows of other tasks may belong before it."""
+        if self._work.has_stored_rows and rank != self._first[0]:
+            yield from self._flush()
+        if not self._buffered:
+            self._first = (rank, task)
 
     def _process_rows(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
         found = segment_rows(batch, self._work.segment_plans[segment])
@@ -210,7 +249,9 @@ class _ReadTask:
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         partitions = self._work.key_ranges.find_partitions(tables, as_array(rows["key"]))
         rows, partitions = _copy_range_deletes_to_partitions(rows, tables, partitions, self._work.key_ranges)
-        for cell in cells_by_partition(rows, partitions, self._number * SORT_KEYS_PER_TASK + self._cells):
+        rank, task = self._first
+        sort_key = (((rank << TASK_BITS) + task) << FLUSH_BITS) + self._cells
+        for cell in cells_by_partition(rows, partitions, sort_key):
             self._cells += 1
             yield cell
 
@@ -245,29 +286,3 @@ def _copy_range_deletes_to_partitions(
     numbers = np.concatenate([partitions[others], np.array([partition for _, partition in copies], np.int32)])
     order = np.argsort(both, kind="stable")
     return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]
-
-
-def insert_stored_rows(
-    tasks: Iterable[tuple[ByteRange, ...]], stored: Iterable[StoredRows]
-) -> list[tuple[ByteRange, ...] | StoredRows]:
-    """Insert stored rows as tasks of their own among those that read files.
-
-    Waiting rows come at their segment's place in the log. Rows without a segment, which are applied again after a
-    snapshot, come last.
-    """
-    stored = list(stored)
-    waiting = deque(
-        sorted((one for one in stored if one.segment is not None), key=lambda one: one.segment or 0)
-    )
-    found: list[tuple[ByteRange, ...] | StoredRows] = []
-    for task in tasks:
-        byte_ranges: list[ByteRange] = []
-        for byte_range in task:
-            while waiting and (waiting[0].segment or 0) < byte_range.segment.number:
-                if byte_ranges:
-                    found.append(tuple(byte_ranges))
-                    byte_ranges = []
-                found.append(waiting.popleft())
-            byte_ranges.append(byte_range)
-        found.append(tuple(byte_ranges))
-    return [*found, *waiting, *(one for one in stored if one.segment is None)]

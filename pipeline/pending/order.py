@@ -28,28 +28,7 @@ from pipeline.plan.rows.position import LogSegment
 from pipeline.plan.rows.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
 from sources.xlog.format.vclock import vclock_maximum
-from sources.xlog.stream.segment import Segment
 from warehouse.delta.commits import OpenTables
-
-SEGMENT_NUMBER_STEP = 1 << 20
-"""Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
-
-MAX_SEGMENT_NUMBER = 2**31 - 1
-"""The highest number of a segment."""
-
-
-def with_spaced_numbers(segments: Sequence[Segment], state: State) -> tuple[Segment, ...]:
-    """Return a batch's segments, numbered so that segments of waiting rows fit between them.
-
-    Args:
-        segments: Numbered from 0 on.
-        state: Before the batch.
-    """
-    known = (state.replicasets.get(segment.replicaset_uuid) for segment in segments)
-    if not any(one is not None and one.has_waiting_rows for one in known):
-        return tuple(segments)
-    step = min(SEGMENT_NUMBER_STEP, MAX_SEGMENT_NUMBER // (len(segments) + 1))
-    return tuple(replace(segment, number=segment.number * step) for segment in segments)
 
 
 def ordered_pending_rows(

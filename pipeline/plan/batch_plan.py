@@ -26,7 +26,7 @@ from pipeline.plan.spaces.meanings import History
 from pipeline.plan.spaces.meanings_builder import SpacesBefore, build_history
 from pipeline.plan.spaces.router import Router
 from pipeline.plan.spaces.system_rows import ControlChanges, ReplicaIdChange
-from pipeline.plan.spaces.tables import CHANGE_TYPES, TablePlan, plan_tables, table_owners
+from pipeline.plan.spaces.tables import TablePlan, plan_tables, table_owners
 from pipeline.plan.spaces.undefined import UnknownRanges, unknown_ranges
 from pipeline.plan.spaces.vshard import (
     MOVE_WAIT,
@@ -51,6 +51,7 @@ from pipeline.plan.state_after import (
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, is_unknown_type
 from schemas.names import replicaset_label
+from schemas.row_types import CHANGE_TYPES
 from schemas.states import SpaceEvent
 from udfs.operations.update_rules import release_of
 from udfs.remap.cluster_replace import Cluster, IncomingMember, Member

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.lookup.reduce_plan import ReducePlan
-from pipeline.plan.spaces.tables import CHANGE_TYPES
+from schemas.row_types import CHANGE_TYPES
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.versions.key_state import Fold, Version
 

@@ -25,11 +25,11 @@ from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.healing import Healing
 from pipeline.plan.rows.summary import CONTROL_SPACES, has_inapplicable_rows
 from pipeline.plan.spaces.system_rows import row_space_id
-from pipeline.plan.spaces.tables import CHANGE_TYPES
 from pipeline.retention.changelog import check_rows_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
+from schemas.row_types import CHANGE_TYPES
 from schemas.states import GapKind, GapState, RowState
 from sources.xlog.format.vclock import Vclock, is_at_most
 from warehouse.delta.commits import OpenTables

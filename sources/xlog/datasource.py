@@ -87,10 +87,17 @@ class XlogDataSource(DataSource):
         return XlogStreamReader(self._xlog_options)
 
 
-def register(spark: SparkSession) -> None:
-    """Register `format("xlog")` with a session."""
-    # Spark computes a stream's offsets in a separate process on the driver, without the files of --py-files.
+def import_project_in_planner(spark: SparkSession) -> None:
+    """Let the process that computes a stream's offsets import this project.
+
+    Spark starts it on the driver, without the files of --py-files.
+    """
     environment = spark.sparkContext.environment
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT_PATH])))
+
+
+def register(spark: SparkSession) -> None:
+    """Register `format("xlog")` with a session."""
+    import_project_in_planner(spark)
     spark.dataSource.register(XlogDataSource)

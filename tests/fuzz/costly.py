@@ -18,9 +18,9 @@ from observe.log_rows.row_format import tuple_text
 from pipeline.changelog.keyed_rows import KEYED
 from pipeline.lookup.ranges import ranges_in
 from pipeline.lookup.reduce_plan import ReducePlan
-from pipeline.plan.spaces.tables import CHANGE_TYPES
 from schemas.errors import AggregatorError
 from schemas.layout import table_layout
+from schemas.row_types import CHANGE_TYPES
 from schemas.space import Field, KeyPart, Space
 from schemas.system_tuples import unpacked
 from sources.iproto.packet import decode_packet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,4 +22,4 @@ def executor(request: pytest.FixtureRequest) -> Iterator[MakeDistributed | None]
         yield None
         return
     spark: SparkSession = request.getfixturevalue("spark")
-    yield lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)
+    yield partial(DistributedExecutor, spark)

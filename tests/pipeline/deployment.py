@@ -169,7 +169,7 @@ def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
 
 
 def contents(deployment: Deployment) -> dict[str, Counter[str]]:
-    """Return the rows of each table as texts, without times and the aggregator's uuid, which differ in each run.
+    """Return the rows of each table as texts, without what differs between runs: times, the executor, own uuids.
 
     Epochs are numbered without those after batches that were rolled back.
     """
@@ -181,8 +181,10 @@ def contents(deployment: Deployment) -> dict[str, Counter[str]]:
 
     def text(row: dict[str, Any]) -> str:
         row = {**row, **({"epoch": numbers.get(row["epoch"])} if "epoch" in row else {})}
-        times = TIME_COLUMNS | ({"timestamp"} if row.get("source") == "aggregator" else set())
-        return repr(sorted(one for one in row.items() if one[0] not in times)).replace(aggregator, "own")
+        differs = (
+            TIME_COLUMNS | {"executor"} | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        )
+        return repr(sorted(one for one in row.items() if one[0] not in differs)).replace(aggregator, "own")
 
     return {
         table.name: Counter(map(text, deployment.rows(table.name)))

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def main() -> None:
             folder,
             {"a1": member.path},
             replicasets,
-            lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments),
+            partial(DistributedExecutor, spark),
             **settings,
         )
     watching = threading.Thread(target=watch, args=(workers, is_done))

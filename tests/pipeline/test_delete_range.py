@@ -6,6 +6,7 @@ import bisect
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,7 @@ def test_both_executors_apply_it_alike(spark: SparkSession, tmp_path: Path) -> N
     found = []
     for name, make in (
         ("local", None),
-        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
+        ("distributed", partial(DistributedExecutor, spark)),
     ):
         one = Deployment(tmp_path / name, {"a1": node.path}, replicasets_of("a1"), make)
         one.run([20_000, 20_000])

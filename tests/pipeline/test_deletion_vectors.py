@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def test_the_distributed_executor_writes_the_same_rows(spark: SparkSession, tmp_
     found = []
     for name, distributed in (
         ("local", None),
-        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
+        ("distributed", partial(DistributedExecutor, spark)),
     ):
         folder = tmp_path / name
         deployment = Deployment(

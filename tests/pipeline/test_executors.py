@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,7 +60,7 @@ def test_both_executors_write_the_same_tables(
     found = []
     for name, distributed in (
         ("local", None),
-        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
+        ("distributed", partial(DistributedExecutor, spark)),
     ):
         deployment = Deployment(tmp_path / name, sources, None, distributed, **POLICIES[policy])
         deployment.run(cuts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,14 @@ import pytest
 from pipeline.changelog.keyed_rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
 from pipeline.compaction.choose import groups_to_join
 from pipeline.compaction.rewrite import sized_files
+from pipeline.executors.log_cells import (
+    MAX_SAMPLED_VALUE_BYTES,
+    CellDigest,
+    LogPiece,
+    leading_fields,
+    log_cells,
+)
 from pipeline.executors.read_task import OVERWRITTEN_TUPLE, without_overwritten_tuples
-from pipeline.executors.summary_task import MAX_SAMPLED_VALUE_BYTES, leading_fields, summarize_range
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -56,14 +61,16 @@ def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> Non
     log_stream = LogStream(parse_options({"path": source["path"], "start": "logs"}))
     start = log_stream.initial()
     segments = segments_between(log_stream, start, log_stream.latest(start))
+    tasks = enumerate(tasks_of(log_stream, segments))
     found = [
-        summarize_range(piece, log_stream.options, {}, {})
-        for task in tasks_of(log_stream, segments)
-        for piece in task
+        row
+        for number, task in tasks
+        for cell in log_cells(task, log_stream.options, number)
+        for row in cell.to_pylist()
     ]
-    assert sum(one.decoded_bytes for one in found) > 400 * len(TEXT)
-    assert len(pickle.dumps(found)) < MIB
-    rows = [row for one in found for sample in one.samples for row in sample.rows.to_pylist()]
+    assert sum(LogPiece.decoded(one["piece"]).bytes for one in found) > 400 * len(TEXT)
+    assert sum(len(one["digest"]) for one in found) < MIB
+    rows = [row for one in found for row in CellDigest.decoded(one["digest"]).sample.to_pylist()]
     keys = [msgpack.unpackb(row["tuple"])[0] for row in rows if row["space_id"] == 512]
     assert len(keys) > 100
     assert len(set(keys)) == len(keys)

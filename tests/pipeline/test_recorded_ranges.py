@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def test_the_distributed_executor_writes_the_same_tables(spark: SparkSession, tm
     found = []
     for name, make in (
         ("local", None),
-        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
+        ("distributed", partial(DistributedExecutor, spark)),
     ):
         deployment = Deployment(tmp_path / name, {"a1": RECORDED}, None, make)
         deployment.run([25_000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ def test_the_distributed_executor_writes_the_same_tables(
     found = []
     for name, make in (
         ("local", None),
-        ("distributed", lambda log_stream, segments: DistributedExecutor(spark, log_stream, segments)),
+        ("distributed", partial(DistributedExecutor, spark)),
     ):
         folder = with_snapshots(tmp_path / name / "a1", RECORDED, [0], [0, 1])
         deployment = Deployment(tmp_path / name, {"a1": folder}, None, make)

@@ -2,7 +2,8 @@
 
 A replica id is unique only in its replicaset. A source's applier map says which instance a replica id means from which
 lsn on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object per
-row. `global_id_udf` does the same in a user's queries over `format("xlog")`. `warehouse.system_tables.applier_map`
+row: in a batch by `remap_runs_udf`, one call for a piece of a log; in a user's queries over `format("xlog")` by
+`global_id_udf`. `warehouse.system_tables.applier_map`
 stores the maps.
 """
 
@@ -13,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.types import LongType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
 
 from schemas.iproto import VCLOCK_MAX
 from udfs.buffers import arrow_column_function
@@ -78,6 +80,85 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
         return pa.array(found, pa.int64(), mask=found == UNKNOWN_INSTANCE)
 
     return arrow_column_function(global_ids, LongType())
+
+
+class IdRuns(NamedTuple):
+    """Runs of rows, in order: each has rows of one replica id with consecutive lsns."""
+
+    replica_ids: NDArray[np.int32]
+    """0 or less for rows without one; their lsns may be any."""
+    first_lsns: NDArray[np.int64]
+    row_counts: NDArray[np.int32]
+
+
+def id_runs(replica_ids: NDArray[np.int32], lsns: NDArray[np.int64]) -> IdRuns:
+    """Divide rows into runs.
+
+    Args:
+        replica_ids: 0 or less if the row has none (int32[n]).
+        lsns: int64[n].
+    """
+    if not len(replica_ids):
+        return IdRuns(replica_ids, lsns, np.zeros(0, np.int32))
+    is_next = (np.diff(lsns) == 1) | (replica_ids[1:] <= 0)
+    starts = np.flatnonzero(np.concatenate(([True], (np.diff(replica_ids) != 0) | ~is_next)))
+    counts = np.diff(np.concatenate((starts, [len(replica_ids)]))).astype(np.int32)
+    return IdRuns(replica_ids[starts], lsns[starts], counts)
+
+
+def remap_runs(runs: IdRuns, entries: Sequence[IdEntry]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return runs of rows of one instance: the global id, and the number of rows, of each.
+
+    Args:
+        entries: As for `remap_rows`, which gives the same global ids.
+    """
+    last_lsns = runs.first_lsns + runs.row_counts - 1
+    for entry in entries:
+        own = runs.replica_ids == entry.replica_id
+        if np.any(own & (runs.first_lsns < entry.since_lsn) & (entry.since_lsn <= last_lsns)):
+            break
+    else:
+        return remap_rows(runs.replica_ids, runs.first_lsns, entries), runs.row_counts
+    # The id passes to another instance inside a run.
+    begins = np.repeat(np.cumsum(runs.row_counts) - runs.row_counts, runs.row_counts)
+    lsns = np.repeat(runs.first_lsns, runs.row_counts) + np.arange(len(begins)) - begins
+    found = remap_rows(np.repeat(runs.replica_ids, runs.row_counts), lsns, entries)
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(found) != 0)))
+    return found[starts], np.diff(np.concatenate((starts, [len(found)]))).astype(np.int32)
+
+
+RUNS = pa.list_(pa.struct([("replica_id", pa.int32()), ("first_lsn", pa.int64()), ("rows", pa.int32())]))
+"""The Arrow type of a list of runs (`IdRuns`)."""
+
+RUNS_IN_SPARK = "array<struct<replica_id: int, first_lsn: bigint, rows: int>>"
+"""`RUNS` in Spark's notation."""
+
+
+def remap_runs_udf(entries: Mapping[int, Sequence[IdEntry]]) -> Callable[[Column, Column], Column]:
+    """Return an Arrow UDF `(segment int, RUNS_IN_SPARK) → array<struct<global_id bigint, rows int>>`: `remap_runs`.
+
+    Args:
+        entries: The entries of the applier map, by segment. A row whose id is in none gets `UNKNOWN_INSTANCE`.
+    """
+
+    def remapped(segment: pa.Array, runs: pa.Array) -> pa.Array:
+        found = [
+            remap_runs(_runs_of(one.values), entries[number])
+            if one.is_valid
+            else (np.zeros(0, np.int64), np.zeros(0, np.int32))
+            for number, one in zip(segment.to_pylist(), runs, strict=True)
+        ]
+        ends = np.cumsum([0, *(len(ids) for ids, _ in found)], dtype=np.int32)
+        columns = [pa.array(np.concatenate([one[i] for one in found])) for i in (0, 1)]
+        values = pa.StructArray.from_arrays(columns, ["global_id", "rows"])
+        return pa.ListArray.from_arrays(pa.array(ends), values, mask=pc.is_null(runs))
+
+    fields = [StructField("global_id", LongType()), StructField("rows", IntegerType())]
+    return arrow_column_function(remapped, ArrayType(StructType(fields)))
+
+
+def _runs_of(values: pa.StructArray) -> IdRuns:
+    return IdRuns(*(values.field(name).to_numpy() for name in ("replica_id", "first_lsn", "rows")))
 
 
 def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:

@@ -65,10 +65,10 @@ _NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": USER_METADATA}, 
 
 def load(warehouse: Warehouse) -> Cluster:
     """Read the instances and their global ids from the table."""
-    return _cluster_in(warehouse.opened(TABLE))
+    return cluster_in(warehouse.opened(TABLE))
 
 
-def _cluster_in(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
+def cluster_in(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
     """Return the instances and global ids in an open table; `rows` are the table's rows if the caller has read them."""
     rows = rows_of(table) if rows is None else rows
     members = ({n: row[n] for n in COLUMNS} | {"expelled": row["expelled_at"] is not None} for row in rows)
@@ -128,7 +128,7 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
                 advice=f"set cluster.allocation to {found}, or start a new warehouse: assigned ids never change",
             )
         if _allocation_in(table) == allocation:
-            return allocate(warehouse, (), now) if allocation == "counter" else _cluster_in(table)
+            return allocate(warehouse, (), now) if allocation == "counter" else cluster_in(table)
         try:
             table.alter.set_table_properties(
                 {ALLOCATION_PROPERTY: allocation}, raise_if_not_exists=False, commit_properties=_NO_RETRIES
@@ -154,7 +154,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
     for attempt in range(COMMIT_ATTEMPTS):
         table = warehouse.opened(TABLE)
         stored = rows_of(table)
-        before = _cluster_in(table, stored)
+        before = cluster_in(table, stored)
         after, changes = apply_incoming(before, rows, own_uuid)
         if not changes:
             return before

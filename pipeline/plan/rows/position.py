@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from sources.xlog.stream.segment import Segment
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class LogPosition(NamedTuple):
 
     segment: int
     """The segment's number in the batch; segments of waiting rows that come first have numbers below 0, and those that
-    come later have numbers between those of log segments (`with_spaced_numbers` in `pipeline.pending.order`).
+    come later have numbers between those of log segments (`with_spaced_numbers`).
     """
     position: int
     """Byte offset of the transaction block in the file."""
@@ -95,3 +97,20 @@ def first_row_index(begin: LogPosition, segment: int, positions: Int64s, rows: I
     if begin.segment != segment:
         return 0 if begin.segment < segment else len(positions)
     return row_index_at(begin, positions, rows)
+
+
+SEGMENT_NUMBER_STEP = 1 << 20
+"""Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
+
+MAX_SEGMENT_NUMBER = 2**31 - 1
+"""The highest number of a segment."""
+
+
+def with_spaced_numbers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Return a batch's segments, numbered so that segments of waiting rows fit between them.
+
+    Args:
+        segments: Numbered from 0 on.
+    """
+    step = min(SEGMENT_NUMBER_STEP, MAX_SEGMENT_NUMBER // (len(segments) + 1))
+    return tuple(replace(segment, number=segment.number * step) for segment in segments)

@@ -39,6 +39,7 @@ from schemas.iproto import (
     type_code,
     type_name,
 )
+from schemas.row_types import CHANGE_ACTIONS
 from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.states import HELD_PREFIX
 from sources.xlog.format.rows import ABSENT, ABSENT_TIMESTAMP, Headers
@@ -55,10 +56,7 @@ LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
 """The types of rows that settle synchronous transactions: commit them or roll them back."""
 
 LIMBO_CODES = tuple(type_code(name) for name in LIMBO_TYPES)
-APPLIED_TYPES = (
-    *(RequestType.INSERT, RequestType.REPLACE, RequestType.UPDATE, RequestType.UPSERT, RequestType.DELETE),
-    *(RequestType.NOP, RequestType.DELETE_RANGE),
-)
+APPLIED_TYPES = (*CHANGE_ACTIONS, RequestType.NOP)
 """Types of rows of user spaces that are applied to tables, or have no effect (NOP)."""
 
 _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])
@@ -305,6 +303,14 @@ def concat_summaries(summaries: Sequence[Summary]) -> Summary:
             (part.last_time_us for part in summaries if part.last_time_us is not None), default=None
         ),
     )
+
+
+def summaries_by_replicaset(parts: Iterable[tuple[str, Summary]]) -> dict[str, Summary]:
+    """Join the summaries of (replicaset uuid, summary), which are in log order, for each replicaset."""
+    found: dict[str, list[Summary]] = {}
+    for uuid, summary in parts:
+        found.setdefault(uuid, []).append(summary)
+    return {uuid: concat_summaries(own) for uuid, own in found.items()}
 
 
 def interleave_summaries(summaries: Sequence[Summary]) -> Summary:

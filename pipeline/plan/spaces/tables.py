@@ -24,14 +24,12 @@ from pipeline.state import State, TableWriters
 from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, TypeOptions, column_storage, table_layout, union_fields
 from schemas.names import column_name, exact_table
+from schemas.row_types import CHANGE_TYPES
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import SET_ASIDE_PREFIX
 from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
-
-CHANGE_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
-"""Types of rows that change the tuple of one key, or (DELETE_RANGE) of many."""
 
 
 @dataclass(frozen=True)

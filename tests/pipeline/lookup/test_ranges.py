@@ -13,7 +13,7 @@ import pytest
 from pipeline.changelog.keyed_rows import DELETED_RANGE, KEYED
 from pipeline.lookup.ranges import RowKeyPairs, ranges_in
 from pipeline.lookup.reduce_plan import ReducePlan
-from pipeline.plan.spaces.tables import CHANGE_TYPES
+from schemas.row_types import CHANGE_TYPES
 from schemas.space import KeyPart, Space
 
 SLOTS = 3

@@ -1,0 +1,44 @@
+"""Spark's data source `xlog_cells`: the stream of a deployment, whose rows are log cells.
+
+Offsets, options and segments are those of `format("xlog")`; only what a task yields is different. The reader is
+imported at its first use, because it loads compiled kernels, and Spark also starts a process that needs only the
+schema.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
+from sources.xlog.datasource import import_project_in_planner
+from sources.xlog.options import parse_options
+
+FORMAT = "xlog_cells"
+"""The data source's name for `spark.readStream.format`."""
+
+
+class CellSource(DataSource):
+    """`spark.readStream.format("xlog_cells")`; the options are `sources.xlog.options.XlogOptions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns of `pipeline.executors.cells.LOG_CELLS`."""
+        return LOG_CELLS_SPARK_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """Return the reader of a streaming query."""
+        from pipeline.executors.cell_reader import CellStreamReader
+
+        return CellStreamReader(parse_options(self.options))
+
+
+def register(spark: SparkSession) -> None:
+    """Register `format("xlog_cells")` with a session."""
+    import_project_in_planner(spark)
+    spark.dataSource.register(CellSource)

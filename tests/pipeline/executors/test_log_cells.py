@@ -1,0 +1,149 @@
+"""Log cells have all rows of the log, and what planning needs of them; cells of another part of a log are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from pipeline.executors import log_cells as module
+from pipeline.executors.batch_cells import in_log_order, refuse_missing_pieces
+from pipeline.executors.choice import DRIVER_LOG_BYTES, DRIVER_LOG_BYTES_ON_CLUSTER, max_driver_log_bytes
+from pipeline.executors.log_cells import CellDigest, LogPiece, log_cells, rows_of_cell
+from pipeline.plan.rows.position import with_spaced_numbers
+from pipeline.plan.rows.summary import concat_summaries, summarize_rows
+from schemas.errors import OffsetError
+from sources.xlog.options import XlogOptions, parse_options
+from sources.xlog.stream.batch import segments_between, tasks_of
+from sources.xlog.stream.log_stream import LogStream
+from sources.xlog.stream.read import read_range
+from sources.xlog.stream.segment import ByteRange, Segment
+from tests.truth import own
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def tasks() -> tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]]:
+    """Return the tasks of a batch that reads a whole recording: one task a block or so."""
+    path = str(own().directory("a1"))
+    stream = LogStream(parse_options({"path": path, "start": "history", "splitBytes": "2000"}))
+    start = stream.initial()
+    segments = with_spaced_numbers(segments_between(stream, start, stream.latest(start)))
+    return stream.options, segments, tasks_of(stream, segments)
+
+
+def cells_of(options: XlogOptions, tasks: Sequence[Sequence[ByteRange]]) -> pa.Table:
+    return pa.Table.from_batches(
+        [cell for number, task in enumerate(tasks) for cell in log_cells(task, options, number)]
+    )
+
+
+@pytest.mark.parametrize("decoded_bytes", [module.MAX_DECODED_BYTES, 5_000])
+def test_cells_have_the_rows_of_the_log(
+    tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
+    decoded_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, segments, parts = tasks
+    monkeypatch.setattr(module, "MAX_DECODED_BYTES", decoded_bytes)
+    pieces, cells = in_log_order(cells_of(options, parts))
+    refuse_missing_pieces(pieces, segments)
+    assert len(pieces) >= len(parts) > len(segments)
+    read = pa.Table.from_batches(
+        [
+            rows
+            for task in parts
+            for one in task
+            for rows in read_range(one, replace(options, with_replicaset=False))
+        ]
+    )
+    found = [
+        rows
+        for piece, cell in zip(pieces, cells["rows"], strict=True)
+        for rows in rows_of_cell(piece, cell.as_buffer())
+    ]
+    assert pa.Table.from_batches(found).equals(read)
+    assert sum(piece.rows for piece in pieces) == read.num_rows
+    digests = [CellDigest.decoded(data) for data in cells["digest"].to_pylist()]
+    whole = [
+        summarize_rows(rows, one.segment.number)
+        for task in parts
+        for one in task
+        for rows in read_range(one, replace(options, with_replicaset=False))
+    ]
+    assert concat_summaries([one.summary for one in digests]) == concat_summaries(whole)
+    writers = [
+        (run["replica_id"], run["first_lsn"] + i)
+        for runs in cells["writers"].to_pylist()
+        for run in runs
+        for i in range(run["rows"])
+    ]
+    named = pc.fill_null(read["replica_id"], 0).to_numpy()
+    assert [one for one, _ in writers] == named.tolist()
+    assert [lsn for one, lsn in writers if one > 0] == read["lsn"].to_numpy()[named > 0].tolist()
+
+
+def test_each_row_of_the_log_is_a_row_of_spark(
+    tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
+) -> None:
+    options, _, parts = tasks
+    counted = pa.Table.from_batches(
+        [
+            cell
+            for number, task in enumerate(parts)
+            for cell in log_cells(task, options, number, counts_rows=True)
+        ]
+    )
+    with_cells = counted.filter(pc.is_valid(counted["rows"]))
+    rows = [LogPiece.decoded(text).rows for text in with_cells["piece"].to_pylist()]
+    assert counted.num_rows == sum(max(one, 1) for one in rows)
+    assert with_cells.combine_chunks().equals(cells_of(options, parts).combine_chunks())
+
+
+def piece_of(segment: Segment, position: int, end: int) -> LogPiece:
+    return LogPiece(
+        segment.replicaset_uuid, segment.source, None, segment.file, segment.number, position, end, 0, 1, 1
+    )
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [[], [(10, 20)], [(0, 10)], [(0, 9), (10, 20)], [(0, 10), (10, 21)], [(0, 12), (10, 20)]],
+)
+def test_a_missing_part_is_refused(
+    ranges: list[tuple[int, int]],
+    tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
+) -> None:
+    segment = replace(tasks[1][0], begin=0, end=20)
+    refuse_missing_pieces([piece_of(segment, 10, 20), piece_of(segment, 0, 10)], [segment])
+    with pytest.raises(OffsetError, match="another part of the log"):
+        refuse_missing_pieces([piece_of(segment, *one) for one in ranges], [segment])
+
+
+def test_a_piece_of_another_file_is_refused(
+    tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
+) -> None:
+    segment = replace(tasks[1][0], begin=0, end=20)
+    other = replace(segment, file="other.xlog")
+    with pytest.raises(OffsetError, match="another part of the log"):
+        refuse_missing_pieces([piece_of(segment, 0, 20), piece_of(other, 0, 20)], [segment])
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_cluster", "expected"),
+    [
+        ("auto", False, DRIVER_LOG_BYTES),
+        ("auto", True, DRIVER_LOG_BYTES_ON_CLUSTER),
+        ("driver", True, 256 * MIB),
+        ("tasks", False, 0),
+    ],
+)
+def test_where_a_batch_is_processed(choice: str, is_cluster: bool, expected: int) -> None:
+    assert max_driver_log_bytes(choice, 256 * MIB, is_cluster=is_cluster) == expected  # type: ignore[arg-type]
+    assert max_driver_log_bytes("auto", 1, is_cluster=is_cluster) == 1
+    assert np.iinfo(np.int32).max > expected
