@@ -166,7 +166,8 @@ def test_a_column_of_their_own_stays(tmp_path: Path, vectors: str) -> None:
         two.write(range(4, 9), 2)
         two.tables.batch(writer)
     assert two.rows("hit") == two.winners(HIT)
-    for number, fields in enumerate((FIELDS[:3], (*FIELDS, ("more", "string")))):
+    renamed = (*FIELDS[:2], ("amount", "integer"), FIELDS[3])
+    for number, fields in enumerate((renamed, (*FIELDS, ("more", "string")))):
         for node in two.nodes.values():
             node.redefine(HIT, "hit", fields)
         two.write(range(8, 12), 3 + number)
