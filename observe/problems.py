@@ -39,9 +39,10 @@ def table_problems(facts: DeploymentFacts) -> Iterator[Problem]:
 
 def difference_problem(difference: TableDifference) -> Problem:
     """Return the problem that a table is not as the newest epoch names it."""
-    is_lost = difference.state in (TableState.LOST, TableState.OLDER)
-    name = "table_lost" if is_lost else "table_changed"
-    return problem(name, f"table {difference.table}", difference.text, advice=difference.advice)
+    subject, text, advice = f"table {difference.table}", difference.text, difference.advice
+    if difference.state in (TableState.LOST, TableState.OLDER):
+        return problem("table_lost", subject, text, advice=advice)
+    return problem("table_changed", subject, text, advice=advice)
 
 
 def first_line(text: str) -> str:
