@@ -119,8 +119,8 @@ def start_stream(
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
     spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))
     cells = spark.readStream.format(cell_source.FORMAT).options(**options).load()
-    stream = cells.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
-    stream = stream.foreachBatch(write_batch)
+    stream = cell_source.observed(cells).writeStream.queryName("aggregate")
+    stream = stream.option("checkpointLocation", config.checkpoint).foreachBatch(write_batch)
     stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=config.trigger)
     return stream.start()
 

@@ -77,11 +77,19 @@ class Module:
 
     def docstrings(self) -> Iterator[str]:
         """Yield the docstrings of the module, its classes and functions, and the strings under fields and constants."""
+        yield from (inspect.cleandoc(text) for text, _ in self._strings())
+
+    @property
+    def docstring_lines(self) -> int:
+        """The number of lines that `docstrings` take."""
+        return sum(count for _, count in self._strings())
+
+    def _strings(self) -> Iterator[tuple[str, int]]:
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
                 continue
             if isinstance(node.value.value, str):
-                yield inspect.cleandoc(node.value.value)
+                yield node.value.value, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def modules(rooms: tuple[str, ...] = ROOMS) -> dict[str, Module]:
@@ -244,11 +252,19 @@ def main() -> None:
     print(f"lines                                    {sum(lines.values())}")
     for room in ROOMS:
         print(f"  {room:<38} {sum(n for name, n in lines.items() if name.split('.')[0] == room)}")
+    print(f"lines of docstrings                      {sum(one.docstring_lines for one in found.values())}")
+    tests = modules(("tests",))
+    print(
+        f"lines of tests                           {sum(one.text.count(chr(10)) for one in tests.values())}"
+    )
     files = arrows_between_files(found)
     packages = [name for name, one in found.items() if one.is_package]
     rooms = [circle for name in packages for circle in circles(arrows_between_rooms(files, name))]
     print(f"circles of files                         {len(circles(files))}")
     print(f"circles of folders                       {len(rooms)}")
+    for package in ("jobs", "pipeline", "pipeline.plan", "warehouse"):
+        count = sum(map(len, arrows_between_rooms(files, package).values()))
+        print(f"  arrows between rooms of {package:<16} {count}")
     print(f"longest module                           {max(lines.values())}")
     print(f"classes                                  {classes}")
     share = 100 * len(duplicates) / classes

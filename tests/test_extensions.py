@@ -222,12 +222,59 @@ SOURCE = Extension(
     """,
 )
 
+COMMAND = Extension(
+    "jobs/commands/hello.py",
+    '''
+    """The command `aggregator hello`."""
+
+    import click
+
+    from jobs.runtime.command_line import command
+    from jobs.runtime.output import say
+
+
+    @command("hello", "aggregator hello world")
+    @click.argument("name")
+    def hello(name):
+        """Greet somebody."""
+        say(f"hello {name}")
+    ''',
+    "jobs/main.py",
+    (('("sql", "wait", "size")', '("sql", "wait", "size", "hello")'),),
+    """
+    from jobs.main import main
+
+    assert main(None, ["hello", "world"]) == 0
+    """,
+)
+
+METRIC = Extension(
+    "",
+    "",
+    "observe/metrics/stream_metrics.py",
+    (
+        (
+            '        self._open_gaps = gauge("gaps_open", "Missing lsn ranges and divergences")\n',
+            '        self._open_gaps = gauge("gaps_open", "Missing lsn ranges and divergences")\n'
+            '        self._started = gauge("started_timestamp_seconds", "When the job started")\n',
+        ),
+    ),
+    """
+    from observe.metrics.stream_metrics import StreamMetrics
+
+    names = {one.name for one in StreamMetrics(None, None).collect()}
+    assert "aggregator_started_timestamp_seconds" in names
+    """,
+)
+
 ADDED = {
     "policy": POLICY,
     "operation": OPERATION,
     "field type": FIELD_TYPE,
     "source kind": SOURCE,
     "check": CHECK,
+    "command": COMMAND,
+    "metric": METRIC,
 }
 
 

@@ -21,7 +21,8 @@ import msgpack
 
 from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.read import RowWithContext
-from udfs.before_replace.row import decode
+from schemas.errors import TupleError
+from udfs.before_replace.row import decode, encode
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -168,9 +169,33 @@ def tuple_text(data: bytes) -> str:
     Python cannot show maps whose keys are containers, and values that are nested a thousand times.
     """
     try:
-        return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
+        return str(
+            msgpack.unpackb(
+                data, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=_shown_extension
+            )
+        )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         return data.hex()
+
+
+class _Shown(str):
+    """A text that is shown without quotation marks, also within a list."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _shown_extension(code: int, body: bytes) -> Any:
+    """Return a decimal, uuid or datetime as it is usually written; other extensions, and inexact ones, as they are."""
+    extension = msgpack.ExtType(code, body)
+    try:
+        value = decode(msgpack.packb(extension))
+        is_exact = encode(value) == msgpack.packb(extension)
+    except (ValueError, TypeError, ArithmeticError, TupleError):
+        return extension
+    if not is_exact or isinstance(value, msgpack.ExtType):
+        return extension
+    return _Shown(value.isoformat() if isinstance(value, datetime) else value)
 
 
 def escape_unprintable(text: str) -> str:

@@ -7,7 +7,8 @@ schema.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -36,6 +37,23 @@ class CellSource(DataSource):
         from pipeline.executors.cell_reader import CellStreamReader
 
         return CellStreamReader(parse_options(self.options))
+
+
+def observed(cells: DataFrame) -> DataFrame:
+    """Return the stream with the observed metrics `log`: what each batch has read.
+
+    Spark puts them into its progress: `pieces`, the number of log cells, `rows`, and `decoded_bytes`.
+    """
+
+    def total(name: str) -> Column:
+        return F.sum(F.get_json_object("piece", f"$.{name}").cast("long"))
+
+    return cells.observe(
+        "log",
+        F.count("piece").alias("pieces"),
+        total("rows").alias("rows"),
+        total("bytes").alias("decoded_bytes"),
+    )
 
 
 def register(spark: SparkSession) -> None:

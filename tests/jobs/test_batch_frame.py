@@ -32,6 +32,7 @@ class Counted(StreamingQueryListener):
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
+        self.observed_rows: dict[int, int] = {}
         self.has_ended = False
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802, ARG002
@@ -40,6 +41,7 @@ class Counted(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         if event.progress.numInputRows:
             self.rows[event.progress.batchId] = event.progress.numInputRows
+            self.observed_rows[event.progress.batchId] = event.progress.observedMetrics["log"].rows
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass
@@ -99,6 +101,7 @@ def test_spark_counts_the_rows_of_the_log(
     epochs = deployment.rows("_epochs", ["batch_id", "rows", "executor"])
     assert len(epochs) > 1
     assert counted.rows == {row["batch_id"]: row["rows"] for row in epochs}
+    assert counted.observed_rows == counted.rows
     assert {row["executor"] for row in epochs} == {executor}
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
 
 import msgpack
 import pytest
 
 from observe.log_rows.row_format import escape_unprintable, tuple_text
+from udfs.before_replace.row import encode
 
 
 @pytest.mark.parametrize(
@@ -22,6 +26,9 @@ from observe.log_rows.row_format import escape_unprintable, tuple_text
         (b"\xc1", "c1"),
         (b"\x91\xa1\xff", r"['\udcff']"),
         (msgpack.packb("a\0\u202eb"), r"a\x00\u202eb"),
+        (encode([Decimal("9.75"), UUID(int=1)]), f"[9.75, {UUID(int=1)}]"),
+        (encode(datetime(2026, 11, 21, tzinfo=UTC)), "2026-11-21T00:00:00+00:00"),
+        (msgpack.packb(msgpack.ExtType(1, b"")), "ExtType(code=1, data=b'')"),
     ],
 )
 def test_every_tuple_has_a_printable_text(data: bytes, text: str) -> None:
