@@ -39,6 +39,7 @@ from config.values import (
     unsupported_values,
 )
 from config.yaml_document import configuration_error, mistakes_of, read_document
+from schemas.names import unusable_in_path
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
@@ -320,8 +321,11 @@ class Config(ConfigSection):
                 raise mistake(f"{source.path!r} is read by another source", "sources", number, "path")
             names[source.name] = paths[source.path] = number
         for name in ("warehouse", "checkpoint"):
-            if getattr(self, name).startswith("s3://"):
+            path: str = getattr(self, name)
+            if path.startswith("s3://"):
                 raise mistake("Spark opens no s3://; allowed: s3a://", name)
+            if (part := unusable_in_path(path)) is not None:
+                raise mistake(f"no table can be in {path!r}: {part!r} is not allowed in its path", name)
         if self.checkpoint == self.warehouse:
             raise mistake("must not be the warehouse's folder", "checkpoint")
         if self.warehouse in self.standby.peers:

@@ -29,6 +29,7 @@ from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
 from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
 from pipeline.batch import BatchWriter
+from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.executors import cell_source
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.pending_moves import PendingMoves
@@ -155,6 +156,7 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
             watches.append(lambda _done: standbys.copy_and_reconnect())
         log_step(f"reading {len(warehouse.tables())} tables, and the ends of {len(config.sources)} sources")
         writer = open_batch_writer(spark, config, warehouse, lock)
+        require_fitting_checkpoint(warehouse, config.checkpoint, writer.log_stream, writer.state)
         if listener is not None and listener.health is not None:
             listener.health.is_in_batch = writer.batch_lock.locked
         metastore = catalog.MetastoreTables(warehouse)

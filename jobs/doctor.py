@@ -18,8 +18,11 @@ from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Finding, Level, as_json, count_by_level, format_findings, warn
 from schemas.errors import WarehouseError
 
-WITHOUT_TABLES = {"warehouse_unknown", "table_unreadable"}
+WITHOUT_TABLES = {"warehouse_unknown", "table_unreadable", "table_lost"}
 """Names of findings with which the tables cannot be read."""
+
+FOUND_BEFORE = {"disk_full", "table_changed", "table_lost"}
+"""Conditions that have findings of `doctor` already."""
 
 COLOUR_BY_LEVEL = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -35,13 +38,13 @@ def read_deployment(file: str) -> Deployment:
 
 
 def current_problems(config: Config) -> Iterator[Finding]:
-    """Yield a finding for each condition that is true now; those of disks have findings already."""
+    """Yield a finding for each condition that is true now; those of `FOUND_BEFORE` have findings."""
     try:
         found = deployment_problems(config)
     except WarehouseError:  # nothing is committed yet
         return
     for one in found:
-        if one.condition != "disk_full":
+        if one.condition not in FOUND_BEFORE:
             yield warn(one.condition, one.subject, one.text, one.shown_advice)
 
 

@@ -12,7 +12,7 @@ from jobs.runtime.output import say, say_json
 from observe.planned_changes import ChangeSign, as_json, format_changes, planned_changes, replicaset_labels
 from pipeline.preview import preview_next_run
 
-EXPLAINED_BY_DOCTOR = {"not_primary", "source_not_followed"}
+EXPLAINED_BY_DOCTOR = {"not_primary", "source_not_followed", "table_changed", "table_lost"}
 """Names of refused changes that `aggregator doctor` explains in more detail."""
 
 COLOUR_BY_SIGN = {

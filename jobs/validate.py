@@ -35,7 +35,9 @@ from pipeline.commit.load import load_state
 from pipeline.requests.service import conflict_to_json
 from schemas.states import RequestKind
 from warehouse.delta.location import has_known_scheme, location_of
+from warehouse.delta.newest_epoch import newest_row
 from warehouse.system_tables import validations
+from warehouse.system_tables.table_differences import TableDifference, TableState, table_differences
 from warehouse.warehouse import Warehouse
 
 
@@ -77,6 +79,23 @@ def _print_to_stderr(line: str) -> None:
     say(line, err=True)
 
 
+def _differing_tables(config: Config) -> tuple[Warehouse, list[TableDifference]]:
+    """Return the warehouse, and its tables that are not as the newest epoch names them.
+
+    Raises:
+        WarehouseError: There are no tables yet.
+    """
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    warehouse.require_tables()
+    location = warehouse.location
+    return warehouse, list(table_differences(location, newest_row(location)))
+
+
+def _difference_result(one: TableDifference) -> CheckResult:
+    text = f"{one.text}; {one.advice}"
+    return CheckResult(one.table, "it is as the newest epoch names it", holds=False, error=text)
+
+
 def validate(
     config: Config,
     file: str,
@@ -95,8 +114,12 @@ def validate(
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)
     log_step("reading what the last epoch holds")
-    warehouse = Warehouse(None, config.warehouse, config.database)
-    warehouse.require_tables()
+    warehouse, differences = _differing_tables(config)
+    if any(one.state in (TableState.LOST, TableState.OLDER) for one in differences):
+        for one in map(_difference_result, differences):
+            say_json(result_row(one)) if as_json else say(f"FAILED {one}")
+        say("nothing else is checked, since tables of the newest epoch are not there", err=True)
+        return 1
     state = load_state(warehouse)
     if state.epoch < 0:
         say("no batch is done yet: there is nothing to validate")
@@ -106,7 +129,8 @@ def validate(
     facts = check_facts(open_table, state, config, moment)
     validator = Validator(moment)
     log_step("validating the aggregator's own tables")
-    results = [
+    results = list(map(_difference_result, differences))
+    results += [
         one
         for check in checks(open_table, state, facts, names, user_suites)
         for one in validator.run_check(check)

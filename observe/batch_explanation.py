@@ -119,9 +119,10 @@ def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
             advice="`aggregator status` shows the newest one",
         )
     row = rows[epoch]
-    has_before = epoch == 0 or epoch - 1 in rows
+    previous = next((number for number in rows if number != epoch), None)
+    has_before = epoch == 0 or previous is not None
     versions = dict(row["versions"]) if has_before else {}
-    before = dict(rows[epoch - 1]["versions"]) if epoch - 1 in rows else {}
+    before = {} if previous is None else dict(rows[previous]["versions"])
     return BatchExplanation(
         epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
         | {"instant": row.get("instant"), "executor": row.get("executor")},
@@ -241,7 +242,8 @@ def _files_by_path(location: WarehouseLocation, table: str, version: int) -> dic
     return {} if opened is None else {file.path: file for file in active_files(opened)}
 
 
-_EPOCH_AND_PREVIOUS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"
+# The number of a batch that was rolled back is in no epoch, so the previous epoch may have any lower number.
+_EPOCH_AND_PREVIOUS = "SELECT * FROM opened WHERE epoch <= {epoch} ORDER BY epoch DESC LIMIT 2"
 
 _CHANGE_COUNTS = """
 SELECT source, space, type, state, count(*) AS rows, min(lsn) AS first_lsn, max(lsn) AS last_lsn

@@ -19,7 +19,13 @@ from observe.doctor.gather.machine import disks_of
 from observe.doctor.machine import check_disks
 from observe.facts import DeploymentFacts
 from observe.log_ends import LogEnds
-from observe.problems import log_problems, spool_problems, standby_problems, table_problems
+from observe.problems import (
+    difference_problem,
+    log_problems,
+    spool_problems,
+    standby_problems,
+    table_problems,
+)
 from observe.standbys import StandbyOverview, standbys_overview
 from observe.write_costs import debt_problems, read_write_costs
 from schemas.problems import Problem, problem, sorted_problems
@@ -53,6 +59,7 @@ class DeploymentState:
         return sorted_problems(
             [
                 *self._stream_problems(),
+                *map(difference_problem, self.facts.table_differences),
                 *table_problems(self.facts),
                 *debt_problems(self.costs.debts),
                 *log_problems(self.facts, self.unread_bytes, self.now),

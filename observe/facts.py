@@ -20,9 +20,10 @@ from observe.pending_work import open_requests
 from schemas.names import is_space_table, replicaset_label
 from schemas.states import VersionState, refusal_reason
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.newest_epoch import newest_epoch_row
+from warehouse.delta.newest_epoch import newest_row, no_batch_error
 from warehouse.delta.read import newest_of_each, query_rows, rows_of
 from warehouse.system_tables.gaps import Gap, open_gaps
+from warehouse.system_tables.table_differences import TableDifference, table_differences
 
 _PENDING_QUERY = """
     SELECT replicaset_id, reason, count(*) AS n, min("timestamp") AS oldest FROM opened GROUP BY 1, 2 ORDER BY 1, 3 DESC
@@ -95,8 +96,13 @@ class DeploymentFacts:
 
     @cached_property
     def epoch_row(self) -> Mapping[str, Any]:
-        """The newest row of `_epochs`; WarehouseError if no batch has been committed yet."""
-        return newest_epoch_row(self.location)
+        """The newest row of `_epochs`; WarehouseError if no batch has been committed yet, or `_epochs` is lost."""
+        row = newest_row(self.location)
+        if row is not None:
+            return row
+        for lost in table_differences(self.location, None):
+            raise lost.error()
+        raise no_batch_error(self.location.root)
 
     @property
     def committed_at(self) -> datetime:
@@ -132,6 +138,11 @@ class DeploymentFacts:
     def label(self, uuid: str) -> str:
         """Return how a replicaset is shown: by the source that is read, and its uuid."""
         return replicaset_label(uuid, self.positions.get(uuid, {}).get("leader"))
+
+    @cached_property
+    def table_differences(self) -> tuple[TableDifference, ...]:
+        """The tables that are not as the newest epoch names them: lost, older, or changed by somebody else."""
+        return tuple(table_differences(self.location, self.epoch_row))
 
     @cached_property
     def open_gaps(self) -> tuple[Gap, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from config.deployment import Config
 from observe.doctor.machine import size_text
+from observe.problems import difference_problem
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.ids.settle import Settlement
 from pipeline.plan.settings import settings_json
@@ -140,6 +141,11 @@ def _refusals(config: Config, preview: Preview) -> Iterator[NextRunChange]:
             "rid",
             "the warehouse is secondary: a run is refused (docs/rid.md)",
         )
+    for one in preview.differences:
+        found = difference_problem(one)
+        result = "the run is refused" if one.stops_job else "it is set aside, and the others go on"
+        text = f"{result}: {one.text}; {one.advice}"
+        yield NextRunChange(ChangeSign.REFUSED, found.condition, one.table, text)
     for source, reason in preview.unreadable_sources.items():
         result = "the run stops" if config.on_source_error == "fail" else "it is left out"
         yield NextRunChange(ChangeSign.REFUSED, "source_not_followed", source, f"{result}: {reason}")

@@ -12,10 +12,11 @@ from schemas.problems import Problem, problem
 from schemas.states import GapKind
 from sources.spool.state import StoppedSpool
 from sources.xlog.directory.offset import InstantState
+from warehouse.system_tables.table_differences import TableDifference, TableState
 
 
 def table_problems(facts: DeploymentFacts) -> Iterator[Problem]:
-    """Yield what needs attention in the tables."""
+    """Yield what needs attention in the rows of the tables."""
     for gap in facts.open_gaps:
         where = f"{facts.labels.get(gap.replicaset_id, gap.replicaset_id)}, replica id {gap.local_id}"
         lsns = f"lsns {gap.first_lsn} to {gap.last_lsn}"
@@ -34,6 +35,14 @@ def table_problems(facts: DeploymentFacts) -> Iterator[Problem]:
     for space, rows in facts.misfits.items():
         text = f"{rows.row_count} rows have a NULL for a value that its column cannot hold: {first_line(rows.reason)}"
         yield problem("misfits", f"table {space}", text)
+
+
+def difference_problem(difference: TableDifference) -> Problem:
+    """Return the problem that a table is not as the newest epoch names it."""
+    subject, text, advice = f"table {difference.table}", difference.text, difference.advice
+    if difference.state in (TableState.LOST, TableState.OLDER):
+        return problem("table_lost", subject, text, advice=advice)
+    return problem("table_changed", subject, text, advice=advice)
 
 
 def first_line(text: str) -> str:

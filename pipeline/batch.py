@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +27,7 @@ from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.costs import BatchCosts, store_costs, stored_costs
 from pipeline.commit.doubled_buckets import mark_collected_rows
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.batch_cells import collect_cells
@@ -49,6 +49,8 @@ from pipeline.work import BatchWork, Executor
 from pipeline.write.prepare import PreparedTables, prepare_tables
 from pipeline.write.system_rows import append_rows
 from pipeline.write.vector_rule import VectorRule
+from schemas.errors import LockError
+from schemas.names import exact_table
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
@@ -57,7 +59,7 @@ from warehouse.delta.read import newest_of_each
 from warehouse.delta.table_files import TableFile
 from warehouse.delta.write import arrow_rows
 from warehouse.lock.lock import WriterLock
-from warehouse.system_tables import applier_map, cluster
+from warehouse.system_tables import applier_map, cluster, epochs
 from warehouse.system_tables.gaps import KEY
 from warehouse.warehouse import Warehouse
 
@@ -166,13 +168,34 @@ class BatchWriter:
         self._read_to_end_at = read_to_end_at
         self._began, self.seconds_by_step, self.costs = time.monotonic(), {}, BatchCosts()
         with self.tables.refreshed_once_per_table():
-            spaced, stream = with_spaced_numbers(segments), log_stream or self.log_stream
-            executor = self._executor(spaced, stream, frame, f"batch {name.batch_id}")
-            self.last_executor = executor.name
-            try:
-                return self._process(executor, spaced, name, healing, stream)
-            finally:
-                executor.close()
+            while True:
+                spaced, stream = with_spaced_numbers(segments), log_stream or self.log_stream
+                executor = self._executor(spaced, stream, frame, f"batch {name.batch_id}")
+                self.last_executor = executor.name
+                try:
+                    return self._process(executor, spaced, name, healing, stream)
+                except LockError:
+                    raise
+                except Exception as error:
+                    if healing is not None or not self._has_newly_changed_tables():
+                        raise
+                    log.error("the batch is rolled back and done again, without changed tables: %s", error)
+                    self.roll_back()
+                finally:
+                    executor.close()
+
+    def roll_back(self) -> None:
+        """Roll back what was written since the last epoch, and set aside tables that somebody else has changed."""
+        self._lock.check()
+        last, found = epochs.last(self._warehouse), epochs.require_tables(self._warehouse.location)
+        rolled_back = epochs.roll_back(self._warehouse, last, found)
+        for table in found:
+            self.tables.forget(table)
+            self.tables.forget(exact_table(table))
+        self.state = after_roll_back(self.tables, replace(self.state, set_aside=found), last, rolled_back)
+
+    def _has_newly_changed_tables(self) -> bool:
+        return bool(epochs.require_tables(self._warehouse.location).keys() - self.state.set_aside.keys())
 
     def _process(
         self,

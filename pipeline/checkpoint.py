@@ -11,6 +11,7 @@ The checkpoint is only read: by Spark's file system while a stream runs, without
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -50,6 +51,42 @@ def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | N
     finally:
         stream.close()
     return parse_offset_file(text, where)
+
+
+@dataclass(frozen=True)
+class CheckpointBatches:
+    """The batches of a checkpoint."""
+
+    query_id: str
+    """Spark's id of the streaming query."""
+    committed: frozenset[int]
+    """The numbers of the batches that Spark counts as finished."""
+    fs: pafs.FileSystem = field(repr=False)
+    root: str
+    """The folder of the checkpoint, as a path of `fs`."""
+
+    def offset_of(self, batch_id: int) -> str | None:
+        """Return the end offset of a batch, as text; None if the checkpoint does not have it."""
+        where = f"{self.root}/offsets/{batch_id}"
+        if not _is_file(self.fs, where):
+            return None
+        return parse_offset_file(_read_text(self.fs, where), where)
+
+
+def checkpoint_batches(checkpoint: str) -> CheckpointBatches | None:
+    """Return the batches of a checkpoint, read without Spark; None if there is no checkpoint.
+
+    Raises:
+        OffsetError: The checkpoint cannot be read.
+    """
+    try:
+        fs, root = open_fs(checkpoint)
+        if not _is_file(fs, f"{root}/metadata"):
+            return None
+        query_id = str(json.loads(_read_text(fs, f"{root}/metadata"))["id"])
+        return CheckpointBatches(query_id, frozenset(_batch_numbers(fs, f"{root}/commits")), fs, root)
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        raise OffsetError(f"the checkpoint cannot be read: {error}", path=checkpoint) from error
 
 
 def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:

@@ -13,6 +13,7 @@ from enum import Enum
 
 from config.deployment import Config
 from pipeline.checkpoint import resume_offset
+from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.commit.load import load_state
 from pipeline.partition import partition_plan
 from pipeline.plan.batch_plan import BatchPlan
@@ -37,9 +38,10 @@ from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse.copies.rid import RidTable
-from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.delta.newest_epoch import EPOCHS, newest_row
 from warehouse.system_tables import cluster, requests
 from warehouse.system_tables.requests import Request
+from warehouse.system_tables.table_differences import TableDifference, table_differences, tables_of_spaces
 from warehouse.warehouse import EpochWarehouse
 
 MAX_INSTANTS = 1000
@@ -83,15 +85,27 @@ class Preview:
     """Open requests, which the run will execute."""
     is_writable: bool = True
     """Whether the warehouse may be written."""
+    differences: tuple[TableDifference, ...] = ()
+    """Tables that are not as the newest epoch names them; with one that stops the job nothing is planned."""
     vectors: Mapping[str, VectorPlan] = field(default_factory=dict)
     """For each table with new rows: whether it has or gets deletion vectors; tables without any are missing."""
 
 
 def preview_next_run(config: Config) -> Preview:
-    """Plan the next run of a configuration, without writing."""
+    """Plan the next run of a configuration, without writing.
+
+    Raises:
+        OffsetError: The checkpoint cannot be read, or does not belong to the tables.
+    """
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
+    location, differences = warehouse.location, tuple[TableDifference, ...]()
+    if warehouse.exists(EPOCHS):
+        differences = tuple(table_differences(location, newest_row(location)))
+        if any(one.stops_job for one in differences):
+            return Preview(State(), None, {}, {}, {}, differences=differences)
     ids = _cluster_after_next_start(warehouse, config)
     state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
+    state = replace(state, set_aside=tables_of_spaces(location, differences))
     masks = tuple(mask_changes(warehouse.open_tables, config, state))
     own = None if ids.own_member is None else ids.own_member.global_id
     after_start = replace(
@@ -102,6 +116,7 @@ def preview_next_run(config: Config) -> Preview:
     )
     options = stream_options(config, after_start, 1)
     log_stream = log_stream_of(parse_options({**options, "on_source_error": "skip"}))
+    require_fitting_checkpoint(warehouse, config.checkpoint, log_stream, after_start)
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(log_stream, start, log_stream.latest(start))
     segments = with_spaced_numbers(segments_between(log_stream, begins, _end_offset(log_stream, begins)))
@@ -123,6 +138,7 @@ def preview_next_run(config: Config) -> Preview:
         missing_system_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
         requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
         is_writable=not rid.number or rid.node.rid.primary,
+        differences=differences,
         vectors=_vector_plans(warehouse, config, plan) if plan.row_count else {},
     )
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.plan.spaces.masks import MASKS_PROPERTY
@@ -56,11 +56,13 @@ def open_writer(
         tasks: The number of tasks that read a large batch.
     """
     epoch = epochs.last(warehouse) if warehouse.exists(EPOCHS) else None
-    epochs.require_tables(warehouse.location, epoch)
+    aside = epochs.require_tables(warehouse.location)
     warehouse.create_system_tables()
-    epochs.roll_back(warehouse, epoch)
+    rolled_back = epochs.roll_back(warehouse, epoch, aside)
     cluster.record_allocation(warehouse, config.cluster.allocation, datetime.now(UTC))
-    state = apply_masks(warehouse, config, load_state(warehouse))
+    loaded = replace(load_state(warehouse), set_aside=aside)
+    state = after_roll_back(warehouse.open_tables, loaded, epoch, rolled_back)
+    state = apply_masks(warehouse, config, state)
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())
     log_stream = log_stream_of(parse_options(stream_options(config, state, tasks)))
@@ -90,7 +92,7 @@ def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[M
     Raises:
         UnsupportedError: A mask would not hide its field.
     """
-    for table in filter(is_space_table, state.versions):
+    for table in filter(is_space_table, state.versions.keys() - state.set_aside.keys()):
         was_masked = exact_table(table) in state.versions
         if not was_masked and not config.spaces.has_readers_tables:
             continue

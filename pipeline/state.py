@@ -175,6 +175,11 @@ class State:
     enough.
     """
 
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    """For each table of a space that somebody else has changed, or that is lost, what was found: no batch writes it.
+    In memory only.
+    """
+
     @property
     def instance_uuids(self) -> dict[int, str]:
         """The uuid of each instance by its global id; subscription daemons, which sign no rows, are left out."""

@@ -213,6 +213,24 @@ _STREAM_CONDITIONS = (
         wait="10m",
     ),
     _stream(
+        "table_changed",
+        PAGE,
+        means="somebody else has changed rows or columns of a table, or has enabled a feature of Delta that the "
+        "aggregator does not write",
+        found="the commits of others after the version that the newest epoch names",
+        advice="what the line says: [tables that others change](foreign-changes.md)",
+        summary="Somebody else has changed the {{ $labels.subject }}",
+    ),
+    _stream(
+        "table_lost",
+        PAGE,
+        means="a table is not there, or its folder is an older one than the newest epoch",
+        found="the version that the newest epoch names against the table's own",
+        advice="put the folder back from a copy of the same time: "
+        "[tables that others change](foreign-changes.md#what-to-do)",
+        summary="The {{ $labels.subject }} is lost, or is an older copy",
+    ),
+    _stream(
         "gap_open",
         PAGE,
         means="lsns are missing in the logs; rows behind them wait",

@@ -198,3 +198,15 @@ def _original_name(escaped: str) -> str | None:
                 return None
         characters[start : start + len(text)] = text
     return "".join(characters)
+
+
+_UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\|^\x00-\x1f\x7f]")
+
+
+def unusable_in_path(path: str) -> str | None:
+    """Return the first part of a path or URI that delta-rs does not take as it is; None if it takes all.
+
+    It decodes `%20` once too often, and refuses the others, which no host name may have (delta-rs 1.6.6).
+    """
+    found = _UNUSABLE_IN_PATHS.search(path)
+    return None if found is None else found.group()

@@ -49,6 +49,10 @@ def is_held(reason: str) -> bool:
     return reason.startswith(HELD_PREFIX)
 
 
+SET_ASIDE_PREFIX = "its table is set aside: "
+"""The beginning of the reason for which a space is refused whose table somebody else has changed, or that is lost."""
+
+
 class SpaceEvent(StrEnum):
     """What happens to a space at a position of the log.
 

@@ -25,11 +25,16 @@ def register_tables(warehouse: Warehouse, names: Iterable[str] | None = None) ->
     """Register tables, by default all, in the session's catalog under their database."""
     spark = warehouse.session
     database = f"`{warehouse.database}`"
-    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION '{warehouse.root}'")
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION {_text(warehouse.root)}")
     known = {row.tableName for row in spark.sql(f"SHOW TABLES IN {database}").collect()}
     for name in warehouse.tables() if names is None else names:
         if name not in known:
-            spark.sql(f"CREATE TABLE {database}.`{name}` USING DELTA LOCATION '{warehouse.path(name)}'")
+            spark.sql(f"CREATE TABLE {database}.`{name}` USING DELTA LOCATION {_text(warehouse.path(name))}")
+
+
+def _text(value: str) -> str:
+    """Return a text as a literal of Spark's SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 class MetastoreTables:

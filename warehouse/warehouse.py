@@ -8,6 +8,7 @@ the state from which the writer would continue, also while a stream runs. Not he
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -162,12 +163,13 @@ class Warehouse:
         write.append(self.location, table, write.arrow_rows(table, rows))
 
     def drop(self, table: str) -> None:
-        """Remove a table with its files; the table must be one that no epoch names."""
+        """Remove a table with its files, if it is there; the table must be one that no epoch names."""
         fence = self.open_tables.fence
         if fence is not None:
             fence.check_lock()
             fence.forget(table)
-        self.location.fs.delete_dir(self.location.at(table))
+        with contextlib.suppress(FileNotFoundError):
+            self.location.fs.delete_dir(self.location.at(table))
         self.open_tables.forget(table)
 
     def hadoop_file(self, path: str) -> tuple[Any, Any]:

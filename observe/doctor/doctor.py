@@ -17,10 +17,14 @@ from observe.doctor.masters import check_masters
 from observe.doctor.sources import StartPosition, check_sources
 from observe.doctor.store import check_store, check_tables
 from pipeline.checkpoint import resume_offset
+from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.commit.load import load_state
+from pipeline.source_options import stream_options
 from pipeline.state import State
-from schemas.errors import AggregatorError
+from schemas.errors import AggregatorError, OffsetError
 from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.options import parse_options
+from sources.xlog.stream.instants import log_stream_of
 from udfs.before_replace.custom import load_function
 from warehouse.delta.newest_epoch import EPOCHS
 from warehouse.warehouse import EpochWarehouse
@@ -87,6 +91,16 @@ def _check_mask_key(config: Config) -> Iterator[Finding]:
         yield ok("mask_key", "masks", "the key can be read")
 
 
+def _check_checkpoint(warehouse: EpochWarehouse, config: Config, state: State) -> Iterator[Finding]:
+    """Yield a finding if the checkpoint does not belong to the tables."""
+    options = {**stream_options(config, state, 1), "on_source_error": "skip"}
+    try:
+        require_fitting_checkpoint(warehouse, config.checkpoint, log_stream_of(parse_options(options)), state)
+    except OffsetError as error:
+        advice = str(error.fields["advice"])
+        yield fail("checkpoint_of_other_tables", "checkpoint", error.reason, advice)
+
+
 def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> list[Finding]:
     """Return the findings about the tables, the sources, and where a run starts in each replicaset's logs."""
     tables = gather_tables(config)
@@ -95,11 +109,13 @@ def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> li
     spools = frozenset() if subscribe is None else frozenset(one.spool for one in subscribe.replicasets)
     facts = [gather_source(source, config.max_block_bytes, spools) for source in config.sources]
     try:
-        if not tables.unreadable_tables and tables.newer_release_error is None:
+        if not tables.unreadable_tables and not tables.differences and tables.newer_release_error is None:
             warehouse = EpochWarehouse(None, config.warehouse, config.database)
             state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
             start = resume_offset(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
             positions, unread_sources = start_positions(config, state, start or {})
+            if tables.checkpoint_error is None:
+                findings += _check_checkpoint(warehouse, config, state)
     except SOURCE_ERRORS as error:
         has_failed = any(finding.level is Level.FAIL for finding in findings)
         if not has_failed and all(source.error is None for source in facts):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from observe.doctor.findings import STORES, Finding, fail, ok, warn
+from warehouse.system_tables.table_differences import TableDifference, TableState
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class TableFacts:
     """By name of one of the aggregator's own tables: its columns that this release does not know."""
     tables_ahead: tuple[str, ...] = ()
     """Tables with commits of an unfinished batch, after the newest epoch."""
+    differences: tuple[TableDifference, ...] = ()
+    """The tables that are not as the newest epoch names them."""
     rid: str | None = None
     """The RID (generation and role of the warehouse, docs/rid.md) as text; None without one."""
     is_primary: bool = True
@@ -108,6 +111,9 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
         yield ok("tables", "tables", "none yet: the first run creates them")
     else:
         yield ok("tables", "tables", f"epoch {facts.epoch} names {facts.table_count} tables")
+    for one in facts.differences:
+        is_lost = one.state in (TableState.LOST, TableState.OLDER)
+        yield fail("table_lost" if is_lost else "table_changed", f"table {one.table}", one.text, one.advice)
     for table, reason in facts.unreadable_tables.items():
         yield fail(
             "table_unreadable",

@@ -22,7 +22,13 @@ from observe.deployment_problems import disk_problems
 from observe.facts import FACT_ERRORS, DeploymentFacts
 from observe.log_ends import LogEnds
 from observe.metrics.stream_metrics import StreamMetrics
-from observe.problems import instant_problem, lag_problem, no_commit_problem, table_problems
+from observe.problems import (
+    difference_problem,
+    instant_problem,
+    lag_problem,
+    no_commit_problem,
+    table_problems,
+)
 from observe.write_costs import debt_problems
 from pipeline.lookup.key_copies import KeyCopies
 from schemas.conditions import CLOCK_AHEAD_SECONDS, INSTANT_WAIT_SECONDS, NO_COMMIT_SECONDS
@@ -40,6 +46,9 @@ START_SECONDS = 120.0
 
 DEFAULT_HUNG_SECONDS = 600.0
 """Where `metrics.stale` is not set: seconds without a look of the reader after which it hangs."""
+
+COMPARE_SECONDS = 60.0
+"""Shortest time between two comparisons of the tables with the newest epoch: each asks the store about each table."""
 
 _LOOK_ERRORS = (*FACT_ERRORS, AggregatorError, pa.ArrowException)
 
@@ -65,6 +74,8 @@ class StreamHealth:
         self._has_reader_answered = False
         self._table_problems: Sequence[Problem] = ()
         self._disk_problems: Sequence[Problem] = ()
+        self._differences: Sequence[Problem] = ()
+        self._compared_at = 0.0
         self._tables_epoch: int | None = None
         self._told: dict[tuple[str, str], Problem] = {}
         self._is_ended = threading.Event()
@@ -109,6 +120,10 @@ class StreamHealth:
             if epoch is not None and epoch != self._tables_epoch:
                 self._table_problems = tuple(table_problems(DeploymentFacts(self._location)))
                 self._tables_epoch = epoch
+            if epoch is not None and time.time() - self._compared_at > COMPARE_SECONDS:
+                differences = DeploymentFacts(self._location).table_differences
+                self._differences = tuple(map(difference_problem, differences))
+                self._compared_at = time.time()
         except _LOOK_ERRORS as error:  # a table that is being rolled back
             log.debug("health: %s", error)
         self._looked_at = time.time()
@@ -133,6 +148,7 @@ class StreamHealth:
                 *self._stream_problems(),
                 *self._lag_problems(),
                 *self._disk_problems,
+                *self._differences,
                 *self._table_problems,
                 *(() if last is None else debt_problems(last.debts)),
             ]

@@ -32,10 +32,9 @@ from pipeline.state import State
 from schemas.errors import ConfigurationError
 from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
-from warehouse.delta.commits import columns_of
 from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
-from warehouse.delta.read import arrow_of, size_of
+from warehouse.delta.read import arrow_of, columns_of, size_of
 from warehouse.warehouse import LARGEST_WITHOUT_SPARK_BYTES, Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (

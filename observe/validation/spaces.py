@@ -37,8 +37,8 @@ from pipeline.write.changes import table_schema
 from schemas.errors import UnsupportedError
 from schemas.layout import MISFITS_COLUMN, is_nested
 from schemas.names import table_of_exact_tuples
-from warehouse.delta.commits import columns_of
 from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.read import columns_of
 from warehouse.delta.table_files import TableFile, files_of
 
 LARGEST_WITHOUT_SPARK_BYTES = 64 * 2**20

@@ -315,7 +315,7 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
         other = {i for i, reason in now.refused.items() if known.refused.get(i) != reason}
         other |= {i for i, table in now.tables.items() if known.tables.get(i, table) != table}
         for space_id in sorted(set(changes) | other):
-            found.append(_space_version(now, space_id, changes.get(space_id)))
+            found.append(space_version(now, space_id, changes.get(space_id)))
         found += _described_versions(known, now, set(changes))
     return found
 
@@ -337,7 +337,10 @@ def _described_versions(
     ]
 
 
-def _space_version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
+def space_version(
+    now: ReplicasetState, space_id: int, change: SpaceChange | None = None
+) -> schema.SpaceVersion:
+    """Return the present version of a space, for `_schema`; `change` is the last change of it in a batch."""
     rows = now.spaces.get(space_id) or (change.definition if change is not None else None)
     if rows is None:
         raise KeyError(space_id)

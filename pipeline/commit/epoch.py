@@ -11,6 +11,29 @@ from pipeline.state import State
 from pipeline.write.system_rows import append_rows
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.newest_epoch import EPOCHS
+from warehouse.system_tables.epochs import Epoch, RollBack
+
+ROLLED_BACK_QUERY_ID = "rolled back"
+"""The query id in `_epochs` of the epoch after a batch that was rolled back."""
+
+
+def after_roll_back(tables: OpenTables, state: State, last: Epoch | None, rolled_back: RollBack) -> State:
+    """Commit an epoch without changes after a batch was rolled back, and return the state after it.
+
+    The epoch's number is one more than that of the batch, which is never used again: so whoever has read rows of the
+    batch, such as a stream on `_changelog`, sees that they do not count, since `_epochs` does not have their epoch.
+
+    Args:
+        state: As of the last epoch.
+        last: The last epoch.
+        rolled_back: If nothing was rolled back, the state stays as it is.
+    """
+    if not rolled_back.restored:
+        return state
+    skipped = replace(state, epoch=state.epoch + 1)
+    end = None if last is None else last.end_offset
+    batch = (ROLLED_BACK_QUERY_ID, skipped.epoch + 1)
+    return commit_epoch(tables, skipped, rolled_back.restored, batch, (end, end))
 
 
 def commit_epoch(

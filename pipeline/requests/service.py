@@ -28,6 +28,7 @@ from pipeline.requests.arguments import (
     SnapshotArguments,
     parse_arguments,
 )
+from pipeline.requests.mend import mend_tables, tables_to_mend
 from pipeline.requests.read_again import ReportProgress, TimeSpan, read_source_again
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from pipeline.requests.snapshots import heal, newly_included_spaces, read_spaces_again
@@ -35,9 +36,10 @@ from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, plan_clea
 from pipeline.retention.progress import SourceProgress, source_progress
 from pipeline.write.system_rows import append_rows
 from schemas.errors import AggregatorError
+from schemas.names import exact_table
 from schemas.states import RequestKind, RequestState
 from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
-from warehouse.system_tables import epochs, maintenance, requests
+from warehouse.system_tables import maintenance, requests
 from warehouse.system_tables.requests import Request
 from warehouse.warehouse import Warehouse
 
@@ -112,7 +114,7 @@ class Service:
             requests.answer(self._warehouse, request, RequestState.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
         except Exception as error:
-            epochs.roll_back(self._warehouse, epochs.last(self._warehouse))
+            self._writer.roll_back()
             requests.answer(self._warehouse, request, RequestState.FAILED, str(error))
             log.error("request %s (%s) failed: %s", request.id, request.kind, error)
             if not isinstance(error, AggregatorError):
@@ -147,11 +149,16 @@ class Service:
 
     def _rebuild(self, request: Request, arguments: RebuildArguments) -> str:
         space, policy = arguments.space, arguments.policy
-        tables, state = self._warehouse.open_tables, self._writer.state
+        tables, mended = self._warehouse.open_tables, ""
+        if tables_to_mend(self._writer.state, self._config, space):
+            name = f"mend {request.id}"
+            report = mend_tables(self._config, self._warehouse, self._writer, space, name, self._cores)
+            mended = f"{report}; "
+        state = self._writer.state
         rebuild = plan_rebuild(tables, state, self._config, space, policy)
         self._writer.state = write_rebuild(tables, state, rebuild, f"rebuild {request.id}")
         self._writer.use_policy(space, policy)
-        return f"{rebuild.changed_keys} keys of {space} changed under {policy.policy}"
+        return f"{mended}{rebuild.changed_keys} keys of {space} changed under {policy.policy}"
 
     def _add_conflicts(self, request: Request, arguments: ConflictsArguments) -> str:
         rows = [_conflict_from_json(row) for row in arguments.rows]
@@ -166,7 +173,8 @@ class Service:
     def _maintain(self, request: Request, arguments: MaintenanceArguments) -> str:
         state, days = self._writer.state, arguments.keep_days
         # Others append to these tables without the lock, or they are too small to need maintenance.
-        found = [table for table in state.versions if table not in NEVER_ROLLED_BACK]
+        aside = {*state.set_aside, *map(exact_table, state.set_aside)}
+        found = [table for table in state.versions if table not in NEVER_ROLLED_BACK | aside]
         self._log_step(f"setting for how long Delta keeps the files of {len(found)} tables")
         # This comes first: Delta must not forget files that kept epochs need.
         longer = {table for table in found if maintenance.set_retention(self._warehouse, table, days)}

@@ -29,10 +29,11 @@ from pipeline.plan.spaces.tables import check_space
 from pipeline.requests.healing import plan_healing
 from pipeline.requests.read_again import source_log_stream
 from pipeline.state import ReplicasetState, State
-from schemas.errors import SourceError, TupleError
+from schemas.errors import AggregatorError, SourceError, TupleError, UnsupportedError
 from schemas.iproto import SystemSpace
 from schemas.space import space_of
 from schemas.system_tuples import fields_of
+from sources.spool.acks import ask_for_snapshot, is_spool
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile, newest_index_at_most
 from sources.xlog.format.selection import Selection
@@ -43,6 +44,7 @@ from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from udfs.keys.row_hash import row_hashes
+from warehouse.lock.lock import local_folder
 from warehouse.system_tables.gaps import gap_of
 from warehouse.warehouse import Warehouse
 
@@ -167,15 +169,19 @@ def read_spaces_again(
 
     Raises:
         ConfigurationError: There is no such source.
-        SourceError: No snapshot has one of the spaces, or the tables have not reached it.
-        UnsupportedError: The snapshot cannot be used.
+        SourceError: No snapshot has one of the spaces, or the tables have not reached it, or it cannot be used.
     """
     sources = [source] if source is not None else _sources_leaders_first(config, writer.state)
     found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
     missing = [space for space in spaces if not any(space in one.space_names.values() for one in found)]
     if missing:
         raise _missing_spaces_error(missing, found, reasons)
-    texts = [_read_spaces(warehouse, writer, one, f"{query_id} {one.replicaset.id}") for one in found]
+    texts = []
+    for one in found:
+        try:
+            texts.append(_read_spaces(warehouse, writer, one, f"{query_id} {one.replicaset.id}"))
+        except UnsupportedError as error:
+            raise _with_daemon_asked(config, one.source, error) from error
     for one in found:
         lacking = [space for space in spaces if space not in one.space_names.values()]
         if lacking:
@@ -195,6 +201,15 @@ class SpacesInSnapshot:
     snapshot: LogFile
     space_names: Mapping[int, str]
     """By space id, the names of those spaces that the snapshot has; never empty."""
+
+
+def sources_with_spaces(
+    config: Config, writer: BatchWriter, spaces: Sequence[str], cores: int = 1
+) -> dict[str, str]:
+    """Return, by replicaset uuid, a source whose newest snapshot has some of the spaces."""
+    names = _sources_leaders_first(config, writer.state)
+    found, _ = _find_snapshots(config, writer, spaces, names, cores)
+    return {one.replicaset.uuid: one.source for one in found}
 
 
 def _sources_leaders_first(config: Config, state: State) -> list[str]:
@@ -227,11 +242,21 @@ def _find_snapshots(
             if not ids:
                 raise _no_spaces_error(spaces, source, snapshot)
         except SourceError as error:
-            reasons.append(error)
+            reasons.append(_with_daemon_asked(config, source, error))
             continue
         if len(ids) > best:
             found[known.uuid] = SpacesInSnapshot(source, log_stream, listing, known, snapshot, ids)
     return list(found.values()), reasons
+
+
+def _with_daemon_asked(config: Config, source: str, error: AggregatorError) -> SourceError:
+    """Return an error about a source's snapshot; if the source is a spool, ask its daemon for a new one."""
+    folder = next((local_folder(one.path) for one in config.sources if one.name == source), None)
+    fields = {**error.fields, "source": source}
+    if folder is not None and is_spool(folder):
+        ask_for_snapshot(folder)
+        fields["advice"] = "the daemon was asked for a new snapshot; ask again when it is in the spool"
+    return SourceError(error.reason, **fields)
 
 
 def _no_spaces_error(spaces: Sequence[str], source: str, snapshot: LogFile) -> SourceError:

@@ -8,10 +8,10 @@ by a change of metadata.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from pipeline.encode.columns import TableEncoding
 from pipeline.plan.spaces.masks import MASKS_PROPERTY, TUPLE_COLUMN
@@ -29,6 +29,7 @@ from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
 from warehouse.delta import write
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import TableFile, open_footer, read_file
+from warehouse.delta.users_columns import remember_users_columns, users_columns
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, prepared: Prepar
     if encoding.mask is not None and _has_tuple_column(tables, encoding.name):
         _copy_to_exact(tables, encoding)
         prepared.committed.add(table)
+    _remember_users_columns(tables, table, wanted.names, prepared)
     change = exact_change_needed(tables, encoding)
     if change is TableChange.CREATE:
         create_empty_table(tables, table, wanted, f"space {encoding.layout.space}")
@@ -99,6 +101,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, prepared: Prepa
     if mask is None:
         return
     wanted, text = mask.schema(encoding.layout), mask.property_value()
+    _remember_users_columns(tables, table, wanted.names, prepared)
     change = _masked_change(tables, encoding, prepared.changes.get(encoding.exact_table))
     if change is TableChange.CREATE:
         create_empty_table(tables, table, wanted, f"space {encoding.layout.space}, masked")
@@ -125,8 +128,8 @@ def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableCha
     table, wanted = encoding.exact_table, table_schema(encoding)
     if not tables.has(table):
         return TableChange.CREATE
-    present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
+    present = _own_columns(tables, table, asked)
     if encoding.has_moved_fields:
         return TableChange.REWRITE
     if present == asked and not encoding.has_added_fields:
@@ -139,6 +142,23 @@ def exact_change_needed(tables: OpenTables, encoding: TableEncoding) -> TableCha
     ):
         return TableChange.REWRITE
     return TableChange.ADD if new else TableChange.NOTHING
+
+
+def _own_columns(tables: OpenTables, table: str, wanted: Collection[str]) -> dict[str, DataType]:
+    """Return the columns of a table without those that others have added; `wanted` are none of theirs."""
+    present = {field.name: field.dataType for field in tables.columns(table)}
+    theirs = users_columns(tables, table, present.keys() - set(wanted))
+    return {name: kind for name, kind in present.items() if name not in theirs}
+
+
+def _remember_users_columns(
+    tables: OpenTables, table: str, wanted: Collection[str], prepared: PreparedTables
+) -> None:
+    """Record the columns that others have added to a table, so that they stay when it is written again."""
+    if tables.has(table):
+        theirs = users_columns(tables, table, set(tables.columns(table).names) - set(wanted))
+        if theirs and remember_users_columns(tables, table, theirs):
+            prepared.committed.add(table)
 
 
 def _has_extra_values(tables: OpenTables, table: str, file: TableFile) -> bool:
@@ -170,12 +190,13 @@ def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
     mask, table = encoding.mask, encoding.name
     if mask is None:
         return False
-    present, wanted = (
-        StructType([field for field in columns if field.name != MISFITS_COLUMN])
-        for columns in (tables.columns(table), mask.schema(encoding.layout))
-    )
+    schema = mask.schema(encoding.layout)
+    present = _own_columns(tables, table, schema.names)
+    wanted = {field.name: field.dataType for field in schema}
+    for columns in (present, wanted):
+        columns.pop(MISFITS_COLUMN, None)
     known = tables.open(table).metadata().configuration.get(MASKS_PROPERTY)
-    return not same_columns(present, wanted.fields) or known != mask.property_value()
+    return present != wanted or known != mask.property_value()
 
 
 def rewrite_exact(tables: OpenTables, encoding: TableEncoding) -> int:

@@ -31,6 +31,8 @@ ACK_MAX_BYTES = 1 << 14
 """Longest accepted file of an acknowledgement; 31 ids and lsns take a tenth of it."""
 LOCK_FILE = "lock"
 """Name of the file that the daemon locks; a log directory of Tarantool has no such file."""
+ASKED_SNAPSHOT = "snapshot-asked"
+"""Name of the file in the folder `acks` by which a reader asks the daemon for a new snapshot."""
 _READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 
@@ -51,6 +53,23 @@ class ReaderAck:
 def is_spool(directory: Path) -> bool:
     """Return whether a directory is a spool, because a daemon writes it or has written it."""
     return (directory / LOCK_FILE).is_file()
+
+
+def ask_for_snapshot(spool: Path) -> None:
+    """Ask the daemon for a new snapshot, beside the logs that it writes."""
+    folder = spool / ACKS_FOLDER
+    folder.mkdir(exist_ok=True)
+    (folder / ASKED_SNAPSHOT).touch()
+
+
+def is_snapshot_asked(spool: Path) -> bool:
+    """Return whether a reader asks for a new snapshot."""
+    return (spool / ACKS_FOLDER / ASKED_SNAPSHOT).exists()
+
+
+def answer_snapshot(spool: Path) -> None:
+    """Record that the snapshot that was asked for is there."""
+    (spool / ACKS_FOLDER / ASKED_SNAPSHOT).unlink(missing_ok=True)
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:

@@ -229,13 +229,16 @@ class Spool:
             self._writer.is_sound = False
         return self._handle_write_error(error)
 
-    def create_snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
+    def create_snapshot(
+        self, vclock: Mapping[int, int], versions: ServerVersions | None = None
+    ) -> XlogWriter:
         """Return a writer of a new snapshot at a vclock; after closing it, the caller calls `continue_from`.
 
-        An existing snapshot of the same vclock is replaced when the writer is closed.
+        With `versions`, the snapshot is only one more file: the logs continue as they are. An existing snapshot of the
+        same vclock is replaced when the writer is closed.
         """
         path, options = self.directory / file_name(without_local(vclock), ".snap"), self.options
-        meta = self._new_meta("SNAP", without_local(vclock), self.versions)
+        meta = self._new_meta("SNAP", without_local(vclock), versions or self.versions)
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def continue_from(self, vclock: Mapping[int, int]) -> None:

@@ -38,9 +38,13 @@ from sources.subscribe.peer_state import PeerLink
 from sources.subscribe.rewind import PeerHistory, compare_history
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.vclock import is_at_most, without_local
 from sources.xlog.format.writer import XlogWriter
 
 logger = logging.getLogger(__name__)
+
+REACH_SECONDS = 60.0
+"""How long a snapshot beside the logs waits until the logs have reached it."""
 
 DISK_CHECK_SECONDS = 0.05
 """Seconds between two checks of the disk while a snapshot is received."""
@@ -293,10 +297,30 @@ def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
 
-async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) -> Mapping[int, int]:
+async def _await_logs(spool: Spool, vclock: Mapping[int, int]) -> None:
+    """Wait until the logs of a spool have the rows up to a vclock."""
+    try:
+        async with asyncio.timeout(REACH_SECONDS):
+            while not is_at_most(without_local(vclock), spool.vclock or {}):
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise SpoolError(
+            f"the logs are at {spool.vclock}, and have not reached the snapshot at {dict(vclock)} in "
+            f"{REACH_SECONDS:.0f} s",
+            spool=str(spool.directory),
+        ) from None
+
+
+async def fetch_snapshot(
+    link: PeerLink, spool: Spool, disk_space: DiskSpace, *, beside_logs: bool = False
+) -> Mapping[int, int]:
     """Write a server's snapshot to a spool, make the spool continue from it, and return the snapshot's vclock.
 
     After an error, the spool is unchanged.
+
+    Args:
+        beside_logs: Whether the spool continues its logs instead. The snapshot is complete when the logs have reached
+            it: so none is newer than the logs, as the first file of a generation is.
 
     Raises:
         IprotoError: The server refused, or the connection broke.
@@ -312,8 +336,10 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
         answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")
         vclock = answer_vclock(answer)
         server_versions = ServerVersions(".".join(map(str, connection.greeting.version)))
-        spool.versions = parse_relay_versions(answer) or server_versions
-        writer = spool.create_snapshot(vclock)
+        versions = parse_relay_versions(answer) or server_versions
+        if not beside_logs:
+            spool.versions = versions
+        writer = spool.create_snapshot(vclock, versions)
         try:
             output.open(writer)
             end = connection.wire.end_of_stream
@@ -326,6 +352,8 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
                 ):
                     raise ConnectionLostError("the server stopped sending the snapshot", peer=link.name)
             end.result()
+            if beside_logs:
+                await _await_logs(spool, vclock)
             writer.close()
         except BaseException as error:
             with contextlib.suppress(OSError):
@@ -336,6 +364,7 @@ async def fetch_snapshot(link: PeerLink, spool: Spool, disk_space: DiskSpace) ->
             raise
     finally:
         connection.close()
-    spool.continue_from(vclock)
+    if not beside_logs:
+        spool.continue_from(vclock)
     logger.info("%s: snapshot of %d rows at %s", link.name, rows.row_count, dict(vclock))
     return vclock

@@ -28,6 +28,7 @@ from schemas.errors import (
     UnknownInstanceError,
 )
 from sources.iproto.row_stream import TransactionChunk
+from sources.spool.acks import answer_snapshot, is_snapshot_asked
 from sources.spool.disk_space import DiskSpace
 from sources.spool.spool import Spool
 from sources.spool.state import REWOUND_PREFIX
@@ -113,6 +114,7 @@ class ReplicasetSubscription:
                     tasks.create_task(self._acknowledge_repeatedly())
                     tasks.create_task(self._flush_repeatedly())
                     tasks.create_task(self._step_repeatedly())
+                    tasks.create_task(self._answer_readers())
             finally:
                 self._close_feeds(set(self.feeds))
                 self.unfed_since = self.unfed_since or time.time()
@@ -164,6 +166,21 @@ class ReplicasetSubscription:
             except OSError as error:
                 raise self.spool.record_flush_failure(error) from error
             self.spool.record_flush(point)
+
+    async def _answer_readers(self) -> None:
+        """Fetch a snapshot whenever a reader asks for one, while the streams continue."""
+        while True:
+            await asyncio.sleep(self.options.timing.poll_seconds)
+            links = self._ready_links()
+            if not links or not is_snapshot_asked(self.spool.directory) or self.spool.vclock is None:
+                continue
+            link = max(links.values(), key=peer_signature)
+            try:
+                await fetch_snapshot(link, self.spool, self._disk_space, beside_logs=True)
+                answer_snapshot(self.spool.directory)
+            except (AggregatorError, OSError) as error:
+                logger.warning("%s: a reader asks for a snapshot: %s", self.options.name, error)
+                await asyncio.sleep(self.options.timing.max_retry_seconds)
 
     def _save_history(self) -> None:
         with contextlib.suppress(OSError):  # writing the spool reports errors of the disk

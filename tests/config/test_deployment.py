@@ -345,6 +345,14 @@ def test_spark_must_be_able_to_open_warehouse_and_checkpoint(yaml: Path, name: s
     assert "s3a://" in error.reason
 
 
+@pytest.mark.parametrize("name", ["warehouse", "checkpoint"])
+@pytest.mark.parametrize("part", ["%20", "[", "]", "\\", "|", "^"])
+def test_a_path_that_no_table_can_be_in_is_refused(yaml: Path, name: str, part: str) -> None:
+    error = refused(yaml, LEAST.replace(f"{name}: ", f"{name}: odd{part}folder/"))
+    assert error.fields["path"] == name
+    assert "is not allowed in its path" in error.reason
+
+
 def test_a_long_value_is_shortened_in_the_message(yaml: Path) -> None:
     assert len(str(refused(yaml, f"{LEAST}start: {'x' * 10_000}"))) < 300
 

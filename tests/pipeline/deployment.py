@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
+from pipeline.commit.epoch import ROLLED_BACK_QUERY_ID
 from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
@@ -168,11 +169,18 @@ def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
 
 
 def contents(deployment: Deployment) -> dict[str, Counter[str]]:
-    """Return the rows of each table as texts, without what differs between runs: times, the executor, own uuids."""
+    """Return the rows of each table as texts, without what differs between runs: times, the executor, own uuids.
+
+    Epochs are numbered without those after batches that were rolled back.
+    """
     folder = deployment.folder / "warehouse" / "aggregator.db"
+    epochs = {row["epoch"]: row["query_id"] for row in deployment.rows("_epochs")}
+    counted = sorted(epoch for epoch, query_id in epochs.items() if query_id != ROLLED_BACK_QUERY_ID)
+    numbers = {epoch: number for number, epoch in enumerate(counted)}
     (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
 
     def text(row: dict[str, Any]) -> str:
+        row = {**row, **({"epoch": numbers.get(row["epoch"])} if "epoch" in row else {})}
         differs = (
             TIME_COLUMNS | {"executor"} | ({"timestamp"} if row.get("source") == "aggregator" else set())
         )

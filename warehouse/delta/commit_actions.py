@@ -17,10 +17,18 @@ from warehouse.delta.table_log import Action, LogState
 USER_METADATA = "tarantool-aggregator"
 """The `userMetadata` of every commit of the aggregator."""
 
+Operation = tuple[str, Mapping[str, Any]]
+"""The name of an operation, as Spark names it, and its parameters, for the history of a table."""
+
+WRITE: Operation = ("WRITE", {"mode": "Append"})
+
 READER_VERSION, WRITER_VERSION = 3, 7
 """The versions of a protocol that lists table features."""
 
 VARIANT_FEATURE = "variantType"
+
+USERS_COLUMNS_PROPERTY = "aggregator.usersColumns"
+"""The property of a table with the names of the columns that others have added: a JSON list."""
 
 REMOVED_FILES_PROPERTY, REMOVED_FILES_KEPT = "delta.deletedFileRetentionDuration", "interval 1 hours"
 """The property by which a log keeps the names of removed files, and its value in a table with deletion vectors."""
@@ -106,6 +114,19 @@ def remove_file(add: Mapping[str, Any], moment: int, *, is_change: bool) -> Acti
     if add.get("deletionVector"):
         removed["deletionVector"] = add["deletionVector"]
     return {"remove": removed}
+
+
+def users_columns_in(properties: Mapping[str, str]) -> list[str]:
+    """Return the names of the columns that others have added, from the properties of a table."""
+    found: list[str] = json.loads(properties.get(USERS_COLUMNS_PROPERTY, "[]"))
+    return found
+
+
+def with_users_columns(state: LogState, schema: StructType) -> StructType:
+    """Return new columns of a table with those that others have added to it."""
+    names = {*users_columns_in(state.properties)} - {*schema.names}
+    present = StructType.fromJson(json.loads(state.metadata["schemaString"])) if names else StructType()
+    return StructType([*schema.fields, *(field for field in present if field.name in names)])
 
 
 def metadata_with(

@@ -10,14 +10,11 @@ meanwhile, their commits are read: commits that change no rows are accepted, and
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
@@ -25,6 +22,8 @@ from pyspark.sql.types import StructType
 
 from schemas.errors import ForeignChangeError, TableMovedError, WarehouseError
 from warehouse.delta.commit_actions import (
+    WRITE,
+    Operation,
     add_again,
     add_file,
     commit_info,
@@ -33,6 +32,7 @@ from warehouse.delta.commit_actions import (
     remove_file,
     transaction,
     vectors_enabled,
+    with_users_columns,
 )
 from warehouse.delta.data_files import DataFile, now_millis
 from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, RowNumbers, bitmap_of
@@ -42,7 +42,13 @@ from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.log_commit import VersionTakenError, put_commit
 from warehouse.delta.open_logs import OpenLogs
 from warehouse.delta.read import columns_of, size_of
-from warehouse.delta.table_files import TableFile, active_files, check_features, files_with_bounds
+from warehouse.delta.table_files import (
+    TableFile,
+    active_files,
+    check_features,
+    date_removals,
+    files_with_bounds,
+)
 from warehouse.delta.table_log import Action, LogState
 from warehouse.delta.vector_files import vector_reader, write_vectors
 from warehouse.delta.write import AGGREGATOR_COMMIT, CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT
@@ -137,8 +143,9 @@ class OpenTables:
             found = self.location.open(table)
             if found is None:
                 return None
-            if table in self._refused:
-                self._refuse_foreign_changes(table, self._refused[table], int(found.version()))
+            before = self._refused.get(table, None if self.fence is None else self.fence.last_version(table))
+            if before is not None:
+                self._refuse_foreign_changes(table, before, int(found.version()))
         elif must_refresh and self.location.may_have(table, int(found.version()) + 1):
             self._refresh(table, found)
         if self.fence is not None:
@@ -338,7 +345,6 @@ class OpenTables:
             opened = self._tables.get(table) or self.open(table)
             self._require_live(table, opened, named)
             changes = self._file_actions(table, new, gone, vectors)
-
             base = self._head(table, opened)
 
             def write(version: int, mark: int | None, changes: Sequence[Action] = changes) -> None:
@@ -349,7 +355,7 @@ class OpenTables:
             except TableMovedError:
                 self._refuse_foreign_changes(table, base, int(self.open(table).version()))
                 continue
-            self._date_removals(table, [file for file, _ in gone], vectors)
+            date_removals(self.location, table, [file for file, _ in gone], vectors)
             self._after_commit(table, version)
             return version
         raise TableMovedError(
@@ -357,23 +363,6 @@ class OpenTables:
             table=table,
             advice="let them wait while the job runs, then start again",
         )
-
-    def _date_removals(
-        self, table: str, removed: Iterable[TableFile], with_new_vectors: Iterable[TableFile]
-    ) -> None:
-        """Set the time of removed files and replaced vectors to now, on a local disk.
-
-        VACUUM removes a file by its age once the log has forgotten its removal. So earlier versions stay readable for
-        as long as VACUUM keeps files, although the log of a table with deletion vectors forgets after an hour.
-        """
-        if not self.location.is_local:
-            return
-        gone = list(removed)
-        vectors = [file.vector.path for file in (*gone, *with_new_vectors) if file.vector is not None]
-        for path in (*(file.path for file in gone), *vectors):
-            if path is not None:
-                with contextlib.suppress(OSError):
-                    os.utime(self.location.at(table, unquote(path)))
 
     def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
         """Raise TableMovedError if the open version of a table lacks one of some files."""
@@ -415,11 +404,18 @@ class OpenTables:
         found += [add_file(one.path, one.size, one.stats, moment, is_change=one.is_new_data) for one in added]
         return found
 
-    def _put(self, table: str, version: int, mark: int | None, changes: Sequence[Action]) -> None:
+    def _put(
+        self,
+        table: str,
+        version: int,
+        mark: int | None,
+        changes: Sequence[Action],
+        operation: Operation = WRITE,
+    ) -> None:
         """Write a commit with the information and the mark of each of the aggregator's commits."""
         moment = now_millis()
         is_append = not any(change.get("remove") or change.get("metaData") for change in changes)
-        head = [commit_info("WRITE", {"mode": "Append"}, moment, is_append=is_append)]
+        head = [commit_info(*operation, moment, is_append=is_append)]
         if mark is not None:
             head.append(transaction(APP_ID, mark, moment))
         actions = [*head, *changes]
@@ -482,16 +478,21 @@ class OpenTables:
         Raises:
             WarehouseError: The commit failed.
         """
-        opened = self.open(table)
         state, moment = self.log(table), now_millis()
         changes = [
             *protocol_for(state, schema),
-            metadata_with(state, schema=schema),
+            metadata_with(state, schema=with_users_columns(state, schema)),
             *(remove_file(add, moment, is_change=True) for add in state.adds.values()),
             *(add_file(one.path, one.size, one.stats, moment, is_change=True) for one in added),
         ]
-        version = self._change(table, opened, lambda version, mark: self._put(table, version, mark, changes))
+        return self.put_changes(table, changes)
+
+    def put_changes(self, table: str, changes: Sequence[Action], operation: Operation = WRITE) -> int:
+        """Commit actions to a table after the version that is open, and return the new version."""
+        opened = self._tables.get(table) or self.open(table)
+        version = self._change(table, opened, lambda v, mark: self._put(table, v, mark, changes, operation))
         self.forget(table)
+        self._refused.pop(table, None)
         return version
 
 

@@ -94,6 +94,10 @@ class Fence:
         if version == base_version + 1:
             self._version_by_table[table] = version
 
+    def last_version(self, table: str) -> int | None:
+        """Return the last version of a table that this writer has seen or made; None if it has seen none."""
+        return self._version_by_table.get(table)
+
     def forget(self, table: str) -> None:
         """Forget the mark of a removed table, since a new table may get its name."""
         self._mark_by_table.pop(table, None)

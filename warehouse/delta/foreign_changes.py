@@ -15,10 +15,7 @@ from warehouse.delta.table_log import Action, read_commit, read_log
 
 log = logging.getLogger(__name__)
 
-ADVICE = (
-    "take the table back to version {version} (RESTORE TABLE ... TO VERSION AS OF {version}), "
-    "or build it again: aggregator rebuild {table}"
-)
+ADVICE = "`aggregator status` says how it is mended; version {version} is the last one without the change"
 
 
 def foreign_commits(
@@ -74,14 +71,14 @@ def foreign_change_error(table: str, commit: ForeignCommit, version: int) -> For
     return ForeignChangeError(
         f"somebody else has changed the table: {commit}",
         table=table,
-        advice=ADVICE.format(version=version, table=table),
+        advice=ADVICE.format(version=version),
     )
 
 
 def are_equal(location: WarehouseLocation, table: str, before: int, after: int) -> bool:
     """Return whether two versions of a table have the same files, deletion vectors and columns.
 
-    If the log does not have one of them any more, they count as different.
+    A further column in the later one does not count. If the log does not have one of them, they count as different.
     """
     try:
         one, other = (read_log(location, table, version) for version in (before, after))
@@ -90,5 +87,5 @@ def are_equal(location: WarehouseLocation, table: str, before: int, after: int) 
     return (
         one.adds.keys() == other.adds.keys()
         and one.vectors() == other.vectors()
-        and columns_of(one.metadata) == columns_of(other.metadata)
+        and columns_of(one.metadata).items() <= columns_of(other.metadata).items()
     )

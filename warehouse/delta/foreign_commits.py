@@ -20,6 +20,11 @@ from warehouse.delta.table_log import Action
 
 RESTORE = "RESTORE"
 
+_VALUE_KEYS = frozenset(
+    {"CURRENT_DEFAULT", "EXISTS_DEFAULT", "delta.generationExpression", "delta.identity.start"}
+)
+"""Keys of a column's metadata by which rows get a value that is not written."""
+
 
 class Effect(Enum):
     """What a commit changes, from the least to the most."""
@@ -27,6 +32,7 @@ class Effect(Enum):
     NOTHING = "nothing that the aggregator reads"
     FILES = "where rows are"
     METADATA = "properties or a comment"
+    OWN_COLUMN = "columns, by adding one of their own"
     PROTOCOL = "the table's protocol"
     ROWS = "rows"
     RESTORED = "rows, by taking the table back to an earlier version"
@@ -35,7 +41,7 @@ class Effect(Enum):
     @property
     def is_harmless(self) -> bool:
         """Whether the table still has the rows of the last epoch."""
-        return self in (Effect.NOTHING, Effect.FILES, Effect.METADATA, Effect.PROTOCOL)
+        return self not in (Effect.ROWS, Effect.RESTORED, Effect.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,17 @@ def _effect_of_action(action: Action, operation: str, columns: Mapping[str, Any]
             return Effect.RESTORED
         return Effect.ROWS if file.get("dataChange", True) else Effect.FILES
     if metadata := action.get("metaData"):
-        # A further column is refused too: the next change of the space's format would drop it.
-        is_same = columns is None or columns_of(metadata) == columns
-        return Effect.METADATA if is_same else Effect.COLUMNS
+        return Effect.METADATA if columns is None else _effect_of_metadata(metadata, columns)
     return Effect.PROTOCOL if action.get("protocol") else Effect.NOTHING
+
+
+def _effect_of_metadata(metadata: Mapping[str, Any], columns: Mapping[str, Any]) -> Effect:
+    """Return the effect of new metadata on a table with some columns; a further nullable column is NULL in all rows."""
+    found = columns_of(metadata)
+    if found == columns:
+        return Effect.METADATA
+    fields = {one["name"]: one for one in json.loads(metadata["schemaString"])["fields"]}
+    new = [fields[name] for name in found.keys() - columns.keys()]
+    has_values = any(not one["nullable"] or _VALUE_KEYS & (one.get("metadata") or {}).keys() for one in new)
+    is_further = {name: found.get(name) for name in columns} == columns and not has_values
+    return Effect.OWN_COLUMN if is_further else Effect.COLUMNS

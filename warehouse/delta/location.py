@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from schemas.errors import WarehouseError
+from schemas.names import unusable_in_path
 
 DEFAULT_DATABASE = "aggregator"
 
@@ -111,6 +112,13 @@ def location_of(address: str, database: str = DEFAULT_DATABASE) -> WarehouseLoca
     root = address.rstrip("/")
     if not root.endswith(".db"):
         root = f"{root}/{database}.db"
+    part = unusable_in_path(root)
+    if part is not None:
+        raise WarehouseError(
+            f"no table can be in this folder: {part!r} is not allowed in its path",
+            warehouse=root,
+            advice="use another folder",
+        )
     scheme = urlparse(root).scheme
     if not has_known_scheme(root):
         raise WarehouseError(

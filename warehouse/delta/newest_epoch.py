@@ -46,7 +46,8 @@ def no_tables_error(root: str) -> WarehouseError:
     return WarehouseError("there are no tables yet", warehouse=root, advice="start `aggregator run` first")
 
 
-def _newest_row(location: WarehouseLocation) -> dict[str, Any] | None:
+def newest_row(location: WarehouseLocation) -> dict[str, Any] | None:
+    """Return the newest row of `_epochs`; None if no batch has been committed yet."""
     table = location.open(EPOCHS)
     return None if table is None else newest(table, "epoch")
 
@@ -57,7 +58,7 @@ def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
     Raises:
         WarehouseError: No batch has been committed yet.
     """
-    row = _newest_row(location)
+    row = newest_row(location)
     if row is None:
         raise no_batch_error(location.root)
     return row
@@ -65,7 +66,7 @@ def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
 
 def last_epoch(location: WarehouseLocation) -> int:
     """Return the number of the newest epoch, `NO_EPOCH` if there is none."""
-    row = _newest_row(location)
+    row = newest_row(location)
     return NO_EPOCH if row is None else int(row["epoch"])
 
 
@@ -95,5 +96,5 @@ def newest_versions(location: WarehouseLocation) -> TableVersions:
 
 def named_tables(location: WarehouseLocation) -> set[str]:
     """Return the tables that the newest epoch names; some may not exist."""
-    row = _newest_row(location)
+    row = newest_row(location)
     return set() if row is None else {str(table) for table, _ in row["versions"]}

@@ -8,7 +8,9 @@ physical rows of a file that the table no longer has. Every function that return
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -167,7 +169,7 @@ def check_features(table: DeltaTable, name: str) -> None:
         raise UnsupportedError(
             f"somebody has enabled {', '.join(unsupported)}, which the aggregator's files do not support",
             table=name,
-            advice="remove it by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
+            advice="`aggregator rebuild SPACE` takes it back (docs/foreign-changes.md)",
         )
 
 
@@ -252,6 +254,27 @@ def open_footer(location: WarehouseLocation, table: str, file: TableFile) -> pq.
     """Return a file's footer, for its statistics: its counts and bounds are of physical rows."""
     with location.fs.open_input_file(location.at(table, unquote(file.path))) as stream:
         return pq.read_metadata(stream)
+
+
+def date_removals(
+    location: WarehouseLocation,
+    table: str,
+    removed: Iterable[TableFile],
+    with_new_vectors: Iterable[TableFile],
+) -> None:
+    """Set the time of removed files and replaced vectors to now, on a local disk.
+
+    VACUUM removes a file by its age once the log has forgotten its removal. So earlier versions stay readable for as
+    long as VACUUM keeps files, although the log of a table with deletion vectors forgets after an hour.
+    """
+    if not location.is_local:
+        return
+    gone = list(removed)
+    vectors = [file.vector.path for file in (*gone, *with_new_vectors) if file.vector is not None]
+    for path in (*(file.path for file in gone), *vectors):
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.utime(location.at(table, unquote(path)))
 
 
 @dataclass(frozen=True)

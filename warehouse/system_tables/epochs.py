@@ -1,7 +1,7 @@
 """`_epochs`: one row per batch. It is appended last, commits the batch, and names the version of every table.
 
 The batch's other tables are written before it, each by commits of its own. What a killed writer has committed after its
-last epoch is rolled back when the next writer starts (`roll_back`): each table is restored to the version that the
+last epoch is rolled back when the next writer starts (`roll_back`): each table is taken back to the version that the
 epoch names, so a batch takes effect as a whole or not at all. For a consistent snapshot, read the versions that the
 newest row names; the newest versions of the tables may contain an unfinished batch.
 """
@@ -10,34 +10,31 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
-from schemas.errors import WarehouseError
+from schemas.names import exact_table
 from schemas.tables import SYSTEM_TABLES
 from warehouse.delta.commits import OpenTables
-from warehouse.delta.foreign_changes import are_equal, foreign_change_error, foreign_commits
+from warehouse.delta.foreign_changes import is_of_a_writer
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import EPOCHS as TABLE
-from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK, RID
+from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK, RID, newest_row
 from warehouse.delta.read import newest, rows_of
-from warehouse.delta.write import USER_METADATA
+from warehouse.delta.restoration import restore
+from warehouse.delta.table_log import read_commit
+from warehouse.system_tables.table_differences import (
+    TableState,
+    compare_table,
+    table_differences,
+    tables_of_spaces,
+)
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
-
-VCLOCK = "_vclock"
-
-KEPT_TABLES = frozenset({"_cluster", "_applier_map"})
-"""Tables that no epoch names, and whose rows nothing else has."""
-
-LOST_ADVICE = (
-    "put the folder back from a copy of the same time (docs/corrections.md, Backups); without one, begin again with an "
-    "empty warehouse and a new checkpoint"
-)
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,21 @@ def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
     return {row["batch_id"]: row["end_offset"] for row in rows if row["query_id"] == query_id}
 
 
-def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
-    """Restore the tables that an unfinished batch has changed, and return their names.
+@dataclass(frozen=True)
+class RollBack:
+    """What was rolled back since the last epoch, by this start or by an earlier one that did not get further."""
+
+    undone: tuple[str, ...] = ()
+    """The tables that this start has taken back."""
+    restored: Mapping[str, int] = field(default_factory=dict)
+    """The version of each table that is at a later version than the last epoch names, but equal to it."""
+
+
+def roll_back(warehouse: Warehouse, epoch: Epoch | None, aside: Collection[str] = ()) -> RollBack:
+    """Take the tables back that an unfinished batch has changed.
+
+    Args:
+        aside: Tables of spaces that are left as they are.
 
     Raises:
         ForeignChangeError: Somebody else has changed a table since the last epoch.
@@ -91,23 +101,19 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     """
     tables = warehouse.open_tables
     versions = {} if epoch is None else epoch.versions
-    names = [name for name in warehouse.tables() if name not in NEVER_ROLLED_BACK | {RID}]
-    undone = [name for name in names if _roll_back_table(tables, name, versions.get(name, 0))]
+    left = {*NEVER_ROLLED_BACK, RID, *aside, *map(exact_table, aside)}
+    names = [name for name in warehouse.tables() if name not in left]
+    found = {name: _roll_back_table(tables, name, versions.get(name)) for name in names}
+    undone = tuple(name for name, one in found.items() if one.is_undone)
+    lasting = versions.keys() | SYSTEM_TABLES.keys()
+    restored = {
+        name: one.version for name, one in found.items() if one.version is not None and name in lasting
+    }
     for name in NEVER_ROLLED_BACK - {TABLE}:
         _open_for_fence(tables, name)
     if undone:
         log.warning("an unfinished batch was rolled back in %s", ", ".join(undone))
-    return undone
-
-
-def _is_restoration(commit: Mapping[str, Any], epoch_version: int) -> bool:
-    """Whether a commit was made by an earlier start, and restored version `epoch_version`."""
-    restored = commit.get("operationParameters", {}).get("version")
-    return (
-        commit.get("operation") == "RESTORE"
-        and commit.get("userMetadata") == USER_METADATA
-        and str(restored) == str(epoch_version)
-    )
+    return RollBack(undone, restored)
 
 
 def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
@@ -121,92 +127,59 @@ def _open_for_fence(tables: OpenTables, name: str) -> DeltaTable | None:
     return opened
 
 
-def _roll_back_table(tables: OpenTables, table: str, epoch_version: int) -> bool:
-    """Restore a table to version `epoch_version` if an unfinished batch has changed it; return whether it had."""
+class _RolledBack(NamedTuple):
+    """What was done to one table."""
+
+    is_undone: bool = False
+    version: int | None = None
+    """The version with the content of the epoch's, if that is a later one."""
+
+
+def _roll_back_table(tables: OpenTables, table: str, epoch_version: int | None) -> _RolledBack:
+    """Take a table back to the version of the epoch if an unfinished batch has changed it.
+
+    Args:
+        epoch_version: The version; None for a table that the epoch does not name: an unfinished batch has made it, or
+            it is a user's own.
+    """
     opened = _open_for_fence(tables, table)
-    if opened is None or not _has_unfinished_batch(tables, opened, table, epoch_version):
-        return False
-    seen = int(opened.version())
-
-    def restore(current: DeltaTable, properties: CommitProperties) -> None:
-        if int(current.version()) != seen:
-            raise WarehouseError(
-                "somebody commits to it while it is rolled back", table=table, advice="start again"
-            )
-        # delta-rs refuses the restoration if another commit comes first.
-        current.restore(epoch_version, commit_properties=properties)
-
-    tables.forget(table)
-    try:
-        tables.change(table, restore)
-    except WarehouseError as error:
-        raise WarehouseError(
-            f"version {epoch_version} cannot be restored: {error.reason}", table=table
-        ) from error
-    tables.forget(table)
-    return True
+    if opened is None or (epoch_version is None and not _is_made_here(tables, table)):
+        return _RolledBack()
+    version = epoch_version or 0
+    found = compare_table(tables.location, table, version, opened)
+    if found.state.is_difference:
+        raise found.error()
+    if found.state is TableState.RESTORED:
+        return _RolledBack(version=int(opened.version()))
+    if found.state is not TableState.UNFINISHED:
+        return _RolledBack()
+    return _RolledBack(is_undone=True, version=restore(tables, table, opened, version))
 
 
-def _has_unfinished_batch(tables: OpenTables, opened: DeltaTable, table: str, epoch_version: int) -> bool:
-    """Whether the aggregator has committed to a table after the version that the last epoch names.
-
-    Raises:
-        ForeignChangeError: Somebody else has changed the table since that version.
-    """
-    now = int(opened.version())
-    if now <= epoch_version:
-        return False
-    history = [one for one in opened.history(now - epoch_version) if one["version"] > epoch_version]
-    if _is_restoration(history[0], epoch_version):
-        return False
-    own = [one for one in history if one.get("userMetadata") == USER_METADATA]
-    if len(own) == len(history):
+def _is_made_here(tables: OpenTables, table: str) -> bool:
+    """Return whether a table is the aggregator's, although no epoch names it."""
+    if table in SYSTEM_TABLES:
         return True
-    foreign = foreign_commits(tables.location, table, epoch_version, now)
-    harmful = next((commit for commit in foreign if not commit.effect.is_harmless), None)
-    if harmful is None:
-        return bool(own)
-    if are_equal(tables.location, table, epoch_version, now):
-        return False
-    raise foreign_change_error(table, harmful, epoch_version)
+    actions = read_commit(tables.location, table, 0)
+    return actions is not None and is_of_a_writer(actions)
 
 
-def require_tables(location: WarehouseLocation, epoch: Epoch | None) -> None:
-    """Check, before a writer creates missing tables, that the tables of the last epoch are there.
+def require_tables(location: WarehouseLocation) -> dict[str, str]:
+    """Check, before a writer creates missing tables, that the tables are those of the newest epoch.
+
+    Returns:
+        The tables of spaces that are not, with what was found: the writer sets them aside.
 
     Raises:
-        WarehouseError: A table is lost, or is older than the last epoch: its folder was restored from a copy.
+        ForeignChangeError: Somebody else has changed one of the aggregator's own tables.
+        UnsupportedError: Somebody else has enabled a feature of Delta there that the aggregator does not write.
+        WarehouseError: Such a table is lost, or is older than the epoch: its folder was restored from a copy.
     """
-    names = set(location.tables())
-    if epoch is None:
-        _require_first_batch(location, names)
-        return
-    lost = sorted((epoch.versions.keys() | KEPT_TABLES) - names)
-    if lost:
-        raise WarehouseError(
-            f"epoch {epoch.epoch} has tables that are not there any more: {', '.join(lost)}",
-            warehouse=location.root,
-            advice=LOST_ADVICE,
-        )
-    for name, version in sorted(epoch.versions.items()):
-        # A missing version may only be lost at the end of the log: older commits are removed in time.
-        opened = None if location.may_have(name, version) and version == 0 else location.open(name)
-        if opened is not None and int(opened.version()) < version:
-            raise WarehouseError(
-                f"the table is at version {opened.version()}, epoch {epoch.epoch} has version {version}: "
-                "its folder is an older one",
-                table=name,
-                advice=LOST_ADVICE,
-            )
-
-
-def _require_first_batch(location: WarehouseLocation, names: set[str]) -> None:
-    """Raise WarehouseError if `_epochs` has no row although batches were committed."""
-    opened = location.open(VCLOCK) if VCLOCK in names else None
-    row = None if opened is None else newest(opened, "epoch")
-    if row is not None and int(row["epoch"] or 0) > 0:
-        raise WarehouseError(
-            f"the table {TABLE} is lost: it has no epoch, but {VCLOCK} has rows of epoch {row['epoch']}",
-            warehouse=location.root,
-            advice=LOST_ADVICE,
-        )
+    differences = list(table_differences(location, newest_row(location)))
+    for one in differences:
+        if one.stops_job:
+            raise one.error()
+    aside = tables_of_spaces(location, differences)
+    for table, text in aside.items():
+        log.error("%s is set aside: %s", table, text)
+    return aside

@@ -6,7 +6,7 @@ The writer lock is not acquired, since a job that starts at that moment would be
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -23,13 +23,14 @@ from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.copies.rid import RidTable
 from warehouse.delta.location import location_of
-from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
+from warehouse.delta.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID, newest_row
 from warehouse.delta.read import columns_of
 from warehouse.delta.table_files import TableFile, files_of
 from warehouse.lock.lease import LEASE_SECONDS, holder_of
 from warehouse.lock.lease_store import object_lease
 from warehouse.lock.lock import LOCK_NAME, holder_now, local_folder
 from warehouse.system_tables import cluster, epochs
+from warehouse.system_tables.table_differences import TableState, compare_table, table_differences
 from warehouse.warehouse import EpochWarehouse
 
 _TABLE_ERRORS = (AggregatorError, OSError, DeltaError, pa.ArrowException)
@@ -133,17 +134,24 @@ def gather_tables(config: Config) -> TableFacts:
     except _TABLE_ERRORS as error:
         return TableFacts(unreadable_tables={EPOCHS: str(error)}, has_checkpoint=has_checkpoint)
     versions = {} if epoch is None else epoch.versions
-    unreadable_tables = dict(_unreadable_tables(warehouse, versions))
-    unknown = {} if unreadable_tables else _unknown_columns(warehouse)
+    differences = tuple(table_differences(location, newest_row(location)))
+    different = {one.table for one in differences}
+    unreadable_tables = dict(_unreadable_tables(warehouse, versions, different))
+    unknown = {} if unreadable_tables or different else _unknown_columns(warehouse)
     rid = RidTable(location).last()
-    readable = {name for name in location.tables() if name not in unreadable_tables}
+    readable = set(location.tables()) - unreadable_tables.keys() - different
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
         table_count=len(versions),
         unreadable_tables=unreadable_tables,
         newer_release_error=newer,
         unknown_columns=unknown,
-        tables_ahead=tuple(_tables_ahead(warehouse, versions, unreadable_tables)),
+        tables_ahead=tuple(
+            name
+            for name in sorted(readable & versions.keys() - NEVER_ROLLED_BACK)
+            if compare_table(location, name, versions[name]).state is TableState.UNFINISHED
+        ),
+        differences=differences,
         rid=str(rid.node.rid) if rid.number else None,
         is_primary=not rid.number or rid.node.rid.primary,
         id_allocation=cluster.recorded_allocation(warehouse) if cluster.TABLE in readable else None,
@@ -172,9 +180,11 @@ def _newer_release_error(settings: str | None) -> str | None:
     return None
 
 
-def _unreadable_tables(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield (table, reason) for each table that cannot be read at its version in `versions`."""
-    for name in sorted({*versions, *(n for n in SYSTEM_TABLES if warehouse.exists(n))}):
+def _unreadable_tables(
+    warehouse: EpochWarehouse, versions: Mapping[str, int], different: Set[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """Yield (table, reason) for each table that cannot be read at its version in `versions`, except different ones."""
+    for name in sorted({*versions, *(n for n in SYSTEM_TABLES if warehouse.exists(n))} - different):
         try:
             opened = warehouse.location.open(name, versions.get(name))
             if opened is None:
@@ -211,22 +221,3 @@ def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
             if new:
                 unknown[name] = tuple(new)
     return unknown
-
-
-def _tables_ahead(
-    warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable_tables: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield the tables with commits after the newest epoch; `versions` are their Delta versions in this epoch."""
-    for name in sorted(set(versions) - set(unreadable_tables) - NEVER_ROLLED_BACK):
-        opened = warehouse.location.open(name)
-        if (
-            opened is not None
-            and opened.version() > versions[name]
-            and not _is_rolled_back(opened.history(1))
-        ):
-            yield name
-
-
-def _is_rolled_back(history: list[dict[str, object]]) -> bool:
-    """Return whether the newest commit of a table restores an earlier version; `history` is Delta's, newest first."""
-    return bool(history) and history[0].get("operation") == "RESTORE"

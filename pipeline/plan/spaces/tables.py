@@ -26,6 +26,7 @@ from schemas.layout import TableLayout, TypeOptions, column_storage, table_layou
 from schemas.names import column_name, exact_table
 from schemas.row_types import CHANGE_TYPES
 from schemas.space import KeyParts, Space, key_parts
+from schemas.states import SET_ASIDE_PREFIX
 from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
@@ -342,6 +343,9 @@ def plan_tables(
     plans: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for table in sorted(touched):
+        if table in before.set_aside:
+            refused[table] = SET_ASIDE_PREFIX + before.set_aside[table]
+            continue
         if table in redefined:
             warn_unknown_fields(config.policies, definitions.get(table, {}).values())
         try:

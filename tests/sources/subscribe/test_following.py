@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import RewindError
+from sources.spool.acks import ask_for_snapshot, is_snapshot_asked
 from sources.spool.spool import Spool
 from sources.subscribe.daemon import replicaset_status
 from sources.subscribe.options import FeedMode, SpoolStart
@@ -340,3 +341,28 @@ def test_a_connection_that_is_cut_at_every_byte_changes_nothing(tmp_path: Path) 
         for cut in cuts:
             follow_with_cut(masters, tmp_path / "spool", cut)
         print(f"cut at {len(cuts)} positions of {whole} bytes: the same tuples each time")
+
+
+def test_a_reader_asks_for_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
+    """It is one more file: the logs continue as they are, also after a restart of the daemon."""
+    spool = tmp_path / "spool"
+    write(masters, 1, 0, 50)
+    with following(options(spool, *addresses(masters))) as replicaset:
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        write(masters, 1, 100, 100)
+        await_all(masters, replicaset)
+        snapshots = set(spool.glob("*.snap"))
+        ask_for_snapshot(spool)
+        await_until(lambda: not is_snapshot_asked(spool), "the snapshot")
+        (new,) = set(spool.glob("*.snap")) - snapshots
+        write(masters, 2, 200, 100)
+        await_all(masters, replicaset)
+        assert replicaset.progress.fetched_snapshots == 1
+    logs = sorted(spool.glob("*.xlog"))
+    with following(options(spool, *addresses(masters))) as replicaset:
+        write(masters, 1, 300, 10)
+        await_all(masters, replicaset)
+        assert replicaset.progress.fetched_snapshots == 0
+    check(masters, spool)
+    assert set(logs) <= set(spool.glob("*.xlog"))
+    assert new.is_file()

@@ -12,8 +12,8 @@ from warehouse.delta.foreign_commits import Effect, foreign_commit
 COLUMNS = {"id": "long"}
 
 
-def metadata(*names: str) -> dict[str, Any]:
-    fields = ", ".join(f'{{"name": "{name}", "type": "long"}}' for name in names)
+def metadata(*names: str, nullable: str = "true") -> dict[str, Any]:
+    fields = ", ".join(f'{{"name": "{name}", "type": "long", "nullable": {nullable}}}' for name in names)
     return {"metaData": {"schemaString": f'{{"type": "struct", "fields": [{fields}]}}'}}
 
 
@@ -28,7 +28,9 @@ PROTOCOL = {"protocol": {"minReaderVersion": 3}}
         ("VACUUM START", [], Effect.NOTHING),
         ("OPTIMIZE", [MOVED], Effect.FILES),
         ("SET TBLPROPERTIES", [metadata("id")], Effect.METADATA),
-        ("ADD COLUMNS", [metadata("id", "note")], Effect.COLUMNS),
+        ("ADD COLUMNS", [metadata("id", "note")], Effect.OWN_COLUMN),
+        ("ADD COLUMNS", [metadata("id", "note", nullable="false")], Effect.COLUMNS),
+        ("RENAME COLUMN", [metadata("ident")], Effect.COLUMNS),
         ("DROP COLUMNS", [metadata("note")], Effect.COLUMNS),
         ("ADD FEATURE", [PROTOCOL], Effect.PROTOCOL),
         ("DELETE", [MOVED, REMOVED], Effect.ROWS),

@@ -14,10 +14,11 @@ from typing import Any
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
+from pyarrow.fs import FileType
 
 from warehouse.delta.fence import APP_ID
 from warehouse.delta.log_commit import VersionTakenError
-from warehouse.delta.table_log import Action
+from warehouse.delta.table_log import Action, LogState
 from warehouse.delta.write import USER_METADATA
 from warehouse.lock.lease import StoredLease
 
@@ -191,21 +192,37 @@ class ModelPlace:
 
     root = "model://warehouse.db"
     is_local = False
+    fs = SimpleNamespace(
+        get_file_info=lambda paths: [SimpleNamespace(path=one, type=FileType.File) for one in paths]
+    )
+    """All files are there."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+        self._seen: dict[str, Log] = {}
 
     def open(self, table: str) -> ModelTable | None:
         """Return a table, None where there is none."""
-        log = self._ask(Request("open", table))
+        log = self._seen[table] = self._ask(Request("open", table))
         return ModelTable(self._ask, table, log) if log else None
+
+    def commit(self, table: str, version: int) -> Commit | None:
+        """Return a commit, which never changes; None where there is none."""
+        if version >= len(self._seen.get(table, ())):
+            self._seen[table] = self._ask(Request("open", table))
+        log = self._seen[table]
+        return log[version] if version < len(log) else None
 
     def put(self, _location: object, table: str, version: int, actions: Iterable[Action]) -> None:
         """Write the commit of a version if there is none."""
         given = list(actions)
         added = tuple(action["add"]["path"] for action in given if "add" in action)
         mark = next((action["txn"]["version"] for action in given if "txn" in action), None)
-        request = Request("put", table, base=version - 1, commit=Commit(added, mark))
+        commit = Commit(added, mark)
+        for info in (action["commitInfo"] for action in given if "commitInfo" in action):
+            if info.get("operation") == "RESTORE":
+                commit = Commit((), mark, restored=int(info["operationParameters"]["version"]))
+        request = Request("put", table, base=version - 1, commit=commit)
         if self._ask(request) == FAILED:
             raise VersionTakenError("the version is taken", table=table)
 
@@ -213,12 +230,33 @@ class ModelPlace:
         """Whether a table has a version."""
         return len(self._ask(Request("open", table))) > version
 
+    def at(self, *names: str) -> str:
+        return "/".join(names)
+
+    def uri(self, table: str) -> str:
+        return table
+
     def tables(self) -> list[str]:
         return list(self._ask(Request("tables")))
 
     def make(self, table: str) -> None:
         """Create a table where none is."""
         self._ask(Request("make", table))
+
+
+def read_model_commit(place: ModelPlace, table: str, version: int) -> list[Action] | None:
+    """Return the actions of a commit, as `read_commit` does."""
+    found = place.commit(table, version)
+    if found is None:
+        return None
+    information = {**_as_history(version, found)}
+    return [{"commitInfo": information}, *({"add": {"path": row}} for row in found.added)]
+
+
+def read_model_log(place: ModelPlace, table: str, version: int) -> LogState:
+    """Return what a log says about a version, as `read_log` does."""
+    log = tuple(one for n in range(version + 1) if (one := place.commit(table, n)) is not None)
+    return LogState(version, adds={row: {"path": row} for row in rows_at(log, version)})
 
 
 class ModelLease:

@@ -19,6 +19,8 @@ from tests.warehouse.fencing.model import (
     ModelTable,
     Request,
     World,
+    read_model_commit,
+    read_model_log,
     rows_at,
 )
 from warehouse.delta import fence as fencing
@@ -121,6 +123,12 @@ def model_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `_epochs` created in the model, in which nobody but writers commits."""
     monkeypatch.setattr(fencing, "create", lambda model, table, _schema: model.make(table))
     monkeypatch.setattr("warehouse.delta.commits.refuse_foreign_changes", lambda *_: None)
+    for module in (
+        *("system_tables.table_differences", "system_tables.epochs"),
+        *("delta.foreign_changes", "delta.restoration"),
+    ):
+        monkeypatch.setattr(f"warehouse.{module}.read_commit", read_model_commit)
+    monkeypatch.setattr("warehouse.delta.restoration.read_log", read_model_log)
 
 
 def explored(trouble: Trouble, batches: int = 1) -> Explorer:

@@ -1,0 +1,176 @@
+"""Whatever somebody does to a table while the job is stopped: each command names it, until it is taken back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from config.deployment import Config
+from jobs import doctor, plan, status
+from jobs.doctor import current_problems
+from observe.deployment_problems import deployment_problems
+from observe.doctor.doctor import Deployment as Checked
+from observe.doctor.doctor import findings_of
+from observe.doctor.findings import Level
+from observe.planned_changes import planned_changes
+from pipeline.preview import preview_next_run
+from schemas.errors import AggregatorError
+from tests.pipeline.deployment import Deployment
+from tests.truth import OWN_ROOT
+from warehouse.delta.location import location_of
+from warehouse.delta.newest_epoch import newest_row
+from warehouse.system_tables.table_differences import table_differences
+
+A = OWN_ROOT / "2.6.0" / "a1"
+Act = Callable[[Path], object]
+"""Does something to the folder of the tables."""
+
+
+def table(name: str, act: Callable[[DeltaTable], object]) -> Act:
+    return lambda folder: act(DeltaTable(str(folder / name)))
+
+
+def delete(name: str) -> Act:
+    return table(name, lambda opened: opened.delete())
+
+
+def append_again(opened: DeltaTable) -> None:
+    write_deltalake(opened, opened.to_pyarrow_table().slice(0, 1), mode="append")
+
+
+def lose(name: str) -> Act:
+    return lambda folder: shutil.rmtree(folder / name)
+
+
+def cut_log(name: str) -> Act:
+    """Lose the newest commit, as an older copy of the folder has it."""
+
+    def cut(folder: Path) -> None:
+        log = folder / name / "_delta_log"
+        sorted(log.glob("*.json"))[-1].unlink()
+        for checkpoint in (*log.glob("*.parquet"), *log.glob("_last_checkpoint")):
+            checkpoint.unlink()
+
+    return cut
+
+
+CHANGES: Mapping[str, tuple[Act, str, str]] = {
+    "delete": (delete("accounts"), "table_changed", "accounts"),
+    "append": (table("accounts", append_again), "table_changed", "accounts"),
+    "restore": (table("accounts", lambda opened: opened.restore(0)), "table_changed", "accounts"),
+    "constraint": (
+        table("accounts", lambda opened: opened.alter.add_constraint({"positive": "id > -1"})),
+        "table_changed",
+        "accounts",
+    ),
+    "delete of the log": (delete("_changelog"), "table_changed", "_changelog"),
+    "delete of versions": (table("_schema", append_again), "table_changed", "_schema"),
+    "delete of ids": (delete("_cluster"), "table_changed", "_cluster"),
+    "delete of maps": (delete("_applier_map"), "table_changed", "_applier_map"),
+    "delete of epochs": (
+        table("_epochs", lambda opened: opened.delete("epoch > 0")),
+        "table_changed",
+        "_epochs",
+    ),
+    "lost": (lose("accounts"), "table_lost", "accounts"),
+    "lost ids": (lose("_cluster"), "table_lost", "_cluster"),
+    "older": (cut_log("accounts"), "table_lost", "accounts"),
+    "older log": (cut_log("_vclock"), "table_lost", "_vclock"),
+}
+
+HARMLESS: Mapping[str, Act] = {
+    "compact": table("_changelog", lambda opened: opened.optimize.compact()),
+    "comment": table("accounts", lambda opened: opened.alter.set_table_description("a table")),
+    "taken back": lambda folder: [
+        delete("accounts")(folder),
+        table("accounts", lambda opened: opened.restore(opened.version() - 1))(folder),
+    ],
+    "a table of their own": lambda folder: [
+        write_deltalake(str(folder / "mine"), DeltaTable(str(folder / "_gaps")).to_pyarrow_table(), mode=mode)
+        for mode in ("append", "overwrite")
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    Deployment(folder, {"a1": A}).run(2_000)
+    return folder / "warehouse"
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, made: Path) -> Deployment:
+    shutil.copytree(made, tmp_path / "warehouse")
+    return Deployment(tmp_path, {"a1": A})
+
+
+def tables_of(stopped: Deployment) -> Path:
+    return stopped.folder / "warehouse" / "aggregator.db"
+
+
+def named_by_doctor(config: Config) -> set[tuple[str, str]]:
+    found = findings_of(Checked(config, None))
+    if not {one.name for one in found} & doctor.WITHOUT_TABLES:
+        found += current_problems(config)
+    assert "batch_unfinished" not in {one.name for one in found}
+    return {(one.name, one.subject.removeprefix("table ")) for one in found if one.level is Level.FAIL}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_command_names_it(stopped: Deployment, change: str) -> None:
+    act, name, changed = CHANGES[change]
+    act(tables_of(stopped))
+    config = stopped.config()
+    location = location_of(config.warehouse, config.database)
+    assert [one.table for one in table_differences(location, newest_row(location))] == [changed]
+    assert (name, f"table {changed}") in {(one.condition, one.subject) for one in deployment_problems(config)}
+    assert (name, changed) in named_by_doctor(config)
+    planned = {(one.name, one.subject) for one in planned_changes(config, preview_next_run(config))}
+    assert (name, changed) in planned
+    if not changed.startswith("_"):
+        with stopped.writer() as (_, writer):
+            assert set(writer.state.set_aside) == {changed}
+        return
+    with pytest.raises(AggregatorError) as refused, stopped.writer():
+        pass
+    assert refused.value.fields["table"] == changed
+    assert refused.value.fields["advice"]
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_what_changes_no_rows_is_not_named(stopped: Deployment, change: str) -> None:
+    HARMLESS[change](tables_of(stopped))
+    config = stopped.config()
+    location = location_of(config.warehouse, config.database)
+    assert list(table_differences(location, newest_row(location))) == []
+    assert named_by_doctor(config) == set()
+    with stopped.writer():
+        pass
+    if change == "a table of their own":
+        assert DeltaTable(str(tables_of(stopped) / "mine")).version() == 1
+
+
+def test_lost_epochs_are_not_a_new_warehouse(stopped: Deployment) -> None:
+    lose("_epochs")(tables_of(stopped))
+    with pytest.raises(AggregatorError, match="it has no epoch, but _vclock has rows of epoch"):
+        deployment_problems(stopped.config())
+    with (
+        pytest.raises(AggregatorError, match="it has no epoch, but _vclock has rows of epoch"),
+        stopped.writer(),
+    ):
+        pass
+
+
+def test_exit_codes(stopped: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    delete("accounts")(tables_of(stopped))
+    config = stopped.config()
+    assert status.show(config, as_json=False) == 1
+    assert plan.show(config, "d.yaml", is_json=False) == 1
+    said = capsys.readouterr().out
+    assert said.count("somebody else has changed the table: version") == 2
+    assert said.count("`aggregator rebuild SPACE`") == 2

@@ -1,0 +1,115 @@
+"""Random interleavings of batches with commits of others: a table equals its servers, or the job says why not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from observe.deployment_problems import deployment_problems
+from pipeline.requests.mend import mend_tables, tables_to_mend
+from tests.pipeline.test_foreign_commits import HARMLESS, disturbed
+from tests.pipeline.test_set_aside import HARMFUL, HIT, OTHER, Two
+from tests.soaked import partly_soaked
+
+SPACES = {"hit": HIT, "other": OTHER}
+STEPS = 6
+ACTS = {**HARMLESS, **HARMFUL}
+NAMES = [*HARMLESS, *HARMLESS, *HARMFUL]
+"""Commits that change no rows are drawn twice as often."""
+
+
+class Disturbed:
+    """A deployment beside which somebody else commits."""
+
+    def __init__(self, folder: Path, draw: random.Random) -> None:
+        vectors = draw.choice(["always", "never"])
+        self.two, self.draw = Two(folder, deletion_vectors=vectors), draw
+        self.done: list[str] = []
+
+    def act(self, table: str) -> None:
+        """Do something to a table, if it is there."""
+        path = self.two.path.parent / table
+        if not (path / "_delta_log").is_dir():
+            return
+        name = self.draw.choice(NAMES)
+        self.done.append(f"{name} on {table}")
+        try:
+            ACTS[name](DeltaTable(str(path)))
+        except Exception as error:  # such as a second constraint of the same name
+            self.done.append(f"refused: {type(error).__name__}")
+
+    def step(self, number: int, patch: pytest.MonkeyPatch) -> None:
+        """Commit as somebody else before, in or after a run, or not at all."""
+        self.two.write(range(number, number + 4), number + 2)
+        moment, hit = self.draw.choice(["before", "in", "after", "never"]), self.draw.choice(list(SPACES))
+        self.done.append(moment)
+        if moment == "before":
+            self.act(hit)
+        if moment == "in":
+            acted: list[str] = []
+
+            def once(table: str, _opened: DeltaTable) -> None:
+                if table == hit and not acted:
+                    acted.append(table)
+                    self.act(hit)
+
+            with disturbed(patch, once):
+                self.two.tables.run()
+        else:
+            self.two.tables.run()
+        if moment == "after":
+            self.act(hit)
+
+    def check(self) -> None:
+        named = {one.subject.partition(" ")[2] for one in deployment_problems(self.two.tables.config())}
+        for name, space in SPACES.items():
+            assert name in named or self.two.rows(name) == self.two.winners(space), (name, self.done)
+
+    def mend(self) -> None:
+        """Rebuild what is set aside, after a snapshot that the tables have reached."""
+        self.two.snapshot()
+        self.two.write(range(20, 22), 50)
+        self.two.tables.run()
+        config = self.two.tables.config()
+        with self.two.tables.writer() as (warehouse, writer):
+            for name in SPACES:
+                if tables_to_mend(writer.state, config, name):
+                    self.done.append(f"rebuild {name}")
+                    mend_tables(config, warehouse, writer, name, f"mend {len(self.done)}")
+
+
+def disturb(one: Disturbed, patch: pytest.MonkeyPatch) -> None:
+    one.two.tables.run()
+    for number in range(STEPS):
+        one.step(number, patch)
+        one.check()
+    one.mend()
+    one.two.write(range(15, 23), 60)
+    one.two.tables.run()
+    assert deployment_problems(one.two.tables.config()) == [], one.done
+    for name, space in SPACES.items():
+        assert one.two.rows(name) == one.two.winners(space), (name, one.done)
+
+
+@pytest.mark.parametrize("seed", partly_soaked(range(2), range(2, 400)))
+def test_interleavings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    disturb(Disturbed(tmp_path, random.Random(seed)), monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(400, 500))
+def test_interleavings_with_distributed_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    from functools import partial
+
+    from pipeline.executors.distributed import DistributedExecutor
+
+    one = Disturbed(tmp_path, random.Random(seed))
+    one.two.tables.distributed = partial(DistributedExecutor, spark)
+    one.two.tables.settings["local_bytes"] = 1
+    disturb(one, monkeypatch)
