@@ -32,6 +32,7 @@ class KeyCache(ConfigSection):
             return self.path
         scheme = urlparse(checkpoint).scheme
         if scheme in ("", "file"):
-            return urlparse(checkpoint).path.rstrip("/") + "-keys"
+            path = urlparse(checkpoint).path if scheme else checkpoint  # a path may have # and ?
+            return path.rstrip("/") + "-keys"
         digest = hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()
         return str(Path(tempfile.gettempdir()) / f"aggregator-keys-{digest}")

@@ -215,7 +215,7 @@ def test_names_that_no_space_matches_are_shown_with_the_closest_one(tmp_path: Pa
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "checks.md"
-SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
+SETTINGS = {"policy_changed", "mask_changed", "setting_changed", "table_changed", "table_lost"}
 """Names that are passed in a variable."""
 
 

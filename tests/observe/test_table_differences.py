@@ -171,6 +171,6 @@ def test_exit_codes(stopped: Deployment, capsys: pytest.CaptureFixture[str]) -> 
     config = stopped.config()
     assert status.show(config, as_json=False) == 1
     assert plan.show(config, "d.yaml", is_json=False) == 1
-    said = capsys.readouterr().out
+    said = "".join(capsys.readouterr())
     assert said.count("somebody else has changed the table: version") == 2
     assert said.count("`aggregator rebuild SPACE`") == 2

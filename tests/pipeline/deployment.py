@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from deltalake import DeltaTable, QueryBuilder
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
-from pipeline.commit.epoch import ROLLED_BACK_QUERY_ID
 from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
@@ -171,16 +171,15 @@ def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
 def contents(deployment: Deployment) -> dict[str, Counter[str]]:
     """Return the rows of each table as texts, without what differs between runs: times, the executor, own uuids.
 
-    Epochs are numbered without those after batches that were rolled back.
+    Epochs are numbered without those that wrote no row: after a batch that was rolled back, or was done twice.
     """
     folder = deployment.folder / "warehouse" / "aggregator.db"
-    epochs = {row["epoch"]: row["query_id"] for row in deployment.rows("_epochs")}
-    counted = sorted(epoch for epoch, query_id in epochs.items() if query_id != ROLLED_BACK_QUERY_ID)
-    numbers = {epoch: number for number, epoch in enumerate(counted)}
+    written = sorted({row["epoch"] for row in deployment.rows("_changelog", ["epoch"])})
     (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
 
     def text(row: dict[str, Any]) -> str:
-        row = {**row, **({"epoch": numbers.get(row["epoch"])} if "epoch" in row else {})}
+        if row.get("epoch") is not None:
+            row = {**row, "epoch": bisect(written, row["epoch"])}
         differs = (
             TIME_COLUMNS | {"executor"} | ({"timestamp"} if row.get("source") == "aggregator" else set())
         )

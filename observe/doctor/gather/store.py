@@ -149,7 +149,8 @@ def gather_tables(config: Config) -> TableFacts:
         tables_ahead=tuple(
             name
             for name in sorted(readable & versions.keys() - NEVER_ROLLED_BACK)
-            if compare_table(location, name, versions[name]).state is TableState.UNFINISHED
+            if EPOCHS not in different
+            and compare_table(location, name, versions[name]).state is TableState.UNFINISHED
         ),
         differences=differences,
         rid=str(rid.node.rid) if rid.number else None,

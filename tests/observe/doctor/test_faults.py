@@ -317,7 +317,7 @@ FAULTS: list[tuple[Fault, str, Level]] = [
     (secondary, "not_primary", FAIL),
     (newer_release, "tables_newer", FAIL),
     (lost_file, "table_unreadable", FAIL),
-    (lost_table, "table_unreadable", FAIL),
+    (lost_table, "table_lost", FAIL),
     (other_allocation, "allocation_changed", FAIL),
     (no_function, "custom_function", FAIL),
     (no_mask_key, "mask_key_missing", FAIL),

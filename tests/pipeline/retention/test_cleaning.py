@@ -153,7 +153,9 @@ def test_a_process_that_ends_after_any_step(tmp_path: Path, stride: int) -> None
         if "commit _epochs" not in done:
             assert contents(deployment) == before, done
         cleaned(deployment, **ALL_OF_IT)
-        assert (contents(deployment), numbers(deployment)) == (wanted, [3, 4]), done
+        assert contents(deployment) == wanted, done
+        # The number of an epoch that was rolled back is left out.
+        assert numbers(deployment) in ([3, 4], [3, 5, 6]), done
         assert gone(planned(deployment, **ALL_OF_IT)) == {}
         step += stride
     assert step > 8, "not every step was tried"

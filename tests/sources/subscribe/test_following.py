@@ -363,6 +363,7 @@ def test_a_reader_asks_for_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
         write(masters, 1, 300, 10)
         await_all(masters, replicaset)
         assert replicaset.progress.fetched_snapshots == 0
-    check(masters, spool)
     assert set(logs) <= set(spool.glob("*.xlog"))
     assert new.is_file()
+    with recovered_server(spool, tmp_path / "recovered") as server:
+        assert tuples_of(server) == tuples_of(masters[1])
