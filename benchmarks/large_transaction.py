@@ -35,17 +35,16 @@ def check_default_limit(spark: SparkSession, folder: Path, member: MemberLogs) -
     raise SystemExit("the transaction was not refused")
 
 
-def measure(spark: SparkSession, folder: Path, member: MemberLogs, rows: int, local_bytes: int) -> None:
+def measure(spark: SparkSession, folder: Path, member: MemberLogs, rows: int, executor: str) -> None:
     """Aggregate the transaction into a new warehouse, and print time and memory."""
-    settings = {"max_block_bytes": 4096 * MIB, "local_bytes": local_bytes}
+    settings = {"max_block_bytes": 4096 * MIB, "local_bytes": 1 << 40, "executor": executor}
     job = MeasuredJob(spark, folder, [member], **settings)
     with PeakMemory() as peak:
         seconds = job.run()
     count = job.warehouse.opened(SPACE).to_pyarrow_dataset().count_rows()
     if count != rows:
         raise SystemExit(f"the table has {count} rows instead of {rows}")
-    kind = "local" if local_bytes > 1 else "distributed"
-    print(f"{kind}: {seconds:.1f} s, {1e6 * seconds / rows:.1f} µs a row; {peak}", flush=True)
+    print(f"{executor}: {seconds:.1f} s, {1e6 * seconds / rows:.1f} µs a row; {peak}", flush=True)
 
 
 def main() -> None:
@@ -65,8 +64,8 @@ def main() -> None:
         )
         if options.bytes > 1024 * MIB:
             check_default_limit(spark, folder / "refused", member)
-        for name, local_bytes in (("distributed", 1), ("local", 1 << 40)):
-            measure(spark, folder / name, member, options.rows, local_bytes)
+        for name in ("tasks", "driver"):
+            measure(spark, folder / name, member, options.rows, name)
             shutil.rmtree(folder / name)
     finally:
         spark.stop()
