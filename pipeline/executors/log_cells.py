@@ -23,6 +23,7 @@ from pipeline.plan.rows.summary import Summary, summarize_rows
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.rows import FileColumns
 from sources.xlog.options import XlogOptions
+from sources.xlog.reader.file_buffer import base_name
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
 from udfs.remap.replica_ids import RUNS, id_runs
@@ -125,8 +126,9 @@ def _pieces(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBa
 
 def _log_cell(byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
     segment = byte_range.segment
+    instance = rows.column("instance_uuid")[0].as_py() if rows.num_rows else segment.instance_uuid
     piece = LogPiece(
-        *(segment.replicaset_uuid, segment.source, segment.instance_uuid, segment.file, segment.number),
+        *(segment.replicaset_uuid, segment.source, instance, segment.file, segment.number),
         *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes),
     )
     digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
@@ -151,7 +153,7 @@ def _writers(rows: pa.RecordBatch) -> pa.ListArray:
 
 def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:
     """Decode the rows of a cell (`schemas.xrow.XROW_ARROW`)."""
-    constant = FileColumns(piece.file, piece.instance)
+    constant = FileColumns(base_name(piece.file), piece.instance)
     return [
         pa.RecordBatch.from_arrays(
             [

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from pipeline.requests.snapshots import newly_included_spaces, read_spaces_again
-from schemas.errors import SourceError, UnsupportedError
+from schemas.errors import SourceError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_taken_is_refused_before_anything_is_written(tmp_path: Pa
     node.truncate(S).close()
     deployment = deployment_of(tmp_path, node)
     deployment.run()
-    with pytest.raises(UnsupportedError, match="a space was truncated"):
+    with pytest.raises(SourceError, match="a space was truncated"):
         asked(deployment, "s")
     with pytest.raises(SourceError, match="none of the spaces nobody"):
         asked(deployment, "nobody")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from pyspark.sql.types import StructType, VariantType
+from typing import TYPE_CHECKING, Any
 
 from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, Descriptor
 from warehouse.delta.table_log import Action, LogState
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 USER_METADATA = "tarantool-aggregator"
 """The `userMetadata` of every commit of the aggregator."""
@@ -124,6 +125,8 @@ def users_columns_in(properties: Mapping[str, str]) -> list[str]:
 
 def with_users_columns(state: LogState, schema: StructType) -> StructType:
     """Return new columns of a table with those that others have added to it."""
+    from pyspark.sql.types import StructType  # commands that only look at commits do not need it
+
     names = {*users_columns_in(state.properties)} - {*schema.names}
     present = StructType.fromJson(json.loads(state.metadata["schemaString"])) if names else StructType()
     return StructType([*schema.fields, *(field for field in present if field.name in names)])
@@ -143,6 +146,8 @@ def metadata_with(
 
 def protocol_for(state: LogState, schema: StructType) -> list[Action]:
     """Return the protocol that a table with these columns needs; empty if it has it already."""
+    from pyspark.sql.types import VariantType
+
     has_variant = any(isinstance(column.dataType, VariantType) for column in schema)
     return [] if not has_variant else with_features(state, [VARIANT_FEATURE])
 

@@ -24,10 +24,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import LockError
-from schemas.tables import SYSTEM_TABLES
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import EPOCHS, RID
-from warehouse.delta.write import USER_METADATA, create
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +133,10 @@ def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], Non
     Raises:
         LockError: Other writers took the number first, `NUMBER_ATTEMPTS` times.
     """
+    # Columns have Spark's types, which commands that only look at commits do not need.
+    from schemas.tables import SYSTEM_TABLES
+    from warehouse.delta.write import create
+
     create(location, EPOCHS, SYSTEM_TABLES[EPOCHS])
     for _ in range(NUMBER_ATTEMPTS):
         table = location.open(EPOCHS)

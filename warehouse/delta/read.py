@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
-from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from warehouse.delta.table_files import active_files
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -70,6 +72,8 @@ def size_of(table: DeltaTable) -> int:
 
 def columns_of(table: DeltaTable) -> StructType:
     """Return the columns of an open table."""
+    from pyspark.sql.types import StructType  # commands that read rows alone do not need it
+
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from pipeline.requests.snapshots import read_spaces_again
-from schemas.errors import UnsupportedError
+from schemas.errors import SourceError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import S, cleaned, gone, planned
@@ -98,7 +98,7 @@ def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
     deployment.run()
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 4}, "nothing could be read from a snapshot"
     old.rename(node.path / old.name)
-    with pytest.raises(UnsupportedError, match="rows since the snapshot are not in _changelog any more"):
+    with pytest.raises(SourceError, match="rows since the snapshot are not in _changelog any more"):
         retaken(deployment)
     assert tuples(deployment) == [[1, "since", 1, 1]]
     node.snapshot({S: [(1, "since", 1, 1)]})

@@ -121,7 +121,7 @@ def checked(program: Program) -> Callable[[World], None]:
 @pytest.fixture(autouse=True)
 def model_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `_epochs` created in the model, in which nobody but writers commits."""
-    monkeypatch.setattr(fencing, "create", lambda model, table, _schema: model.make(table))
+    monkeypatch.setattr("warehouse.delta.write.create", lambda model, table, _schema: model.make(table))
     monkeypatch.setattr("warehouse.delta.commits.refuse_foreign_changes", lambda *_: None)
     for module in (
         *("system_tables.table_differences", "system_tables.epochs"),
