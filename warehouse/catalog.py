@@ -26,7 +26,8 @@ def register_tables(warehouse: Warehouse, names: Iterable[str] | None = None) ->
     spark = warehouse.session
     database = f"`{warehouse.database}`"
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION {_text(warehouse.root)}")
-    known = {row.tableName for row in spark.sql(f"SHOW TABLES IN {database}").collect()}
+    shown = spark.sql(f"SHOW TABLES IN {database}").collect()  # with temporary views of the session
+    known = {row.tableName for row in shown if not row.isTemporary}
     for name in warehouse.tables() if names is None else names:
         if name not in known:
             spark.sql(f"CREATE TABLE {database}.`{name}` USING DELTA LOCATION {_text(warehouse.path(name))}")
