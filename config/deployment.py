@@ -42,6 +42,9 @@ from config.yaml_document import configuration_error, mistakes_of, read_document
 from schemas.names import unusable_in_path
 from sources.xlog.format.block import BLOCK_LIMIT
 
+ExecutorChoice = Literal["auto", "driver", "tasks"]
+"""Where batches are processed: see `Config.executor`."""
+
 
 class DaemonConfig(ConfigSection):
     """The part of the configuration that the daemons read: in the deployment's file, or in a file of its own.
@@ -263,7 +266,7 @@ class Config(ConfigSection):
     """How field types without an exact counterpart in Spark are stored."""
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     """Approximate number of bytes of logs that one micro-batch reads."""
-    executor: Literal["auto", "driver", "tasks"] = "auto"
+    executor: ExecutorChoice = "auto"
     """Where a batch is processed, once Spark's tasks have read its rows. `auto`: a small one (up to 16 MiB of logs, on
     a cluster up to 4 MiB) in the driver, a larger one in tasks. `driver`: in the driver, up to `local_bytes`. `tasks`:
     always in tasks.

@@ -27,7 +27,7 @@ from jobs.runtime.output import say, say_json
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step
 from observe.validation.check import CheckResult
-from observe.validation.checks import EpochTables, check_facts, checks, tables_of_spaces, user_expectations
+from observe.validation.checks import CheckedTables, check_facts, checks, tables_of_spaces, user_expectations
 from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
@@ -42,7 +42,7 @@ from warehouse.warehouse import Warehouse
 
 
 def request_conflict_rows(
-    config: Config, open_table: EpochTables, warehouse: Warehouse, conflicts: IndexConflicts
+    config: Config, open_table: CheckedTables, warehouse: Warehouse, conflicts: IndexConflicts
 ) -> None:
     """Request that the holder of the writer lock adds the rows to `_conflicts`, and wait for it."""
     if conflicts.conflict_rows:
@@ -125,7 +125,7 @@ def validate(
         say("no batch is done yet: there is nothing to validate")
         return 0
     names = tables_of_spaces(state, config, spaces)
-    open_table = EpochTables(warehouse, state, partial(log_reading_session, config, "validate"))
+    open_table = CheckedTables(warehouse, state, partial(log_reading_session, config, "validate"))
     facts = check_facts(open_table, state, config, moment)
     validator = Validator(moment)
     log_step("validating the aggregator's own tables")

@@ -49,12 +49,13 @@ from pipeline.work import BatchWork, Executor
 from pipeline.write.prepare import PreparedTables, prepare_tables
 from pipeline.write.system_rows import append_rows
 from pipeline.write.vector_rule import VectorRule
-from schemas.errors import LockError
+from schemas.errors import LockError, WarehouseError
 from schemas.names import exact_table
 from schemas.states import GapState
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
+from warehouse.delta.newest_epoch import NO_EPOCH
 from warehouse.delta.read import newest_of_each
 from warehouse.delta.table_files import TableFile
 from warehouse.delta.write import arrow_rows
@@ -185,9 +186,20 @@ class BatchWriter:
                     executor.close()
 
     def roll_back(self) -> None:
-        """Roll back what was written since the last epoch, and set aside tables that somebody else has changed."""
+        """Roll back what was written since the last epoch, and set aside tables that somebody else has changed.
+
+        Raises:
+            WarehouseError: The work that has failed is committed nevertheless, so this writer's state is not that of
+                the tables: only the store's answer was lost.
+        """
         self._lock.check()
         last, found = epochs.last(self._warehouse), epochs.require_tables(self._warehouse.location)
+        committed = NO_EPOCH if last is None else last.epoch
+        if committed != self.state.epoch:
+            raise WarehouseError(
+                f"what has failed is committed nevertheless, as epoch {committed}",
+                advice="start again: the job continues after it",
+            )
         rolled_back = epochs.roll_back(self._warehouse, last, found)
         for table in found:
             self.tables.forget(table)

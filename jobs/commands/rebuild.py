@@ -26,8 +26,9 @@ policy_option = click.option(
 def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
     """Apply a space's policy again to the keys that several replicasets have.
 
-    Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose. A table
-    that is set aside, since it is lost or somebody else has changed it, is taken back or made anew first, and reads
-    what it lacks from snapshots.
+    Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose.
+
+    If the space's table is set aside, because it is lost or somebody else has changed it, it is first taken back or
+    made anew. What it lacks then comes from snapshots.
     """
     return run_backfill(config, rebuild=space, policy=policy, dry_run=dry_run)

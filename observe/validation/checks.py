@@ -48,7 +48,7 @@ DEFAULT_SUITES_FOLDER = "expectations"
 """The default folder of the user's suites, next to the configuration."""
 
 
-class EpochTables:
+class CheckedTables:
     """The tables at the Delta versions that they have in the newest epoch.
 
     Args:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-ExecutorChoice = Literal["auto", "driver", "tasks"]
-"""The key `executor` of the configuration."""
+from config.deployment import ExecutorChoice
 
 MIB = 1 << 20
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.validate import validate
-from observe.validation.checks import EpochTables, check_facts, checks, tables_of_spaces
+from observe.validation.checks import CheckedTables, check_facts, checks, tables_of_spaces
 from observe.validation.secondary_keys import unique_indexes
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
@@ -127,7 +127,7 @@ def test_each_kind_of_damage_fails_its_own_check(deployment: Deployment) -> None
     config = deployment.config()
     warehouse = Warehouse(None, config.warehouse, config.database)
     state = load_state(warehouse)
-    open_table = EpochTables(warehouse, state)
+    open_table = CheckedTables(warehouse, state)
     facts = check_facts(open_table, state, config, datetime.now(UTC))
     sound = {one.name: one for one in checks(open_table, state, facts, ["users"], {})}
     location = warehouse.open_tables.location

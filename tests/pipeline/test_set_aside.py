@@ -13,8 +13,9 @@ from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from observe.deployment_problems import deployment_problems
+from pipeline.commit.batch import commit_batch
 from pipeline.requests.mend import mend_tables, tables_to_mend
-from schemas.errors import SourceError
+from schemas.errors import SourceError, WarehouseError
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_foreign_commits import disturbed
@@ -90,6 +91,27 @@ CASES = [
     for change in HARMFUL
     for moment in MOMENTS
 ]
+
+
+def test_a_batch_that_is_committed_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commit may have reached the store although it failed here; somebody else changes a table meanwhile."""
+    two = Two(tmp_path)
+    two.tables.run()
+    two.write(range(4, 9), 2)
+
+    def committed(*arguments: Any, **named: Any) -> object:
+        commit_batch(*arguments, **named)
+        HARMFUL["delete"](DeltaTable(str(two.path)))
+        raise OSError("the answer is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.batch.commit_batch", committed)
+        with pytest.raises(WarehouseError, match="is committed nevertheless, as epoch 1"):
+            two.tables.run()
+    two.tables.run()
+    rows = [(row["replicaset_id"], row["replica_id"], row["lsn"]) for row in two.tables.rows("_changelog")]
+    assert len(rows) == len(set(rows))
+    assert two.rows("other") == two.winners(OTHER)
 
 
 @pytest.mark.parametrize(("change", "when"), CASES)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.deletion_vectors import ENABLING_PROPERTY, FEATURE, Descriptor, bitmap_of
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.log_commit import put_commit
 from warehouse.delta.table_files import live_files, read_row_groups
 from warehouse.delta.table_log import Action, LogState, read_log
 from warehouse.delta.vector_files import read_bitmap, write_vectors
-from warehouse.delta.write import USER_METADATA
 
 Chosen = Callable[[pa.Table], list[bool]]
 """Returns for each of some rows whether to delete it."""

@@ -18,10 +18,8 @@ from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.location import WarehouseLocation
-
-USER_METADATA = "tarantool-aggregator"
-"""The `userMetadata` of every commit of the aggregator."""
 
 AGGREGATOR_COMMIT = CommitProperties(custom_metadata={"userMetadata": USER_METADATA})
 """The properties of a commit of the aggregator that has no mark of the fence (`warehouse.delta.fence`)."""

@@ -31,8 +31,8 @@ from udfs.remap.cluster_replace import (
     Member,
     apply_incoming,
 )
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.read import rows_of
-from warehouse.delta.write import USER_METADATA
 from warehouse.warehouse import Warehouse
 
 TABLE = "_cluster"

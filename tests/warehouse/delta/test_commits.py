@@ -35,6 +35,7 @@ from pipeline.encode.columns import column_for_file
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.layout import VARIANT_ARROW
 from warehouse.delta import write
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.data_files import FileWriter, write_file
 from warehouse.delta.location import WarehouseLocation, location_of
@@ -292,9 +293,7 @@ def test_a_commit_adds_and_removes_files_and_says_whose_it_is(
     (touched,) = [file for file in tables.files("t") if file.rows == 2]
     assert tables.commit("t", [write_file(location, "t", numbers(2, 5))], [(touched, True)]) == 2
     assert rows_of(location) == [2, 3, 5]
-    assert [one["userMetadata"] for one in DeltaTable(location.uri("t")).history(2)] == [
-        write.USER_METADATA
-    ] * 2
+    assert [one["userMetadata"] for one in DeltaTable(location.uri("t")).history(2)] == [USER_METADATA] * 2
     assert tables.commit("t", []) == 2, "without a file there is no commit"
 
 

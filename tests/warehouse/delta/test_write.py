@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.delta import write
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.read import newest_of_each, rows_of
 
@@ -46,7 +47,7 @@ def test_rows_come_back_as_they_were(location: WarehouseLocation, table: str) ->
     found = rows_of(opened)
     assert sorted(found, key=lambda row: row == whole) == [dict.fromkeys(whole), whole]
     commits = opened.history()
-    assert [commit["userMetadata"] for commit in commits] == [write.USER_METADATA] * len(commits)
+    assert [commit["userMetadata"] for commit in commits] == [USER_METADATA] * len(commits)
     assert opened.version() == 2
 
 

@@ -16,10 +16,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileType
 
+from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.fence import APP_ID
 from warehouse.delta.log_commit import VersionTakenError
 from warehouse.delta.table_log import Action, LogState
-from warehouse.delta.write import USER_METADATA
 from warehouse.lock.lease import StoredLease
 
 
