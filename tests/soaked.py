@@ -11,7 +11,12 @@ import pytest
 
 def partly_soaked(values: Iterable[Any], soaked: Iterable[Any]) -> list[Any]:
     """Return the values of a parameter, those of `soaked` marked as soaks."""
-    return [*values, *(pytest.param(value, marks=pytest.mark.soak) for value in soaked)]
+    return [*values, *(pytest.param(*_as_tuple(value), marks=pytest.mark.soak) for value in soaked)]
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return the values of several parameters as they are, and a value of one in a tuple."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 IS_SOAK = os.environ.get("SOAK") == "1"
