@@ -31,6 +31,7 @@ from observe.pending_work import leaders_of, open_requests, pending_rows, unread
 from pipeline.batch import BatchWriter
 from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.executors import cell_source
+from pipeline.executors.choice import cell_files, runs_on_cluster
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.pending_moves import PendingMoves
 from pipeline.requests.service import Service
@@ -117,6 +118,9 @@ def start_stream(
     """
     cell_source.register(spark)
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
+    files = cell_files(config, is_cluster=runs_on_cluster(spark))
+    if files is not None:
+        options |= {cell_source.FILES_OPTION: files.as_text()}
     spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))
     cells = spark.readStream.format(cell_source.FORMAT).options(**options).load()
     stream = cell_source.observed(cells).writeStream.queryName("aggregate")

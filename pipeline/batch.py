@@ -31,7 +31,8 @@ from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.batch_cells import collect_cells
-from pipeline.executors.choice import max_driver_log_bytes
+from pipeline.executors.cell_files import remove_cell_files
+from pipeline.executors.choice import cell_folder, max_driver_log_bytes, runs_on_cluster
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_copies import CopyFolder
@@ -136,6 +137,8 @@ class BatchWriter:
         self._router = build_router(config.spaces, check_space)
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
+        self._cell_folder = cell_folder(config)
+        remove_cell_files(self._cell_folder)
         self._credits = CompactionCredits()
         stored = stored_costs(self._copy_folder.path)
         self._credits.debts.update({} if stored is None else stored.debts)
@@ -184,6 +187,7 @@ class BatchWriter:
                     self.roll_back()
                 finally:
                     executor.close()
+                    remove_cell_files(self._cell_folder)
 
     def roll_back(self) -> None:
         """Roll back what was written since the last epoch, and set aside tables that somebody else has changed.
@@ -274,13 +278,13 @@ class BatchWriter:
             return LocalExecutor(segments, rows, self._search)
         log_bytes = sum(segment.end - segment.begin for segment in segments)
         spark = frame.sparkSession
-        is_cluster = not str(spark.sparkContext.master).startswith("local")
+        is_cluster = runs_on_cluster(spark)
         if log_bytes > max_driver_log_bytes(config.executor, config.local_bytes, is_cluster=is_cluster):
             return distributed(log_stream, segments, frame, title)
         cells = collect_cells(frame, segments, title)
         if cells.decoded_bytes > config.local_bytes:
             return distributed(log_stream, segments, spark.createDataFrame(cells.table), title)
-        return LocalExecutor(segments, cells.rows(segments), self._search)
+        return LocalExecutor(segments, cells.rows(segments), self._search, cells.summaries())
 
     def _plan(
         self,

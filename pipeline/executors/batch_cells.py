@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
-from pipeline.executors.log_cells import LogPiece, log_cells, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, LogPiece, log_cells, rows_of_cell
+from pipeline.plan.rows.summary import Summary
 from schemas.errors import OffsetError
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
@@ -23,7 +24,7 @@ from sources.xlog.stream.segment import Segment
 
 def with_rows(frame: DataFrame) -> DataFrame:
     """Return the cells of a frame, without the empty rows between them (`log_cells(counts_rows=True)`)."""
-    return frame.where(F.col("rows").isNotNull())
+    return frame.where(F.col("piece").isNotNull())
 
 
 def read_cells(spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> DataFrame:
@@ -51,8 +52,15 @@ class CollectedCells:
         """The size of the rows in memory."""
         return sum(piece.bytes for piece in self.pieces)
 
+    def summaries(self) -> dict[int, list[Summary]]:
+        """Return the summaries of the cells in log order, by segment number."""
+        found: dict[int, list[Summary]] = {}
+        for piece, digest in zip(self.pieces, self.table["digest"].to_pylist(), strict=True):
+            found.setdefault(piece.segment, []).append(CellDigest.decoded(digest).summary)
+        return found
+
     def rows(self, segments: Sequence[Segment]) -> dict[int, list[pa.RecordBatch]]:
-        """Decode the cells; return the rows of each segment in log order, by the segment's number."""
+        """Decode the cells, or map their files into memory; return the rows of each segment in log order."""
         found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
         for piece, cell in zip(self.pieces, self.table["rows"], strict=True):
             found[piece.segment] += rows_of_cell(piece, cell.as_buffer())

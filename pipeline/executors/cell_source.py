@@ -19,9 +19,15 @@ from sources.xlog.options import parse_options
 FORMAT = "xlog_cells"
 """The data source's name for `spark.readStream.format`."""
 
+FILES_OPTION = "cellFiles"
+"""The option that says which batches have their rows in files (`pipeline.executors.cell_files.CellFiles`)."""
+
 
 class CellSource(DataSource):
-    """`spark.readStream.format("xlog_cells")`; the options are `sources.xlog.options.XlogOptions`."""
+    """`spark.readStream.format("xlog_cells")`.
+
+    The options are `sources.xlog.options.XlogOptions`, and `FILES_OPTION`.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -34,9 +40,12 @@ class CellSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of a streaming query."""
+        from pipeline.executors.cell_files import cell_files_of
         from pipeline.executors.cell_reader import CellStreamReader
 
-        return CellStreamReader(parse_options(self.options))
+        files = cell_files_of(self.options, FILES_OPTION)
+        own = {name: text for name, text in self.options.items() if name.lower() != FILES_OPTION.lower()}
+        return CellStreamReader(parse_options(own), files)
 
 
 def observed(cells: DataFrame) -> DataFrame:

@@ -86,15 +86,22 @@ class LocalExecutor:
 
     Args:
         rows: By segment number, as `read_locally` returns them.
+        summaries: Of the same rows, in log order, as if no space were synchronous or watched; by segment number. By
+            default the rows are summarized here.
         search: Shared by all batches of the writer.
     """
 
     name = "driver"
 
     def __init__(
-        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], search: KeySearch
+        self,
+        segments: Sequence[Segment],
+        rows: Mapping[int, list[pa.RecordBatch]],
+        search: KeySearch,
+        summaries: Mapping[int, list[Summary]] | None = None,
     ) -> None:
         self._segments, self._rows, self._search = segments, rows, search
+        self._summaries = {} if summaries is None else summaries
 
     def close(self) -> None:
         """Do nothing: the rows are this process's own."""
@@ -105,8 +112,12 @@ class LocalExecutor:
         for segment in self._segments:
             uuid = segment.replicaset_uuid
             spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
-            for batch in self._rows[segment.number]:
-                found[uuid].append(summarize_rows(batch, segment.number, *spaces))
+            known = None if any(spaces) else self._summaries.get(segment.number)
+            found[uuid] += (
+                [summarize_rows(batch, segment.number, *spaces) for batch in self._rows[segment.number]]
+                if known is None
+                else known
+            )
         return {uuid: concat_summaries(parts) for uuid, parts in found.items()}
 
     def run(self, work: BatchWork) -> BatchOutput:

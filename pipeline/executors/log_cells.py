@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.executors.cell_files import read_cell_file, write_cell_file
 from pipeline.executors.cells import LOG_CELLS, binary_value, decode_cell, encode_cell
 from pipeline.plan.rows.summary import Summary, summarize_rows
 from schemas.xrow import XROW_ARROW
@@ -63,6 +64,8 @@ class LogPiece:
     """The number of rows."""
     bytes: int
     """The size of the rows in memory."""
+    path: str | None = None
+    """The file with the rows (`pipeline.executors.cell_files`), if the cell does not hold them."""
 
     def encoded(self) -> str:
         """Return the piece as a JSON text."""
@@ -96,7 +99,12 @@ class CellDigest:
 
 
 def log_cells(
-    ranges: Iterable[ByteRange], options: XlogOptions, task: int, *, counts_rows: bool = False
+    ranges: Iterable[ByteRange],
+    options: XlogOptions,
+    task: int,
+    *,
+    counts_rows: bool = False,
+    folder: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of byte ranges as cells (`LOG_CELLS`), in log order.
 
@@ -104,13 +112,14 @@ def log_cells(
         task: The number of the task among those of the batch, in the order of the log.
         counts_rows: Whether each cell is followed by empty rows, so that there are as many rows of Spark as rows of the
             log. Spark shows their number as the input rows of a batch.
+        folder: Where the rows are stored as files; by default the cells hold them.
     """
     ordinal = task * CELLS_PER_TASK
     for byte_range in ranges:
         is_empty = True
         for rows in _pieces(byte_range, options):
             is_empty = False
-            yield _log_cell(byte_range, ordinal, rows, rows.num_rows if counts_rows else 1)
+            yield _log_cell(byte_range, ordinal, rows, rows.num_rows if counts_rows else 1, folder)
             ordinal += 1
         if is_empty:  # says that the range was read
             yield _log_cell(byte_range, ordinal, pa.RecordBatch.from_pylist([], schema=XROW_ARROW), 1)
@@ -124,18 +133,23 @@ def _pieces(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBa
             yield batch.slice(first, size)
 
 
-def _log_cell(byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
+def _log_cell(
+    byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int, folder: str | None = None
+) -> pa.RecordBatch:
     segment = byte_range.segment
     instance = rows.column("instance_uuid")[0].as_py() if rows.num_rows else segment.instance_uuid
+    stored = pa.Table.from_batches([rows.select(_STORED_COLUMNS)])
+    path = None if folder is None else write_cell_file(folder, stored)
     piece = LogPiece(
         *(segment.replicaset_uuid, segment.source, instance, segment.file, segment.number),
         *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes),
+        path=path,
     )
     digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
-    cell = encode_cell(pa.Table.from_batches([rows.select(_STORED_COLUMNS)]), compression="lz4")
+    cell = binary_value(encode_cell(stored, compression="lz4")) if path is None else pa.nulls(1, pa.binary())
     columns = [
         *(pa.array([piece.encoded()]), _writers(rows)),
-        *(pa.array([digest.encoded()], pa.binary()), binary_value(cell)),
+        *(pa.array([digest.encoded()], pa.binary()), cell),
     ]
     if row_count > 1:
         columns = [pa.concat_arrays([one, pa.nulls(row_count - 1, one.type)]) for one in columns]
@@ -151,8 +165,14 @@ def _writers(rows: pa.RecordBatch) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=RUNS)
 
 
-def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:
-    """Decode the rows of a cell (`schemas.xrow.XROW_ARROW`)."""
+def rows_of_cell(piece: LogPiece, cell: pa.Buffer | None) -> list[pa.RecordBatch]:
+    """Decode the rows of a cell, or of the file that its piece names (`schemas.xrow.XROW_ARROW`)."""
+    if piece.path is not None:
+        stored = read_cell_file(piece.path)
+    elif cell is not None:
+        stored = decode_cell(cell)
+    else:
+        raise ValueError(f"a cell without rows: {piece}")
     constant = FileColumns(base_name(piece.file), piece.instance)
     return [
         pa.RecordBatch.from_arrays(
@@ -162,7 +182,7 @@ def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:
             ],
             schema=XROW_ARROW,
         )
-        for batch in decode_cell(cell).to_batches()
+        for batch in stored.to_batches()
     ]
 
 
