@@ -23,11 +23,9 @@ from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import plan_cleaning
 from pipeline.retention.progress import source_progress
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import ConfigurationError
 from schemas.states import RequestKind, RequestState
-from sources.xlog.options import parse_options
-from sources.xlog.stream.log_stream import LogStream
 from warehouse.warehouse import Warehouse
 
 
@@ -61,7 +59,7 @@ def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) ->
     """Print how many rows would be removed, and why some rows would stay although they are old enough."""
     log_step(f"reading {len(warehouse.tables())} tables, and the newest snapshots of the sources")
     state = load_state(warehouse)
-    sources = source_progress(LogStream(parse_options(stream_options(config, state, 1))), state)
+    sources = source_progress(open_log_stream(config, state), state)
     log_step("looking for rows that are older than their retention")
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.count_texts() or ["nothing"]:

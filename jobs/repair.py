@@ -23,10 +23,9 @@ from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, RequestKind, RequestState
-from sources.xlog.options import parse_options
 from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from warehouse.copies.primary import require_primary
@@ -127,9 +126,8 @@ def repair_warehouse(config: Config) -> int:
         if gap.kind == GapKind.DIVERGENCE:
             say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/corrections.md)")
     state = load_state(warehouse)
-    options = parse_options(stream_options(config, state, 1))
     id_by_source = replicaset_ids_by_source(
-        LogStream(options), {uuid: one.id for uuid, one in state.replicasets.items()}
+        open_log_stream(config, state), {uuid: one.id for uuid, one in state.replicasets.items()}
     )
     done = repair(
         lambda: [gap for gap in all_open_gaps() if gap.kind == GapKind.MISSING], id_by_source, read_again

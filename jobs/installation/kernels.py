@@ -22,15 +22,13 @@ from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import ConfigurationError
 from sources.iproto import row_stream
 from sources.relay import row_packets
 from sources.subscribe import whitelist
 from sources.xlog.directory.offset import OffsetEntry, to_text
-from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.instants import log_stream_of
 from warehouse.lock.lock import WriterLock
 from warehouse.system_tables import cluster
 from warehouse.warehouse import Warehouse
@@ -50,7 +48,7 @@ def aggregate(config: Config) -> int:
     rows = 0
     with WriterLock(warehouse, "setup") as lock:
         state = load_state(warehouse)
-        log_stream = log_stream_of(parse_options(stream_options(config, state, 1)))
+        log_stream = open_log_stream(config, state, at_instants=True)
         writer = BatchWriter(warehouse, config, log_stream, lock, state, None)
         number = 0
         offset: Mapping[str, OffsetEntry] = {}

@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import ConfigurationError, SourceError
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import LogFile
 from sources.xlog.directory.offset import OffsetEntry, to_text
-from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
@@ -116,7 +115,7 @@ def source_log_stream(config: Config, writer: BatchWriter, source: str, cores: i
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
     # Batches need not end at points: the rows' first batches did.
     alone = config.model_copy(update={"sources": own, "instants": None})
-    return LogStream(parse_options(stream_options(alone, writer.state, cores)))
+    return open_log_stream(alone, writer.state, cores=cores)
 
 
 def _offset_range(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from config.deployment import Config, SourceConfig
 from observe.doctor.sources import LogHole, SourceFacts, StartPosition
 from pipeline.preview import begin_offsets
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from pipeline.state import State
 from schemas.errors import AggregatorError, SpoolError, XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
@@ -24,10 +24,8 @@ from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newe
 from sources.xlog.directory.offset import Offset
 from sources.xlog.directory.source import Source
 from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local
-from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
-from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
 from warehouse.lock.lock import local_folder
 
@@ -97,8 +95,7 @@ def start_positions(
         state: The state of the tables at the newest epoch.
         read_offset: The offset up to which the stream has read; empty before the first batch.
     """
-    options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
-    log_stream = LogStream(options)
+    log_stream = open_log_stream(config, state, skip_unreadable=True)
     ends = log_stream.latest(read_offset)
     begins = begin_offsets(log_stream, read_offset, ends)
     positions = [
