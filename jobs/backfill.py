@@ -139,7 +139,6 @@ def request_and_wait(
 
 
 def _serve_requests(spark: SparkSession, config: Config, warehouse: Warehouse, lock: PrimaryLock) -> None:
-    """Do the work of all open requests in this process, which has the lock."""
     bar = ProgressBar()
     try:
         log_step(f"reading {len(warehouse.tables())} tables")

@@ -116,7 +116,6 @@ def _peer_at(address_text: str, password_env: str | None) -> Peer:
 
 
 def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
-    """Raise ConfigurationError if one of the names is neither a table's nor that of a space with a table."""
     known = set(state.versions)
     for one in state.replicasets.values():
         known |= {rows.decoded().name for space_id, rows in one.spaces.items() if space_id in one.tables}

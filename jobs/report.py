@@ -64,7 +64,6 @@ def write_page(
 
 
 def _problems(config: Config) -> tuple[Problem, ...]:
-    """Return what needs attention in a deployment."""
     try:
         return tuple(deployment_problems(config))
     except WarehouseError:  # no batch is done yet

@@ -122,7 +122,6 @@ def decision_reason(decision: Mapping[str, Any]) -> str:
 
 
 def _fields_text(values: Any, names: Sequence[str]) -> str | None:
-    """Return the named fields of a tuple as text; None if it is no mapping, or lacks one of them."""
     if not isinstance(values, dict) or not all(name in values for name in names):
         return None
     return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)

@@ -50,7 +50,6 @@ def _rule(condition: Condition) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a scalar of YAML."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 

@@ -200,7 +200,6 @@ def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
 
 
 def _instant_label(entry: OffsetEntry) -> str | None:
-    """Return the label of the marker at which a range ends; None if it does not end at a marker."""
     return entry.instant.label if entry.instant is not None and entry.instant.is_stream_at_point else None
 
 

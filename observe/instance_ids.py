@@ -34,7 +34,6 @@ class InstanceIdReader:
     """Location of the warehouse."""
 
     def _open_table(self, table: str) -> DeltaTable:
-        """Open a table; raise WarehouseError if it does not exist or cannot be opened."""
         try:
             opened = self.location.open(table)
         except DeltaError as error:
@@ -44,7 +43,6 @@ class InstanceIdReader:
         return opened
 
     def _rows_of_table(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return all rows of a table at its newest version, with some of its columns; empty `columns`: with all."""
         opened = self._open_table(table)
         try:
             return rows_of(opened, columns)
@@ -77,7 +75,6 @@ class InstanceIdReader:
 
     @cached_property
     def _vclock_rows(self) -> list[dict[str, Any]]:
-        """The rows of `_vclock` up to the newest epoch."""
         last = int(str(self.newest_epoch.get("epoch", -1)))
         rows = self._rows_of_table(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return [row for row in rows if row["epoch"] <= last]

@@ -58,6 +58,5 @@ def _bytes_after(logs: Sequence[LogFile], name: str, position: int) -> int | Non
 
 
 def _rows_bytes(file: LogFile, position: int) -> int:
-    """Return the bytes of a file after a position, without its header and its end marker."""
     size = max(0, file.size - max(position, file.header_bytes))
     return 0 if size <= len(EOF_MARKER) else size

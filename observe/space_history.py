@@ -122,7 +122,6 @@ def _is_unsupported_row() -> Column:
 
 
 def _control_row(row: Any) -> ControlRow:
-    """Return a row of `_changelog` as a `ControlRow`, the input of `apply_control_rows`."""
     packed = (row.key, row.tuple, row.operations, row.body)
     key, tuple_, operations, body = (None if data is None else bytes(data) for data in packed)
     return ControlRow(
@@ -202,7 +201,6 @@ def _lineages_of_table(history: History, table: str) -> dict[int, Lineage]:
 
 
 def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], version_number: int) -> bool:
-    """Return whether a schema version, given by its number in `history`, belongs to one of some lineages."""
     meanings = chain.from_iterable(history.meanings.values())
     return any(meaning.version == version_number and meaning.lineage in lineages for meaning in meanings)
 
@@ -406,7 +404,6 @@ def _key_versions(
 def _with_validity_periods(
     key_version_rows: DataFrame, versions: Sequence[SchemaVersion], config: Config
 ) -> DataFrame:
-    """Return the versions of keys with their typed columns and their period of validity, as `space_history` does."""
     decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEY_COLUMNS).orderBy(*POSITION_COLUMNS)
     return key_version_rows.select(

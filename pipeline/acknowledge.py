@@ -115,7 +115,6 @@ class Acknowledger:
         self._acknowledged_by_source[source_name] = vclock
 
     def _replicaset_uuid(self, source: SourceConfig) -> str:
-        """Return the uuid of a source's replicaset, which is determined once and then cached."""
         if source.name not in self._replicaset_uuid_by_source:
             directory = self._log_stream.directory(source.name)
             self._replicaset_uuid_by_source[source.name] = replicaset_uuid_of(

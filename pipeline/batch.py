@@ -289,7 +289,6 @@ class BatchWriter:
         healing: Healing | None,
         log_stream: LogStream,
     ) -> tuple[BatchPlan, list[PendingRows]]:
-        """Return the plan, and the waiting rows that the batch reads."""
         planner = Planner(
             *(self._config, self.tables, self.state, self._allocate_global_ids, self._router),
             read_to_end_at=self._read_to_end_at,
@@ -309,7 +308,6 @@ class BatchWriter:
     def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
     ) -> tuple[BatchWork, PreparedTables]:
-        """Create missing tables; return the work for the executor, and how the tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
         names = {name for one in partition.encodings for name in (one.exact_table, one.name)}
@@ -378,6 +376,5 @@ class BatchWriter:
         return arrow_rows("_changelog", rows)
 
     def _step_done(self, step: str) -> None:
-        """Record the time at which a step is done."""
         self.seconds_by_step[step] = time.monotonic() - self._began
         log_step_done(step)

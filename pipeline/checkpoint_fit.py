@@ -68,7 +68,6 @@ def _mistake(found: CheckpointBatches, state: State, is_known: bool) -> str:
 
 
 def _missing_rows(log_stream: LogStream, state: State, offset: Offset) -> str | None:
-    """Return a text about a row before an offset that the tables do not have; None if none is found."""
     for uuid, entry in offset.items():
         try:
             lsn = _missing_lsn(log_stream, state, uuid, entry)

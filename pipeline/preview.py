@@ -189,7 +189,6 @@ class _RangeSummarizer:
 
 
 def _cluster_after_next_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
-    """Return the aggregator's `_cluster` as the next start will leave it."""
     known = Cluster(config.cluster.allocation, {})
     if warehouse.exists(cluster.TABLE):
         known = cluster.load(warehouse)

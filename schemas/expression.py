@@ -136,7 +136,6 @@ class _Parser:
             self.kind, self.token = "keyword", self.token.upper()
 
     def _accept(self, *tokens: str) -> str | None:
-        """Step over one of these operators or keywords, and return it; None if another token is there."""
         if self.kind in ("operator", "keyword") and self.token in tokens:
             token = self.token
             self._advance()

@@ -221,7 +221,6 @@ def _double_arithmetic(operation: str, left: Value, right: Value) -> Value:
 
 
 def _compared(left: Value, right: Value) -> tuple[Value, Value]:
-    """Return two values in a type in which they compare."""
     if pa.types.is_null(left.type):
         left = pa.scalar(None, right.type)
     if pa.types.is_null(right.type):

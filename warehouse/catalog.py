@@ -34,7 +34,6 @@ def register_tables(warehouse: Warehouse, names: Iterable[str] | None = None) ->
 
 
 def _text(value: str) -> str:
-    """Return a text as a literal of Spark's SQL."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

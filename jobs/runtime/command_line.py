@@ -246,8 +246,6 @@ def _printing_steps_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _stopping_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises `Stopped`."""
-
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise Stopped
 

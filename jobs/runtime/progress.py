@@ -93,7 +93,6 @@ class StreamProgress:
 
 
 def _lag_text(query: StreamingQuery) -> str:
-    """Return how far the stream is behind its sources, as text; empty before Spark reports its first progress."""
     last = query.lastProgress
     if last is None or not last.sources:
         return ""

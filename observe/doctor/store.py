@@ -138,7 +138,6 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
 
 
 def _check_state(facts: TableFacts) -> Iterator[Finding]:
-    """Yield the findings about the RID, the checkpoint, and an unfinished batch."""
     if facts.rid is not None:
         text = f"{'primary' if facts.is_primary else 'secondary'}, {facts.rid}"
         if facts.is_primary:

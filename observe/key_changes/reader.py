@@ -200,7 +200,6 @@ class KeyChangesReader:
         return [row for row in self.query_table(table, query) if _key_has_values(row["key"], values)]
 
     def _winning_row(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
-        """Return the row of the space's table with a key, from its exact table if the space is masked; else None."""
         where = _key_column_condition("_key", space, values)
         query = f"SELECT _key, _tuple, _global_id, _replicaset_id, _lsn, _timestamp FROM opened WHERE {where}"
         for table in sorted(space.tables & self._versions.keys()):
@@ -234,22 +233,18 @@ def _sql_literal(value: str) -> str:
 
 
 def _sql_number_list(values: Iterable[int]) -> str:
-    """Return numbers as an SQL list, without the parentheses."""
     return ", ".join(map(str, sorted(set(values))))
 
 
 def _transaction_id(row: Row) -> tuple[Any, ...]:
-    """Return the columns that identify the transaction of a row of `_changelog`."""
     return row["replicaset_id"], row["global_id"], row["epoch"], row["tsn"]
 
 
 def _sql_literal_list(values: Iterable[str]) -> str:
-    """Return strings as an SQL list, without the parentheses."""
     return ", ".join(map(_sql_literal, sorted(values)))
 
 
 def _key_has_values(key: bytes, values: Sequence[Value]) -> bool:
-    """Return whether a key, which is in MessagePack, has `values` as its parts."""
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same_value, parts, values))
 
@@ -271,7 +266,6 @@ def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> 
 
 
 def _log_order_key(row: Row) -> tuple[int, ...]:
-    """Return the sort key of a row of `_changelog`, for log order within each replicaset."""
     return tuple(int(row[name]) for name in ("replicaset_id", "epoch", "segment", "position", "row"))
 
 

@@ -194,7 +194,6 @@ def _create_client(section: LineageConfig) -> OpenLineageClient:
 
 
 def _transport(section: LineageConfig) -> dict[str, Any]:
-    """Return OpenLineage's configuration of the transport: a file, or HTTP."""
     if section.file is not None:
         try:
             Path(section.file).open("a", encoding="utf-8").close()

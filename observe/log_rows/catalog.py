@@ -120,7 +120,6 @@ def comparable_value(value: Any) -> Any:
 
 
 def _value_at(value: Any, path: Sequence[Step]) -> Any:
-    """Return the value at a path within a decoded tuple; None if the path does not exist."""
     for step in path:
         try:
             value = value[step.decode() if isinstance(step, bytes) else step]
@@ -203,7 +202,6 @@ class LogCatalog:
     def _store_tuple_after(
         self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, HashableKey]
     ) -> None:
-        """Store the tuple that the row's key has after the row; None is stored if the key has no tuple."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuple_by_key[space_key] = row.tuple
         elif row.new_tuple is not None:

@@ -149,7 +149,6 @@ def _meta_of(file: Path) -> Meta:
 
 
 def _update_catalog(file: Path, catalog: LogCatalog) -> None:
-    """Add the rows of a file to the catalog: all rows if it stores all tuples, else those of `DEFINING_SPACES`."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))

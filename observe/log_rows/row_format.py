@@ -124,7 +124,6 @@ def row_json(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_
 
 
 def _json_value_of(data: bytes | None) -> Any:
-    """Return MessagePack as a value that JSON can have; None for None."""
     return None if data is None else to_json_value(decode(data))
 
 

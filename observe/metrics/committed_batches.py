@@ -126,7 +126,6 @@ class CommittedBatchReader:
         )
 
     def _row_counts_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
-        """Return, by space, the number of a table's rows of one epoch that fulfil the SQL condition `where`."""
         sql = (
             f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} AND {where} "
             "GROUP BY space ORDER BY space"

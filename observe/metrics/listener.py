@@ -105,7 +105,6 @@ class MetricsListener(StreamingQueryListener):
         self._report_trigger(replace(self._last_report, batch_id=-1))
 
     def _report_trigger(self, report: TriggerReport) -> None:
-        """Count and log the batches that were committed since the last call, and the trigger itself."""
         # An error of the metrics must not look like an error of the stream.
         if self.health is not None:
             self.health.see_reader()
@@ -185,7 +184,6 @@ class MetricsListener(StreamingQueryListener):
 
 
 def _cost_fields(costs: BatchCosts) -> dict[str, Any]:
-    """Return what the log line of a batch has about its costs."""
     return {
         "written_bytes": costs.written_bytes,
         "changed_bytes": costs.changed_bytes,

@@ -357,7 +357,6 @@ class StreamMetrics(Collector):
             return warnings
 
     def _mark_stale(self, leaders: Iterable[str], now: float) -> list[StreamWarning]:
-        """Mark the leaders that have become stale, and return a warning for each."""
         warnings = []
         for source in sorted(leaders):
             silent_seconds = now - self._last_row_at[source]

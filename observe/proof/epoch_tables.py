@@ -128,7 +128,6 @@ def newest_tables(location: WarehouseLocation) -> EpochTables:
 
 
 def _keys_and_tuples(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the columns `key` and `tuple` of a query's result."""
     for result in engine.execute(query):
         batch = pa.record_batch(result)
         if not batch.num_rows:

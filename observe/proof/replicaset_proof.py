@@ -105,7 +105,6 @@ def _space_to_compare(
 
 
 def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | None:
-    """Return why a space cannot be compared; None if it can."""
     if space_id in replicaset.refused:
         return f"the space is in _changelog only: {replicaset.refused[space_id]}"
     index_type = _primary_index_type(replicaset.spaces[space_id])
@@ -115,7 +114,6 @@ def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | 
 
 
 def _primary_index_type(rows: SpaceDefinition) -> str | None:
-    """Return the type of a space's primary index in lower case, such as `tree`; None without a primary index."""
     primary = rows.indexes.get(0)
     if primary is None:
         return None

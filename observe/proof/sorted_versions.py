@@ -123,7 +123,6 @@ class SortedVersions:
         return [key for key in {**tables, **server} if tables.get(key) != server.get(key)]
 
     def _count_up_to(self, sortable_key: bytes) -> int:
-        """Return the number of versions up to a key, inclusive."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2

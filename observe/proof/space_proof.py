@@ -268,7 +268,6 @@ class SpaceComparison:
         return replace(result, rows=self._read_tuples, seconds=time.monotonic() - started)
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
-        """Compare all pages of the space once, and return the canonical keys that differ."""
         suspects: dict[bytes, None] = {}
         after, limit = None, FIRST_PAGE_ROWS
         while True:
@@ -294,7 +293,6 @@ class SpaceComparison:
         return None
 
     async def _compare_keys_of_tables(self, versions: SortedVersions) -> list[bytes]:
-        """Compare each key of the tables with the server once, and return the canonical keys that differ."""
         suspects: list[bytes] = []
         for begin in range(0, len(versions), KEYS_PER_REQUEST):
             end = min(begin + KEYS_PER_REQUEST, len(versions))
@@ -375,7 +373,6 @@ class SpaceComparison:
             await asyncio.sleep(VCLOCK_POLL_SECONDS)
 
     async def _wait_for_tables(self, vclock: Mapping[int, int]) -> EpochTables:
-        """Wait until the tables have all rows of a vclock, and return the tables."""
         deadline = time.monotonic() + self._limits.timeout_seconds
         uuid = self._compared.replicaset_uuid
         while not _covers((tables := self._tables()).vclock_by_replicaset.get(uuid, {}), vclock):
@@ -390,6 +387,5 @@ def _covers(vclock: Mapping[int, int], other: Mapping[int, int]) -> bool:
 
 
 def _raise_after(deadline: float, message: str) -> None:
-    """Raise WarehouseError with a message if the deadline, a time of the monotonic clock, has passed."""
     if time.monotonic() > deadline:
         raise WarehouseError(message, advice="is `aggregator run` running, and does it keep up?")

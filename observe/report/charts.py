@@ -224,12 +224,10 @@ def _vega_specification(
 
 
 def _iso_time_text(at: datetime, later_milliseconds: int = 0) -> str:
-    """Return the time `later_milliseconds` milliseconds after `at`, in ISO 8601."""
     return (at + timedelta(milliseconds=later_milliseconds)).isoformat()
 
 
 def _axis_time_format(point_milliseconds: int) -> str:
-    """Return the time format of an axis whose points have a duration of `point_milliseconds` milliseconds."""
     if point_milliseconds < 1000:
         return "%H:%M:%S.%L"
     if point_milliseconds < 60_000:
@@ -238,7 +236,6 @@ def _axis_time_format(point_milliseconds: int) -> str:
 
 
 def _natural_sort_key(name: str) -> tuple[str, int, str]:
-    """Sort key that orders `source-10` after `source-9`."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]
     return head, int(digits or 0), name

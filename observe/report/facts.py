@@ -315,7 +315,6 @@ class _QueryRunner:
         return name in self._names
 
     def _version_to_read(self, table: str) -> int | None:
-        """Return the Delta version of a table to read; None for its newest one."""
         if self.epoch is None or table in NEVER_ROLLED_BACK:
             return None
         return self.versions.get(table, 0)
@@ -347,8 +346,6 @@ def _with_sorted_lists(row: Row) -> Row:
 
 
 def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
-    """Return the sizes of all tables, the largest first."""
-
     def size(name: str) -> TableSize | None:
         try:
             table = location.open(name, versions.get(name))

@@ -98,7 +98,6 @@ def key_figures(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
 
 
 def _is_true(facts: PageFacts, *conditions: str) -> bool:
-    """Return whether one of some conditions is true now."""
     return any(one.condition in conditions for one in facts.problems or ())
 
 
@@ -196,7 +195,6 @@ def short_tuple_text(data: bytes | None) -> str:
 
 
 def _escape_unprintable(value: Any) -> Any:
-    """Return a text with its unprintable characters escaped; return markup and values of other types unchanged."""
     return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -258,7 +258,6 @@ def lsns_behind_vclock(
 
 
 def _origin_expectations(facts: CheckFacts) -> list[Any]:
-    """Return the expectations of the checked counts: each number of failures is 0."""
     import great_expectations.expectations as gxe
 
     # Descriptions are stored in `_validations`, and identify an expectation there.
@@ -280,7 +279,6 @@ def _origin_expectations(facts: CheckFacts) -> list[Any]:
 
 
 def _is_origin(origin: Mapping[str, Any]) -> str:
-    """Return the condition that a row is of one origin: that it has its values in `ORIGIN_COLUMNS`."""
     return " AND ".join(
         f"{name} IS NULL" if origin[name] is None else f"{name} = {origin[name]}" for name in ORIGIN_COLUMNS
     )
@@ -296,7 +294,6 @@ def _missing_lsn_examples(
     settled_lsns: Mapping[tuple[int, int], int],
     missing_ranges_by_origin: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[str]:
-    """Return some of the missing lsn ranges of some origins, as text."""
     texts = []
     for origin in list(origins)[:MAX_EXAMPLES]:
         key = (origin["replicaset_id"], origin["local_id"])

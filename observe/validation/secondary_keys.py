@@ -180,7 +180,6 @@ def find_index_conflicts(
 
 
 def _with_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of Spark with bytes in place of bytearrays."""
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
 
 

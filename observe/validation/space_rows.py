@@ -121,7 +121,6 @@ def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
 def _differing_columns(
     columns: Mapping[str, pa.Array], encoding: TableEncoding, compared_columns: Sequence[str]
 ) -> pa.Array:
-    """Return the computed column `DIFFERING_COLUMNS` of some rows; `columns` are the columns of these rows."""
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
     formats = encoding.format_indices_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))

@@ -147,7 +147,6 @@ def columns_check(tables: Sequence[SpaceTable]) -> Check:
 
 
 def _type_name(columns: Mapping[str, DataType], name: str) -> str:
-    """Return the name of a column's type, as in SQL; "none" for a missing column."""
     return columns[name].simpleString() if name in columns else _MISSING_COLUMN_TYPE
 
 

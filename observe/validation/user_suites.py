@@ -75,7 +75,6 @@ def read_suite(file: Path) -> list[Any]:
 
 
 def _find_mistakes(document: Document) -> list[Mistake]:
-    """Return what is wrong with the keys and types of a suite; Great Expectations checks the rest."""
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("expectations"), list):
         return [Mistake((), "is not a suite: a mapping with a list `expectations`")]
@@ -101,7 +100,6 @@ def _find_mistakes(document: Document) -> list[Mistake]:
 
 
 def _expectation_or_error(item: Mapping[str, Any], file: Path) -> Any:
-    """Return the expectation, or the text of the error if Great Expectations refuses it."""
     import great_expectations.exceptions as gx_exceptions
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 

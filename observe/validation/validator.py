@@ -144,7 +144,6 @@ class Validator:
         yield from self._run_by_halves(check, tables[middle:])
 
     def _validate(self, check: Check, *, with_examples: bool) -> list[Any]:
-        """Return Great Expectations' result of each expectation, in order."""
         from great_expectations import ExpectationSuite
 
         for index, expectation in enumerate(check.expectations):
@@ -279,7 +278,6 @@ def _error_message(info: dict[str, Any] | None) -> str | None:
 
 
 def _default_description(expectation: Any) -> str:
-    """Return the text of an expectation that has no description: its type and arguments."""
     kwargs = expectation.configuration.kwargs
     arguments = ", ".join(f"{name} {value}" for name, value in kwargs.items() if name != "batch_id")
     return f"{expectation.expectation_type}({arguments})"

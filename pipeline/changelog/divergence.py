@@ -108,7 +108,6 @@ def divergence_rows(divergences: Iterable[Divergence], epoch: int) -> list[dict[
 
 
 def _report_divergence(divergence: Divergence, epoch: int) -> dict[str, Any]:
-    """Log a divergence, and return its row of `_gaps`."""
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "
         "heal the replicaset by a snapshot of the member that is right, see aggregator heal",

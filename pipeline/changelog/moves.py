@@ -111,7 +111,6 @@ def bucket_moves(plan: BatchPlan) -> dict[int, BucketMoves]:
 
 
 def _moving_states(buckets: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
-    """Return the states of the buckets that a batch moves, as `BucketMoves.states_by_bucket` has them."""
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in buckets.before.items():
         if before.status in _MOVING_STATES:

@@ -376,7 +376,6 @@ def _changelog_rows(
 
 
 def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
-    """Return the text at each index, null for a negative one."""
     if len(index) and (index == index[0]).all():
         return pa.repeat(pa.scalar(values[index[0]] if index[0] >= 0 else None, pa.string()), len(index))
     texts = [value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for value in values]

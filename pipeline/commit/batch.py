@@ -239,7 +239,6 @@ def _with_settled_vclocks(plan: BatchPlan, written: BatchOutput) -> State:
 
 
 def _with_findings(state: State, work: BatchWork, written: BatchOutput) -> State:
-    """Return the state with what the executor found in the rows: writers of tables, divergences, unknown spaces."""
     writers = dict(state.writers)
     for number, name in enumerate(work.partition_plan.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
@@ -271,7 +270,6 @@ def _commit_pending(
     added: Sequence[DataFile],
     commit: CommitFiles,
 ) -> None:
-    """Remove the rows of `_pending` that the batch read, and add the rows that wait now."""
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
@@ -297,7 +295,6 @@ def _commit_pending(
 
 
 def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
-    """Return rows of `_gaps` for the gaps that the batch has found, and for those that it has filled."""
     ids, found = replicasets_done_waiting(plan, after), gap_rows(plan)
     named = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
@@ -384,7 +381,6 @@ def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
 
 
 def _global_id_of_row(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
-    """Return the global id of the instance that wrote a row; None if it is not known."""
     if row.replica_id is None or row.lsn is None:
         return None
     return _global_id(plan.after.replicasets[uuid], row.replica_id, row.lsn)
@@ -474,7 +470,6 @@ def _last_lsns(
 
 
 def _global_id(now: ReplicasetState, replica_id: int, lsn: int) -> int | None:
-    """Return the global id that a replica id means at an lsn; None if the applier map does not have the id."""
     ids = [e for e in now.applier_map if e.local_id == replica_id]
     # Lsns before the first entry of the applier map belong to its instance, too.
     found = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]

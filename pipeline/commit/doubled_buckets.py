@@ -94,8 +94,6 @@ def _with_collected_marked(file: DataFile, collected: pa.Table, location: Wareho
 
 
 def _are_collected(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether `collected` has its replicaset, instance and lsn."""
-
     def integers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.asarray(table[name].cast(pa.int64()).fill_null(-1).combine_chunks())
 

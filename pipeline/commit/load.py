@@ -123,7 +123,6 @@ def load_state(warehouse: Warehouse) -> State:
 
 
 def _latest_bucket_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
-    """Return the time up to which a replicaset's log was read: the latest timestamp of its `_bucket` rows, or None."""
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 

@@ -96,7 +96,6 @@ def run_partition_task(
 
 
 def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearch) -> PartitionReport:
-    """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,
         unfit_tables=result.unfit_tables,

@@ -191,7 +191,6 @@ class KeySearch:
         wanted: LookupKeys,
         name: CopyName,
     ) -> KeyCopy | None:
-        """Make the copy of a file if it pays; return None if it does not, or cannot be stored."""
         with open_file(location, table, TableFile(file.path, file.size, file.num_records)) as opened:
             ranges = self._ranges(opened, table, file.path, name.key)
             counts = [wanted.count_between(*ends) for ends in zip(ranges.least, ranges.greatest, strict=True)]
@@ -213,7 +212,6 @@ class KeySearch:
         columns: Sequence[str],
         key: str,
     ) -> Iterator[NumberedRows]:
-        """Yield the rows with wanted keys of each row group that has some."""
         ranges = self._ranges(opened, table, file.path, key)
         for number, ends in enumerate(zip(ranges.least, ranges.greatest, strict=True)):
             if wanted.may_be_between(*ends):

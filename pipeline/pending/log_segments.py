@@ -58,7 +58,6 @@ def _log_segment(segment: Segment, replicaset: ReplicasetState | None, limits: r
 
 
 def _vclock_before_file(segment: Segment) -> dict[int, int]:
-    """Return `LogSegment.vclock_before`: the vclock of the rows before a segment's file."""
     if segment.is_snapshot or not segment.is_log:
         return {}
     found = without_local(segment.vclock)
@@ -74,7 +73,6 @@ def _vclock_before_file(segment: Segment) -> dict[int, int]:
 def _server_version_at(
     segment: Segment, meta: Meta, replicaset: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
-    """Return the version of the server that wrote the first row of a segment (`pipeline.plan.ids.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version

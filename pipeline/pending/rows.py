@@ -200,7 +200,6 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
 
 
 def _parts_by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:
-    """Split rows where the file changes, and return (source, file, instance uuid, rows) of each part."""
     names = list(zip(*(rows[name].to_pylist() for name in ("source", "file", "instance_uuid")), strict=True))
     parts, begin = [], 0
     for (source, file, instance), own in groupby(names):

@@ -211,7 +211,6 @@ def _still_undefined_spaces(undefined_ranges: UnknownRanges) -> frozenset[int]:
 
 
 def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
-    """Return the rows of the aggregator's `_cluster` that were changed after its lsn `last_lsn`, by lsn."""
     changed = (member for member in cluster.members.values() if member.lsn > last_lsn)
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
@@ -454,7 +453,6 @@ def _space_history(
 def _log_refusals(
     history: History, after: Mapping[str, ReplicasetState], decisions: Mapping[str, ReplicasetDecision]
 ) -> None:
-    """Log each space that the batch refuses, or refuses for another reason than before."""
     known = {after[uuid].id: one.before.refused for uuid, one in decisions.items()}
     uuids = {after[uuid].id: uuid for uuid in decisions}
     for one in history.refusals:
@@ -468,7 +466,6 @@ def _label(replicaset: ReplicasetState) -> str:
 
 
 def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, ReplicasetState]) -> None:
-    """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {kind for _, space_id, kind in summary.row_counts if space_id <= SYSTEM_SPACE_ID_MAX}
         names = ", ".join(sorted(filter(is_unknown_type, kinds)))

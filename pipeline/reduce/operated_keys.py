@@ -93,7 +93,6 @@ def fold_keys(
 
 
 def _row_changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row as `udfs.versions.key_state.RowChange`."""
     kinds = [_TYPES_FOR_ONE_KEY[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()

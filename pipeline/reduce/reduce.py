@@ -218,7 +218,6 @@ class _Reduction:
         return replace(pairs, keys=left)
 
     def _reduce_plain_keys(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
-        """Reduce the rows of keys without operations."""
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
         before = versions.states.copy()
@@ -261,7 +260,6 @@ class _Reduction:
         truncations: Int32s,
         is_renewed: Flags,
     ) -> None:
-        """Reduce the rows of keys with operations, one by one."""
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
         is_operated[operated_keys] = True
@@ -388,7 +386,6 @@ class _Reduction:
         return Reduced(changes, key_errors)
 
     def _has_shared_table(self) -> bool:
-        """Return whether several lineages of a replicaset change one table."""
         plan = self.plan
         active = [number for number, is_in in enumerate(plan.is_active) if is_in]
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
@@ -476,6 +473,5 @@ def _take(arrays: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
 
 
 def _signed_lower_half(pair: int) -> int:
-    """Return the lower 32 bits of a number as a signed one."""
     low = pair & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low

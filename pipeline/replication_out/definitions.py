@@ -207,7 +207,6 @@ def _merged_primary_index(spaces: Sequence[Space], first_definition: ReplicasetS
 
 
 def _widest(types: set[str]) -> str:
-    """Return the type of an index part that accepts the values of all types."""
     if len(types) == 1:
         return next(iter(types))
     types = set(map(type_family, types))

@@ -200,7 +200,6 @@ class ReplicationWriter:
         return target
 
     def _write_newest(self, row: EpochRow) -> None:
-        """Write the difference between the epoch that subscribers have and the newest one."""
         served = self.stream.served
         if served is None:
             return
@@ -294,7 +293,6 @@ class ReplicationWriter:
                 self.stream.remove(SystemSpace.INDEX, pack([old.id, index.id]), timestamp)
 
     def _write_definition(self, old: ServedSpace, new: ServedSpace, timestamp: float) -> None:
-        """Write a space's format and indexes if they are not yet the new ones."""
         if pack(old.space_tuple()) != pack(new.space_tuple()):
             self.stream.put(SystemSpace.SPACE, pack(new.space_tuple()), timestamp)
         there = {pack(old.index_tuple(index)) for index in old.indexes}
@@ -395,7 +393,6 @@ def _transactions(
 
 
 def _outgoing_row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
-    """Return the row that replaces or deletes a key's tuple."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)
     parts = space.primary.parts

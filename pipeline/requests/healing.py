@@ -106,7 +106,6 @@ def plan_healing(
 
 
 def _rows_of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
-    """Return the rows of some spaces; all rows if `spaces` is None."""
     return (
         rows
         if spaces is None

@@ -105,7 +105,6 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
 
 
 def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
-    """Yield the keys of a table that have versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
         rows = read_file(tables.location, "_versions", file, ["space", "key"])

@@ -213,7 +213,6 @@ def sources_with_spaces(
 
 
 def _sources_leaders_first(config: Config, state: State) -> list[str]:
-    """Return the names of all sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
@@ -271,7 +270,6 @@ def _no_spaces_error(spaces: Sequence[str], source: str, snapshot: LogFile) -> S
 def _missing_spaces_error(
     missing: Sequence[str], found: Sequence[SpacesInSnapshot], reasons: Sequence[SourceError]
 ) -> SourceError:
-    """Return an error which says that no snapshot has the missing spaces, and what was found instead."""
     if not found and len(reasons) == 1:
         return reasons[0]
     looked = [
@@ -290,7 +288,6 @@ def _not_read_text(reason: SourceError) -> str:
 
 
 def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, query_id: str) -> str:
-    """Read the spaces from one source's snapshot, and return a report."""
     source, log_stream, snapshot, ids = found.source, found.log_stream, found.snapshot, found.space_names
     directory, known = log_stream.directory(source), writer.state.replicasets[found.replicaset.uuid]
     log_stream.options = replace(log_stream.options, space_ids=ALWAYS_READ_SPACES | ids.keys())

@@ -134,7 +134,6 @@ def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa
 
 
 def _aggregated_by_instance(rows: pa.Table) -> pa.Table:
-    """Return the highest `lsn` and the sum of `rows` for each value of `_INSTANCE_COLUMNS`."""
     whole = rows.group_by(_INSTANCE_COLUMNS).aggregate([("lsn", "max"), ("rows", "sum")])
     return whole.select([*_INSTANCE_COLUMNS, "lsn_max", "rows_sum"]).rename_columns(
         [*_INSTANCE_COLUMNS, "lsn", "rows"]

@@ -105,7 +105,6 @@ def _row_numbers(tables: OpenTables, file: TableFile) -> NDArray[np.int64]:
 
 
 def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
-    """Return the names of the spaces' tables that have deletions in `_versions`."""
     found: set[str] = set()
     for file in files:
         rows = read_columns(tables, VERSIONS, file, ["space", "state"])
@@ -130,7 +129,6 @@ def _rows_in_file(tables: OpenTables, file: TableFile, file_number: int, space: 
 
 
 def _groups_with_space(file: OpenFile, space: str) -> list[int]:
-    """Return the numbers of the row groups that may have rows of a space."""
     column = file.footer.schema.names.index("space")
     known = [
         file.footer.row_group(number).column(column).statistics
@@ -181,7 +179,6 @@ def _is_removable(
 
 
 def _lets_later_rows_win(state: State, config: Config, table: str) -> bool:
-    """Return whether the space's policy lets a later row win against any deletion."""
     try:
         plan = current_table_plan(state, config, table)
     except UnsupportedError:

@@ -191,7 +191,6 @@ def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple
 
 
 def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
-    """Return the earliest timestamp of the waiting rows, by replicaset id."""
     found: dict[int, datetime] = {}
     for file in tables.files("_pending"):
         rows = read_columns(tables, "_pending", file, ["replicaset_id", "timestamp"])
@@ -206,5 +205,4 @@ def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
 
 
 def _with_earlier_times(times: Mapping[int, datetime], others: Mapping[int, datetime]) -> dict[int, datetime]:
-    """Return `times`, with each replaced by the time in `others` under the same key if that is earlier."""
     return {number: min(time, others.get(number, time)) for number, time in times.items()}

@@ -200,7 +200,6 @@ def _gap_reason(
     archives_by_id: Mapping[str, BackupArchive],
     manifests_by_id: Mapping[str, BackupManifest],
 ) -> str | None:
-    """Return why rows are missing before an incremental archive; None if it continues an earlier one."""
     link, visited = manifests_by_id[archive.backup_id].previous_id, {archive.backup_id}
     while link is not None and link not in visited:
         visited.add(link)

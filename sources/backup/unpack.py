@@ -183,7 +183,6 @@ def _write_file(content: IO[bytes], path: Path) -> None:
 
 
 def _replace_if_longer(new: Path, path: Path) -> bool:
-    """Rename a file into place, unless a file of the same or greater length exists there."""
     if path.exists() and path.stat().st_size >= new.stat().st_size:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

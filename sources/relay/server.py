@@ -229,7 +229,6 @@ class Relay:
 
 
 def _abort_handshake(sock: socket.socket) -> None:
-    """Close a connection whose TLS handshake has not ended."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 

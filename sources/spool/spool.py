@@ -341,7 +341,6 @@ class Spool:
         )
 
     def _has_versions(self, versions: ServerVersions) -> bool:
-        """Return whether the header of the last log names these versions."""
         return (
             self._tail is not None
             and ServerVersions.from_meta(self._tail.meta, self._tail.path.name) == versions
@@ -391,7 +390,6 @@ class Spool:
         )
 
     def _truncate(self) -> None:
-        """Truncate the open log to its durable part and close it."""
         self._unwritten.clear()
         self.truncation_count += 1
         writer, self._writer = self._writer, None

@@ -291,14 +291,12 @@ class _SnapshotWriter:
 
 
 def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -> SpoolError:
-    """Return the exception for an error of writing a snapshot: SpoolFullError if the disk is full."""
     if error.errno in DISK_FULL_ERRNOS:
         return disk_space.full_error(writer.position, error.strerror or "no room")
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
 
 async def _await_logs(spool: Spool, vclock: Mapping[int, int]) -> None:
-    """Wait until the logs of a spool have the rows up to a vclock."""
     try:
         async with asyncio.timeout(REACH_SECONDS):
             while not is_at_most(without_local(vclock), spool.vclock or {}):

@@ -208,7 +208,6 @@ class PeerLink:
         self._feeds_not_before = asyncio.get_running_loop().time() + self._stream_backoff.next_wait_seconds()
 
     def _leave_out_with(self, reason: str) -> None:
-        """Leave the peer out for an error that has been logged."""
         self._logged_reason = reason
         self.leave_out(reason)
 

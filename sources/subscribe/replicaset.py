@@ -168,7 +168,6 @@ class ReplicasetSubscription:
             self.spool.record_flush(point)
 
     async def _answer_readers(self) -> None:
-        """Fetch a snapshot whenever a reader asks for one, while the streams continue."""
         while True:
             await asyncio.sleep(self.options.timing.poll_seconds)
             links = self._ready_links()
@@ -197,7 +196,6 @@ class ReplicasetSubscription:
         self._changed.set()
 
     async def _step(self) -> None:
-        """Decide which streams should run, close the others, and start those that do not run yet."""
         self._close_dead_streams()
         self._close_undecided_streams()
         self.spool.write_waiting_rows()
@@ -225,7 +223,6 @@ class ReplicasetSubscription:
         await self._apply_decision(decision, ready_links)
 
     def _record_fitness(self, ready_links: Mapping[str, PeerLink]) -> None:
-        """Record of each connected peer whether it can feed the spool, as of the last decision."""
         for uuid, link in ready_links.items():
             reason = self.chooser.unfit_reasons.get(uuid)
             if reason is None or uuid in self.feeds:
@@ -254,7 +251,6 @@ class ReplicasetSubscription:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
     def _ready_links(self) -> dict[str, PeerLink]:
-        """Return the connected peers, by instance uuid."""
         ready_links: dict[str, PeerLink] = {}
         for link in self.links:
             if link.ballot is None or link.uuid is None:
@@ -304,7 +300,6 @@ class ReplicasetSubscription:
             )
 
     def _close_dead_streams(self) -> None:
-        """Close streams that ended or are silent, or whose peer disconnected."""
         for uuid, feed in list(self.feeds.items()):
             error = feed.error
             if error is None and not feed.is_silent and feed.link.ballot is not None:

@@ -202,7 +202,6 @@ def _registering_transactions(chunk: TransactionChunk) -> list[tuple[int, list[d
 
 
 def _cluster_rows(rows: bytes) -> Iterator[dict[str, Any]]:
-    """Decode the rows of `_cluster` in a transaction; `rows` are all its rows, encoded as in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0)
     unpacker.feed(rows)
     while unpacker.tell() < len(rows):

@@ -129,7 +129,6 @@ def fold_custom(
 
 
 def _call_function(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
-    """Return the answer of a custom function as a row; None if it deletes the key."""
     answer = function(old, new, change)
     if answer is None or isinstance(answer, Row):
         return answer
@@ -142,7 +141,6 @@ def _call_function(function: Function, old: Row | None, new: Row | None, change:
 
 
 def _row_of(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
-    """Return the tuple of a version; None if the version is deleted."""
     if candidate.tuple is None:
         return None
     return Row(candidate.tuple, tuple(names[candidate.format_index]), candidate.format_index)

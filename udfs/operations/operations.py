@@ -141,7 +141,6 @@ def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyP
 
 
 def _part_value(fields: Sequence[bytes], part: KeyPart) -> bytes | None:
-    """Return the encoded value of a key part; None if the tuple lacks it."""
     if part.field >= len(fields):
         return None
     data = fields[part.field]

@@ -172,7 +172,6 @@ def _follow_path(single: SingleUpdate, field: UpdatedField, lexer: Lexer) -> Tok
 
 
 def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> None:
-    """Set where an update inserts a new element."""
     kind = KIND[field.data[single.parent]]
     if token.kind == STRING:
         if kind != MAP:
@@ -187,7 +186,6 @@ def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> 
 
 
 def _find_deletion(single: SingleUpdate, field: UpdatedField) -> None:
-    """Set which bytes an update removes."""
     data, op = field.data, single.op
     count, pos = read_header(data, single.parent)
     if KIND[data[single.parent]] == ARRAY:

@@ -157,7 +157,6 @@ def decide_row(cluster: Cluster, new: IncomingMember) -> Decision:
 
 
 def _row_to_insert(cluster: Cluster, new: IncomingMember) -> Member | None:
-    """Return the row to insert for a uuid that is not in the table; None if nothing is to insert."""
     if new.expelled or (new.uuid is None and new.replicaset_uuid in cluster.replicaset_ids):
         return None
     global_id = None if new.uuid is None else _next_global_id(cluster, new)
@@ -166,7 +165,6 @@ def _row_to_insert(cluster: Cluster, new: IncomingMember) -> Member | None:
 
 
 def _row_after_update(old: Member, new: IncomingMember) -> Member:
-    """Return the row of a known uuid after an incoming row."""
     # The row keeps its replicaset: a replicaset without rows would lose its number.
     if old.replicaset_uuid != new.replicaset_uuid:
         return old

@@ -132,7 +132,6 @@ def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
 
 
 def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
-    """Compare two nodes without a common generation."""
     if a.head == b.head == EMPTY_ULID:
         return Comparison(Verdict.SAME)
     if a.head == EMPTY_ULID:

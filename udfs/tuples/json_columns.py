@@ -75,7 +75,6 @@ def _plan_of_field(number: int) -> DecodingPlan:
 
 
 def _field(tuples: pa.Array, number: int) -> pa.Array:
-    """Return the field with an index as JSON."""
     decoded = decode(tuples, _plan_of_field(number))
     is_wrong = decoded.field("_error").is_valid().to_numpy(zero_copy_only=False)
     values = decoded.field(f"f{number}")

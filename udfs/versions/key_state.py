@@ -223,7 +223,6 @@ class Fold:
         self._forget_fields()
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
-        """Record a row that cannot be applied: the version is unfit."""
         self._tuple = self.version.tuple
         self.faults.append(Fault(global_id, lsn, error.fields.get("code"), error.reason))
         self.is_unfit = self.is_present = True
@@ -267,7 +266,6 @@ class Fold:
         return True
 
     def _forget_fields(self) -> None:
-        """Forget the list of fields, because `_tuple` has another tuple now."""
         self._fields, self._size_bound = None, self._limit
 
     def _check_size(self, fields: list[bytes], growth: int = 0) -> None:
@@ -283,7 +281,6 @@ class Fold:
 
 
 def _difference(computed: bytes | None, logged: bytes) -> str:
-    """Return how the tuple that was computed here (None: there is none) differs from the one that was logged."""
     if computed is None:
         return "there is no tuple here"
     try:

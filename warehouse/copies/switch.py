@@ -145,5 +145,4 @@ def _no_rid_error(location: WarehouseLocation) -> RidStateError:
 
 
 def _may_have_copies(table: RidTable) -> bool:
-    """Whether another location has, or may have, a copy of this warehouse."""
     return any(change.peer is not None for change in table.history())

@@ -113,7 +113,6 @@ def missing_files(
 def _not_in_target(
     source: WarehouseLocation, target: WarehouseLocation, table: str, source_files: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return those of the source's files (path to size) that the target's newest version does not name."""
     opened = target.open(table)
     named = set() if opened is None else _paths(_table_files(source, table, opened.version()))
     return {path: size for path, size in source_files.items() if path not in named}
@@ -142,12 +141,10 @@ def _table_files(location: WarehouseLocation, table: str, version: int) -> froze
 
 
 def _vector_files(files: Iterable[TableFile]) -> set[str]:
-    """Return the paths of the files that have the deletion vectors of data files."""
     return {file.vector.path for file in files if file.vector is not None and file.vector.path is not None}
 
 
 def _paths(files: Collection[TableFile]) -> set[str]:
-    """Return the paths of data files and of the files that have their deletion vectors."""
     return {unquote(file.path) for file in files} | _vector_files(files)  # the log has paths as URIs
 
 

@@ -365,7 +365,6 @@ class OpenTables:
         )
 
     def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
-        """Raise TableMovedError if the open version of a table lacks one of some files."""
         if not named or self._listed_versions.get(table) == self._head(table, opened):
             return
         live = set(self.files(table))

@@ -67,7 +67,6 @@ def _create_file(path: Path, content: bytes) -> bool:
 
 
 def _create_object(uri: str, name: str, content: bytes) -> bool:
-    """Create an object with this content; return False if there is one."""
     scheme = urlparse(uri).scheme
     if scheme not in CONDITIONAL_SCHEMES:
         raise UnsupportedError(

@@ -177,7 +177,6 @@ class OpenFile:
     """An open data file: for several reads of one file. All other callers use `read_file`."""
 
     def __init__(self, location: WarehouseLocation, table: str, file: TableFile) -> None:
-        """Open the file, and read its footer and its deletion vector."""
         self._live = _LiveRows.of(location, table, file)
         stream = location.fs.open_input_file(location.at(table, unquote(file.path)))
         self._parquet = _PlainFile(stream, pre_buffer=False)

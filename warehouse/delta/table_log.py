@@ -157,7 +157,6 @@ def _names(location: WarehouseLocation, table: str) -> list[str]:
 
 
 def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
-    """Return the files of each whole checkpoint, by version."""
     whole: dict[int, list[str]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):

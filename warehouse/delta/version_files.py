@@ -171,7 +171,6 @@ def _with_rows(keys: FileKeys, numbers: NDArray[np.int64]) -> FileKeys:
 def _rows_in_range(
     files: Sequence[_KeyedFile], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
 ) -> pa.Table | None:
-    """Return the rows with keys in [low, high); None if no file may have one."""
     parts: list[pa.Table] = []
     for file in files:
         parts += [_in_range(rows, low, high) for rows in file.rows(low, high, columns)]

@@ -79,7 +79,6 @@ def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
 
 @contextmanager
 def _as_warehouse_error(location: WarehouseLocation, table: str, problem: str) -> Iterator[None]:
-    """Inside, errors of Delta and of the store are raised as WarehouseError, with the text `problem`."""
     try:
         yield
     except TableNotFoundError as error:

@@ -85,7 +85,6 @@ def holder_of(text: str) -> str:
 
 
 def _json_field(text: str, name: str) -> object:
-    """Return a field of a JSON object in text; None if there is none."""
     try:
         return json.loads(text).get(name)
     except (ValueError, AttributeError):

@@ -124,7 +124,6 @@ def object_lease(root: str, name: str) -> ObjectLease:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Inside, errors of `obstore` are raised as OSError."""
     try:
         yield
     except BaseError as error:

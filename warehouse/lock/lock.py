@@ -37,7 +37,6 @@ LOCK_NAME = "_writer.lock"
 
 
 def _owner(purpose: str) -> dict[str, Any]:
-    """Return the description of this process that the lock shows to others."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
 
 

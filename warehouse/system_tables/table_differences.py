@@ -158,7 +158,6 @@ def _is_at(location: WarehouseLocation, table: str, version: int) -> bool:
 def _compare_commits(
     location: WarehouseLocation, table: str, version: int, opened: DeltaTable
 ) -> TableDifference:
-    """Return what the commits after the version of an epoch have made of a table."""
     now, advice = int(opened.version()), restore_advice(location, table, version)
     harmful = next(
         (one for one in foreign_commits(location, table, version, now) if not one.effect.is_harmless), None
@@ -185,7 +184,6 @@ def _is_own(location: WarehouseLocation, table: str, version: int) -> bool:
 
 
 def _restores(actions: list[Action] | None, version: int) -> bool:
-    """Return whether a commit is the aggregator's, and takes its table back to a version."""
     if actions is None or not is_of_a_writer(actions):
         return False
     info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if one.get("commitInfo")), {})
@@ -210,7 +208,6 @@ def restore_advice(location: WarehouseLocation, table: str, version: int) -> str
 
 
 def _epochs_without_rows(location: WarehouseLocation, names: set[str]) -> Iterator[TableDifference]:
-    """Yield that `_epochs` is lost, if it has no row although batches were committed."""
     epoch = _newest_vclock_epoch(location, names)
     if epoch > 0:
         text = f"the table is lost: it has no epoch, but {VCLOCK} has rows of epoch {epoch}"
@@ -226,7 +223,6 @@ def _newest_vclock_epoch(location: WarehouseLocation, names: set[str]) -> int:
 def _differences_of_unnamed_tables(
     location: WarehouseLocation, names: set[str], row: Mapping[str, Any]
 ) -> Iterator[TableDifference]:
-    """Yield what others have done to the tables that no epoch names; `row` is the newest epoch."""
     found = (_change_since_own(location, table) for table in sorted(names & {EPOCHS, *KEPT_TABLES}))
     changed = {one.table: one for one in found if one is not None}
     yield from changed.values()
@@ -245,7 +241,6 @@ def _differences_of_unnamed_tables(
 
 
 def _change_since_own(location: WarehouseLocation, table: str) -> TableDifference | None:
-    """Return what others have changed in a table since the aggregator's last commit of rows; None if nothing."""
     opened = location.open(table)
     if opened is None:
         return None

@@ -106,7 +106,6 @@ def start_positions(
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
-    """Return the vclock of the newest complete snapshot; None without one."""
     newest = directory.newest_complete(listing.snapshots)
     return None if newest is None else without_local(newest.vclock)
 
@@ -130,7 +129,6 @@ def _foreign_files_text(directory: Directory, listing: Listing, replicaset: str 
 
 
 def _server_version(directory: Directory, file: LogFile) -> str | None:
-    """Return the version of the server that wrote a file, from the file's header."""
     try:
         return reader.read_meta(*directory.locate(file.name)).other.get("Version")
     except SOURCE_ERRORS:
@@ -174,7 +172,6 @@ def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
 
 
 def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
-    """Yield the pairs of files between which rows are missing: the second starts after the end of the first."""
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
         if newest_index_at_most(listing.logs, newest.vclock, with_local=True) is None:
@@ -193,7 +190,6 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
 
 
 def _spool_error(path: str, max_block_bytes: int) -> str | None:
-    """Return the error of reading a spool's state; None if the spool is sound, or is not on this machine."""
     folder = local_folder(path)
     if folder is None:
         return None

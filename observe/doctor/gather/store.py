@@ -106,7 +106,6 @@ def _test_folder(folder: Path) -> _FolderTestErrors:
 
 
 def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
-    """Return the facts of a location in an object store, where the writer lock is an object with a lease."""
     try:
         lease = object_lease(root, LOCK_NAME)
         now, stored = lease.now(), lease.read()

@@ -128,7 +128,6 @@ def apply_generation(
 
 
 def _defines_one_of(row: ControlRow, space_ids: frozenset[int]) -> bool:
-    """Return whether a row belongs to `_space` or `_index`, and defines one of these spaces."""
     return (
         row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX)
         and row_space_id(row.key, row.tuple) in space_ids

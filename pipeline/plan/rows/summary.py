@@ -417,7 +417,6 @@ def _first_of_each_space(
 
 
 def _range_errors(bodies: pa.Array) -> pa.Array:
-    """Return the error of each DELETE_RANGE body, null for a valid one."""
     ranges = delete_ranges(bodies)
     error = ranges.field("error")
     for name in ("begin", "end"):

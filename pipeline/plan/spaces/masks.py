@@ -225,7 +225,6 @@ _LASTING_COLUMNS = frozenset((INEXACT_COLUMN, MISFITS_COLUMN, *(name for name, _
 
 
 def _exact_columns(layout: TableLayout) -> list[pa.Field]:
-    """Return the columns of the exact table, as Arrow has them."""
     shared = to_arrow_schema(StructType([StructField(*one) for one in VERSION_COLUMNS]), timezone="UTC")
     return [*layout.arrow_fields()[:-1], *shared]
 

@@ -271,7 +271,6 @@ class _HistoryBuilder:
         table: str,
         position: LogPosition,
     ) -> None:
-        """Continue a lineage with a new definition, which may change its table or its primary key."""
         lineage, last = self._lineages[track.lineage], self._meanings[key][-1]
         self._versions.append(SchemaVersion(key[0], space, table))
         number, era = len(self._versions) - 1, last.era

@@ -180,7 +180,6 @@ def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 
 
 def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:
-    """Return whether a replicaset's format got further fields."""
     return any(len(after[i].fields) > len(old.fields) for i, old in before.items() if i in after)
 
 

@@ -251,7 +251,6 @@ class FileEnds:
         return remembered[1]
 
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
-        """Return {replica id: highest lsn} of the rows of a log up to the position `end`."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
         limits = reader.Limits(max_block_bytes=self.max_block_bytes)
         where = (*self.locate(file.name), file.header_bytes, end, self.mode)

@@ -101,13 +101,11 @@ def _has_wildcard(part: str, pattern: str) -> bool:
 
 
 def _split_query(path: str) -> tuple[str, str]:
-    """Return a path without the query of its URI, and the query."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return stem, question + query
 
 
 def _expanded_braces(pattern: str) -> Iterator[str]:
-    """Yield the patterns without braces to which a pattern with braces, such as `{a,b}.xlog`, expands."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern

@@ -199,7 +199,6 @@ class Decoder(Generic[Batch]):
     def _walk(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
     ) -> Iterator[Batch]:
-        """Walk the rows of blocks `first` to `last - 1`; `blocks` has their positions in `buffer`."""
         state = self._state
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:
@@ -243,7 +242,6 @@ class Decoder(Generic[Batch]):
         yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
     def _skip_damaged_block(self, group: BlockGroup, index: int, status: WalkStatus) -> Iterator[Batch]:
-        """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, index])
         size = int(group.blocks[BLOCK_END, index]) - start
         error = damage_error(status, self._file, group.file_position + start)

@@ -143,7 +143,6 @@ def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
 
 
 def _bits_in_all_and_any(row_bits: npt.NDArray[np.uint32]) -> tuple[int, int]:
-    """Return the bits that are set in all rows, and the bits that are set in any row."""
     if row_bits.size == 0:
         return 0, 0
     return int(np.bitwise_and.reduce(row_bits)), int(np.bitwise_or.reduce(row_bits))

@@ -195,7 +195,6 @@ class Scanner:
         return error, following
 
     def _first_nonzero(self, position: int) -> int:
-        """Return the first position from `position` on whose byte is not zero, or -1."""
         while position < self._buffer.size:
             offset = self._buffer.load(position, 0)
             ahead = np.flatnonzero(self._buffer.bytes[offset : self._buffer.filled])

@@ -194,7 +194,6 @@ class ForeignFiles:
         return self._is_complete(file) if file.is_snapshot else file is listing.logs[0]
 
     def _replicaset_of(self, file: LogFile) -> str | None:
-        """Return the uuid of the replicaset that the `_schema` rows of a file name, or None."""
         if file.name not in self._replicaset_by_file:
             try:
                 self._replicaset_by_file[file.name] = next(replicaset_uuids_in(self.directory, file), None)

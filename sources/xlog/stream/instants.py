@@ -197,7 +197,6 @@ class InstantLogStream(LogStream):
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
     def _unidentified_source(self) -> str | None:
-        """Return the name of a source that cannot be read and whose replicaset is unknown, or None."""
         return next(
             (name for name in sorted(self.unreadable_sources) if name not in self._replicaset_uuid_by_source),
             None,
@@ -295,7 +294,6 @@ class InstantLogStream(LogStream):
         return None
 
     def _entry_after_marker(self, marker: Marker, before: OffsetEntry, end: OffsetEntry) -> OffsetEntry:
-        """Return the entry after a marker's transaction, with the marker's instant."""
         directory = self.directory(marker.segment.source)
         rows, block_end = end_of_transaction(directory, marker)
         last = before.instant

@@ -162,7 +162,6 @@ class LogStream:
         return MemberFiles(source.name, listing, snapshot, complete_snapshots=complete)
 
     def _initial_snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
-        """Return the snapshot that a new stream begins with, or None."""
         only_snapshots = not listing.logs and not self.options.with_replicaset
         if self.options.start_from == "snapshot" or (only_snapshots and self.options.start_from == "logs"):
             return directory.newest_complete(listing.snapshots)
@@ -189,7 +188,6 @@ class LogStream:
         return {uuid: members[uuid] for uuid in sorted(members)}
 
     def _refuse_foreign_files(self, member: MemberFiles, uuid: str) -> None:
-        """Raise an error if a source of the option `sources` has files of another replicaset."""
         if member.listing is None or not self.options.with_replicaset:
             return
         name = member.name
@@ -397,7 +395,6 @@ class LogStream:
         return self.directory(member.name).ends.end_vclock(logs[-1]) if logs else {}
 
     def _is_glob_match(self, name: str) -> bool:
-        """Return whether the name of a source is a path that a glob of the options matches."""
         if self.options.with_replicaset:
             return False
         patterns = (source.path for source in self.options.sources if source.name != name)
@@ -479,7 +476,6 @@ class LogStream:
         return gone
 
     def _raise_or_report(self, source: str, error: Exception) -> None:
-        """Raise the error of a source that cannot be read if `on_source_error` is `fail`; otherwise report it."""
         if self.options.on_source_error == "fail":
             raise error
         self._report_unreadable(source, error)

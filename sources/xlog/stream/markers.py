@@ -164,7 +164,6 @@ class MarkerFinder:
 def _rows_of_spaces(
     directory: Directory, segment: Segment, spaces: Iterable[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a segment that belong to the spaces with the ids `spaces` and have an lsn."""
     wanted = Selection(space_ids=frozenset(spaces), from_vclock=segment.snapshot_vclock)
     for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)

@@ -54,7 +54,6 @@ class IdAssignment:
 
 
 def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
-    """Return the uuid that the operations of an UPDATE of `_cluster` assign, or None."""
     for operation in operations:
         name, field_, value = operation if isinstance(operation, list) and len(operation) == 3 else [None] * 3
         if name == "=" and (field_ == "uuid" or field_ == _UUID_FIELD + index_base):
@@ -213,7 +212,6 @@ class Origins:
         return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
     def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
-        """Return {replica id: instance uuid} where a log begins."""
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
@@ -268,7 +266,6 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
 
 
 def _update_members(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
-    """Apply the `_cluster` rows of a file up to the position `end` to `members`."""
     if end <= file.header_bytes:
         return
     for batch in directory.read_rows(file.name, file.header_bytes, end, _CLUSTER_ROWS):
