@@ -80,11 +80,6 @@ def _print_to_stderr(line: str) -> None:
 
 
 def _differing_tables(config: Config) -> tuple[Warehouse, list[TableDifference]]:
-    """Return the warehouse, and its tables that are not as the newest epoch names them.
-
-    Raises:
-        WarehouseError: There are no tables yet.
-    """
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     location = warehouse.location

@@ -158,10 +158,7 @@ def _query(
 def _labelled_definitions(
     location: WarehouseLocation, epoch: int, offset: str | None
 ) -> list[dict[str, Any]]:
-    """Return the rows of `_schema` of an epoch, with the names of their replicasets in the output.
-
-    `offset` is the end offset of the epoch's batch, as JSON; it names the leaders.
-    """
+    """Return the rows of `_schema` of an epoch, with the names of their replicasets in the output."""
     rows = _query(location, "_schema", _DEFINED_SPACES.format(epoch=epoch))
     leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
     members = (
@@ -206,10 +203,7 @@ def _instant_label(entry: OffsetEntry) -> str | None:
 def _pending_counts(
     location: WarehouseLocation, before: int | None, after: int | None
 ) -> list[dict[str, Any]]:
-    """Return the numbers of rows at two Delta versions of `_pending`, for each source and reason.
-
-    A version is None if the table does not exist there. The result is empty if maintenance has removed a version.
-    """
+    """Return the numbers of rows at two Delta versions of `_pending`, for each source and reason."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:

@@ -118,10 +118,7 @@ def field_descriptions(location: WarehouseLocation, version: int | None) -> dict
 
 
 def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
-    """Return, by column, the description of a space's field: `Field 1, unsigned; part 1 of the primary key.`.
-
-    The arguments are the columns `format` and `primary_key` of `_schema`.
-    """
+    """Return, by column, the description of a space's field: `Field 1, unsigned; part 1 of the primary key.`."""
     parts: dict[int, int] = {}
     for number, part in enumerate(json.loads(key_json), start=1):
         parts.setdefault(part["field"], number)

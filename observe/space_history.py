@@ -221,12 +221,7 @@ class DefinitionInterval:
 def _definition_intervals(
     history: History, lineages: Mapping[int, Lineage], version_numbers: Sequence[int]
 ) -> list[DefinitionInterval]:
-    """Return the parts of all logs in which a space id belongs to one of some lineages.
-
-    Args:
-        lineages: Lineages of `history`, by number.
-        version_numbers: The numbers in `history` of the schema versions of these lineages.
-    """
+    """Return the parts of all logs in which a space id belongs to one of some lineages."""
     found = []
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
@@ -341,11 +336,7 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: Collection[int]) -> DataFrame:
-    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows.
-
-    Args:
-        replicaset_ids_with_removed_rows: Ids of the replicasets of which maintenance has removed older rows.
-    """
+    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows."""
     if not replicaset_ids_with_removed_rows:
         return rows
     knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION_COLUMNS))
@@ -357,13 +348,7 @@ def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: C
 
 
 def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Add, for each DELETE_RANGE, a DELETE of each key in its range that has an earlier row.
-
-    Args:
-        rows: Rows with a key.
-        log: All changes of the space, with the index of their tuple format as `layout`.
-        versions: The schema version of each tuple format.
-    """
+    """Add, for each DELETE_RANGE, a DELETE of each key in its range that has an earlier row."""
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():
         return rows

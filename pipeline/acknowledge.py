@@ -90,12 +90,7 @@ class Acknowledger:
         self._acknowledged_by_source: dict[str, dict[int, int]] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
-        """Acknowledge to all local spools the rows up to the last batch.
-
-        Args:
-            began: The start offset of the last committed batch.
-            state: After that batch.
-        """
+        """Acknowledge to all local spools the rows up to the last batch."""
         for source in self._sources:
             spool = Path(source.path)
             try:

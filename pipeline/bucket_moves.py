@@ -73,9 +73,7 @@ def _deletes_with_buckets(
 ) -> Iterator[tuple[int, int, bytes, int]]:
     """Yield (row, replicaset id, bucket id as MessagePack, `bucket_events`) of each DELETE of a tuple with a bucket id.
 
-    Args:
-        rows: Indices of rows, sorted by key (int64[n]); the rows of a key are in log order.
-        replicasets: The replicaset id of each row (int32[n]).
+    `rows` are the indices of rows, sorted by key; the rows of a key are in log order.
     """
     index = pa.array(rows)
     versions = plan.meanings.versions[keyed.rows["meaning"].to_numpy()[rows]]
@@ -106,10 +104,6 @@ def _bucket_ids_before_batch(
     """Return the bucket id (MessagePack) in each replicaset's tuple of a key, as it was before the batch.
 
     The result is by (table number, replicaset id, key), and has only present tuples with a bucket id.
-
-    Args:
-        schema_versions: By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has
-            the field with the bucket id.
     """
     whole = base_versions.combine_chunks()
     if not whole.num_rows:

@@ -182,10 +182,7 @@ def _misfit_quarantine(misfits: pa.Table, table: str, epoch: int) -> pa.Table:
 
 
 def _misfit_versions(misfits: pa.Table, table: str, plan: ResolvePlan) -> pa.Table:
-    """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit.
-
-    Tuples that a policy made are excluded: they are no replicaset's version.
-    """
+    """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit."""
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
     columns["space"] = pa.repeat(pa.scalar(table), own.num_rows)

@@ -100,11 +100,7 @@ class Planner:
             known, watched = found, more
 
     def _empty_summaries_of_waiting(self, all_waiting: bool) -> dict[str, Summary]:
-        """Return an empty summary, by replicaset uuid, for replicasets that the batch processes without new log rows.
-
-        These are the storages of vshard with waiting rows, since their rows may wait for logs of other replicasets.
-        With `all_waiting`, these are all replicasets with waiting rows.
-        """
+        """Return an empty summary, by uuid, for the replicasets that the batch processes without new log rows."""
         known = self.state.replicasets.items()
         return {
             uuid: Summary() for uuid, one in known if one.has_waiting_rows and (all_waiting or one.buckets)

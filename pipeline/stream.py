@@ -60,12 +60,7 @@ class StreamWriter:
         self._is_finished = False
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Process one micro-batch.
-
-        Args:
-            frame: The log cells of the batch.
-            batch_id: Spark's number of the batch within the checkpoint.
-        """
+        """Process one micro-batch."""
         with self._writer.batch_lock:
             if self._is_finished:
                 raise AggregatorError("the job is being stopped: this batch is for the next start")

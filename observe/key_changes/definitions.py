@@ -170,10 +170,7 @@ def definitions_of_space(
 def _id_periods(
     rows: Sequence[Mapping[str, Any]], names: Collection[str], drops: Collection[tuple[int, int, int]]
 ) -> Iterator[SpaceIdPeriod]:
-    """Yield the periods in which a space id means a space with one of some names.
-
-    `rows` are all rows of `_schema`, the oldest first; for `drops` see `definitions_of_space`.
-    """
+    """Yield the periods in which a space id means a space with one of some names."""
     lineages: dict[tuple[int, int], list[list[Mapping[str, Any]]]] = {}
     for row in rows:
         ids = int(row["replicaset_id"]), int(row["space_id"])

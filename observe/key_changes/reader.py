@@ -187,13 +187,7 @@ class KeyChangesReader:
     def _rows_of_key(
         self, space: SpaceDefinitions, values: Sequence[Value], table: str, tuple_expression: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of a space in `_conflicts` or `_versions` with a key, the oldest first.
-
-        Args:
-            values: The values of the key's parts, as in JSON.
-            table: `_conflicts` or `_versions`.
-            tuple_expression: SQL expression of the row's tuple, for the column `shown` of the result.
-        """
+        """Return the rows of a space in `_conflicts` or `_versions` with a key, the oldest first."""
         is_space = f"space IN ({_sql_literal_list(space.tables)})"
         is_key = _key_column_condition("key", space, values)
         query = f"SELECT *, {tuple_expression} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
@@ -217,10 +211,7 @@ def _key_column_condition(column: str, space: SpaceDefinitions, values: Sequence
 
 
 def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
-    """Return an SQL condition for the rows of `_changelog` that may change a key; some other rows fulfil it, too.
-
-    `values` are the values of the key's parts, and `parts` the parts of the primary key.
-    """
+    """Return an SQL condition for the rows of `_changelog` that may change a key; some other rows fulfil it, too."""
     pattern = _sql_literal(key_pattern(values, parts) or "")
     if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
@@ -250,10 +241,7 @@ def _key_has_values(key: bytes, values: Sequence[Value]) -> bool:
 
 
 def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
-    """Return whether a row of `_changelog` has the key with `values` as its parts.
-
-    The key of a row with a tuple is computed by the definition that its space had then, and by each later one.
-    """
+    """Return whether a row of `_changelog` has the key with `values` as its parts."""
     if row["key"] is not None:
         return _key_has_values(row["key"], values)
     if row["tuple"] is None:

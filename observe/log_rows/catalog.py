@@ -223,10 +223,6 @@ class LogCatalog:
             del self._tuple_by_key[space_key]
 
     def _update_definition(self, space_id: int, key: HashableKey) -> None:
-        """Update the definition or the instance of a row of a system space, whose tuple is stored already.
-
-        `space_id` is the id of the system space, and `key` the key of its row.
-        """
         tuple_after = self._tuple_by_key.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
             if tuple_after is None:

@@ -96,10 +96,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
 def _rows_by_block(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
 ) -> Iterator[tuple[int, list[RowWithContext]]]:
-    """Yield (byte offset of the block's end, its rows) for each complete block after the byte offset `position`.
-
-    The offset 0 is that of the file's header, which is read first.
-    """
+    """Yield (byte offset of the block's end, its rows) for each complete block after the byte offset `position`."""
     if position == 0:
         stream.seek(0)
         try:

@@ -82,11 +82,7 @@ def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
 
 
 def _log_positions(offset: Any) -> dict[str, Any]:
-    """Return, by replicaset uuid, the leader, the file and the position up to which its log was read.
-
-    Args:
-        offset: An offset of the stream, as JSON text or parsed; None: the result is empty.
-    """
+    """Return, by replicaset uuid, the leader, the file and the position up to which its log was read."""
     document = json.loads(offset) if isinstance(offset, str) else offset
     replicasets: dict[str, Any] = (document or {}).get("replicasets", {})
     return replicasets
@@ -293,10 +289,7 @@ class StreamMetrics(Collector):
                 self._refused.labels(number).set(spaces.get(int(number), 0))
 
     def _count_origin(self, origin: OriginRows) -> list[StreamWarning]:
-        """Add the rows of one source and instance to the metrics.
-
-        The source is no longer stale; the warning `source_back` is returned if it was.
-        """
+        """Add the rows of one source and instance to the metrics; return `source_back` if it was stale."""
         self._rows.labels(origin.source).inc(origin.row_count)
         self._replicaset_ids.add(str(origin.replicaset_id))
         self._last_row_at[origin.source] = self._now()

@@ -345,10 +345,7 @@ class SpaceComparison:
         return differences, len(undecided)
 
     async def _compare_keys(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
-        """Compare keys once.
-
-        Return the differences by key, and the keys without a result: they differ, but the log changed them meanwhile.
-        """
+        """Compare keys once; return the differences, and the keys that the log changed meanwhile."""
         space = self._compared
         before = self._tables()
         await self._wait_for_server(before.vclock_by_replicaset.get(space.replicaset_uuid, {}))

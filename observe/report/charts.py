@@ -103,16 +103,6 @@ def _plot_over_time(
     source_title: str = "source",
     as_lines: bool = False,
 ) -> dict[str, Any]:
-    """Return the Vega-Lite specification of a plot over time: a colour for each source, or a heat map if many.
-
-    Args:
-        rows: `at` (time), `source`, and the value.
-        point_milliseconds: Duration of one point of the plot.
-        value_column: Name of the column with the value.
-        value_title: Title of the value in the plot.
-        source_title: Title of the column `source` in the plot.
-        as_lines: Whether values are drawn as lines, not as stacked bars.
-    """
     values = [
         {
             "at": _iso_time_text(r["at"]),

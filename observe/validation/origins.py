@@ -212,10 +212,7 @@ class LoggedRows:
 def _last_lsns(
     rows: LoggedRows, origins: Iterable[Mapping[str, Any]], state: State
 ) -> dict[tuple[int, int, int], int]:
-    """Return the last lsn in `_changelog` by (replicaset id, replica id, global id).
-
-    Only rows of replica ids that several instances had are read again.
-    """
+    """Return the last lsn in `_changelog` by (replicaset id, replica id, global id)."""
     owners = {
         (one.id, entry.local_id): {e.global_id for e in one.applier_map if e.local_id == entry.local_id}
         for one in state.replicasets.values()

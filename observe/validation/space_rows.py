@@ -164,10 +164,7 @@ def _null_flags_of(columns: Mapping[str, pa.Array], name: str, count: int) -> ND
 
 
 def _joined_flagged_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
-    """Return, for each of `count` rows, the names whose flag is set, joined by commas; null if no flag is set.
-
-    `flags` has, by name of a column, a flag for each row.
-    """
+    """Return, for each of `count` rows, the names whose flag is set, joined by commas; null if no flag is set."""
     flagged = {name: flag for name, flag in flags.items() if flag.any()}
     if not flagged:
         return pa.nulls(count, pa.string())

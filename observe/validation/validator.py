@@ -176,10 +176,6 @@ class Validator:
         return new
 
     def _results_with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
-        """Run failed expectations again, and return their results with counts and examples.
-
-        `failed` has the indexes of these expectations in the check.
-        """
         from great_expectations import ExpectationSuite
 
         if not failed:
@@ -267,10 +263,6 @@ def _value_text(name: str, value: Any) -> str:
 
 
 def _error_message(info: dict[str, Any] | None) -> str | None:
-    """Return the error message in the `exception_info` of a result; None without an error.
-
-    Great Expectations nests the message if only one metric failed.
-    """
     for entry in (info, *(info or {}).values()):
         if isinstance(entry, dict) and entry.get("exception_message"):
             return " ".join(str(entry["exception_message"]).split())[:300]

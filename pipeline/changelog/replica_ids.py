@@ -49,13 +49,6 @@ def _set_ids_of_returned_instance(
     """Set `replica_ids` for the rows of one instance that has had several replica ids.
 
     A row's id is the one in its source's log, which `translations` maps to the replicaset's id.
-
-    Args:
-        replica_ids: The replica id of each row (int64[n]); set in place.
-        rows: All rows, with the columns `source` and `replica_id`.
-        is_own: The rows of the instance (bool[n]).
-        instance_ids: All replica ids that the instance has had.
-        translations: By source: the replicaset's id of each id in the source's log.
     """
     sources, written = (
         pc.fill_null(rows["source"], ""),

@@ -238,10 +238,6 @@ def _with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordB
     Rows from `_pending` and `_changelog` have this column; only its nulls are filled. A row of a file gets the version
     of the file's header, or a newer one (`pipeline.plan.ids.upgrades`). A spool of several peers names the version of
     each peer.
-
-    Args:
-        rows: With a column `replica_id`.
-        plan: The plan of their segment.
     """
     server = pa.scalar(plan.server_version, pa.string())
     if SERVER_VERSION not in rows.schema.names:

@@ -190,10 +190,7 @@ def _segment_plan(
 
 
 def _rolled_back_in_source_ids(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
-    """Return a settlement's rolled-back rows with a source's replica ids.
-
-    `ids` maps the source's replica ids to the replicaset's, which the settlement has.
-    """
+    """Return a settlement's rolled-back rows with a source's replica ids."""
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back

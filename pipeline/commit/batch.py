@@ -320,10 +320,7 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
 def _described_versions(
     before: ReplicasetState, now: ReplicasetState, changed: Collection[int]
 ) -> list[schema.SpaceVersion]:
-    """Return the versions of spaces that a batch has described, or that are not described any more.
-
-    `changed` are the spaces that have a version already.
-    """
+    """Return the versions of spaces that a batch has described, or that are not described any more."""
     described = {i: one for i, one in now.described_spaces.items() if before.described_spaces.get(i) != one}
     gone = before.described_spaces.keys() - now.described_spaces.keys() - now.spaces.keys() - set(changed)
     states = [(one, SpaceState.DESCRIBED) for one in described.values()]

@@ -216,10 +216,7 @@ another bucket."""
 def _query_rows(
     tables: OpenTables, table: str, sql: str, other_table: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a query over a table, which it calls `opened`, and a second one, which it calls `other`.
-
-    Without one of the tables, returns no rows.
-    """
+    """Return the rows of a query over a table, `opened`, and a second one, `other`; no rows without one of them."""
     engine = QueryBuilder()
     for name, one in (("opened", table), ("other", other_table)):
         delta = None if one is None else tables.location.open(one)

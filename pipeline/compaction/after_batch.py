@@ -82,10 +82,7 @@ def compact_after_batch(
 
 
 def _compact(tables: OpenTables, table: str, credits: CompactionCredits) -> int:
-    """Write a table's sparse files again as far as its credit goes, then join small files; return its version.
-
-    What is left to do is in `credits.debts`.
-    """
+    """Write a table's sparse files again as far as its credit goes, then join small files; return its version."""
     version = tables.version(table)
     files = tables.files(table)
     for file in affordable(sparse_files(files), credits.of(table)):

@@ -71,10 +71,7 @@ def find_versions(
 def _with_keys_of_replicasets(
     request: BaseRequest, files: BaseFiles, task_keys: TaskKeys | None
 ) -> BaseRequest:
-    """Return a request for its own keys, and for all keys in files of the request's replicasets.
-
-    With `task_keys`, only those of the task are added.
-    """
+    """Return a request for its own keys, and for all keys in files of the request's replicasets."""
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
         for number, key_filter in request.key_filters.items():

@@ -140,10 +140,7 @@ def key_ranges(
 def _split_keys(
     keys: pa.Array, weights: NDArray[np.float64], filled_weight: float, target_weight: float, max_bounds: int
 ) -> tuple[list[bytes], float]:
-    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part.
-
-    The first part already has the weight `filled_weight`. At most `max_bounds` bounds are returned.
-    """
+    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part."""
     values = keys.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     cuts: list[bytes] = []

@@ -222,11 +222,7 @@ def _decide_replicasets(
     on_gap: str,
     read_to_end_at: datetime | None,
 ) -> dict[str, ReplicasetDecision]:
-    """Decide which rows of each replicaset take effect.
-
-    If a replicaset sends a bucket of vshard away, its later rows wait for the destination's log
-    (`first_awaited_departure`).
-    """
+    """Decide which rows of each replicaset take effect."""
     decided = {
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }
@@ -334,10 +330,7 @@ def _bucket_changes(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets before and after a batch.
-
-    A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
-    """
+    """Return vshard's buckets before and after a batch; snapshots for healing or of some spaces change none."""
     heals = any(part.is_healing for part in segments)
     is_new_state = generation is not None and generation.replaced_spaces is None and not heals
     if generation is not None and not is_new_state:
@@ -355,10 +348,7 @@ def _translate_registration(
 
 
 def _sync_check(known: ReplicasetState, control: ControlChanges, segments: Sequence[LogSegment]) -> IsSync:
-    """Return a function that decides by a space's definition whether its rows are synchronous at a position.
-
-    It returns False for rows of servers that write a flag with each synchronous row: there the flag decides.
-    """
+    """Return a function that decides by a space's definition whether its rows are synchronous at a position."""
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
         waits = change.kind is not SpaceEvent.DROPPED and change.definition.decoded().is_sync

@@ -105,11 +105,7 @@ def _expel_other_ids(
 def _expulsion_of_replaced(
     cluster: Mapping[int, str], replica_id: int, instance: str, replicaset: str
 ) -> list[IncomingMember]:
-    """Return the expulsion of the instance that loses `replica_id` to `instance` without a DELETE, in a list.
-
-    The list is empty if no instance had the id, or if the one that had it still has another id. An id is reassigned
-    without a DELETE if an UPDATE of `_cluster` replaces the uuid, or if the DELETE is among missing rows.
-    """
+    """Return the expulsion of the instance that loses `replica_id` to `instance` without a DELETE, in a list."""
     old = cluster.get(replica_id, instance)
     if old == instance or any(uuid == old for other, uuid in cluster.items() if other != replica_id):
         return []
@@ -117,10 +113,7 @@ def _expulsion_of_replaced(
 
 
 def _replica_id_in_source(source_ids: SourceIds, replica_id: int) -> int:
-    """Return the replica id that a source uses for the replicaset's id `replica_id`.
-
-    They differ only if `replica_id` is above Tarantool's maximum (`pipeline.plan.ids.members` assigns such ids).
-    """
+    """Return the replica id that a source uses for the replicaset's id `replica_id`."""
     if replica_id < VCLOCK_MAX:
         return replica_id
     return next(
@@ -185,10 +178,7 @@ def state_after_batch(
 
 
 def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
-    """Return a vclock whose component 0 (local changes) is the leader's; without component 0 if it is not known.
-
-    Without a leader, the vclock is returned as it is.
-    """
+    """Return a vclock whose component 0 (local changes) is the leader's; without component 0 if it is not known."""
     if leader is None:
         return dict(vclock)
     own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}

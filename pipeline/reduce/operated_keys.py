@@ -155,10 +155,7 @@ class _KeyFold:
         )
 
     def _begin_snapshot(self) -> None:
-        """Remember the version before the snapshot, and begin without one: a snapshot has the key's complete state.
-
-        A snapshot of a vinyl space may have several rows of the key.
-        """
+        """Remember the version before a snapshot, and begin without one: a snapshot has the key's complete state."""
         fold = self._fold
         self._is_in_snapshot, self._was_known = True, fold.is_present and not fold.is_unfit
         self._before, self._ended = fold.version, fold.is_present

@@ -177,12 +177,7 @@ class _Reduction:
             self._copy_to_next_era(own)
 
     def _row_key_pairs(self, row_keys: Int32s, is_of_era: Flags) -> RowKeyPairs:
-        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
-
-        Args:
-            row_keys: Number of each row's key, -1 for a row of another era, or without a key (int32[rows]).
-            is_of_era: Whether a key belongs to the era (bool[keys]).
-        """
+        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change."""
         ranges, versions = self.keyed.ranges, self.versions
         if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[is_of_era]).tolist()):
             return RowKeyPairs(None, row_keys)
@@ -415,10 +410,7 @@ class _Reduction:
         return pa.Table.from_arrays(columns, schema=_RANKED_CHANGES)
 
     def _removals(self, indices: NDArray[np.intp], lineages: Int32s) -> pa.Table:
-        """Return rows of `CHANGES` that remove base versions.
-
-        A rename has moved the versions to another table, or a new primary key has moved them to another key.
-        """
+        """Return rows of `CHANGES` that remove base versions."""
         plan, versions = self.plan, self.versions
         own, count = lineages[indices], len(indices)
         nothing = {

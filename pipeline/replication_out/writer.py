@@ -120,10 +120,7 @@ class ReplicationWriter:
         return True
 
     def _write_begin_snapshot(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
-        """Write a snapshot with which subscribers begin, and a new log.
-
-        `vclock` is the stream's vclock if subscribers must begin again; None for the first snapshot.
-        """
+        """Write a snapshot with which subscribers begin, and a new log."""
         served = self.stream.served
         target = self._target_of_epoch(row, is_continued=False)
         uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
@@ -176,11 +173,6 @@ class ReplicationWriter:
                     yield spaces[table].id, change.after
 
     def _files_of_version(self, table: str, version: TableVersion) -> frozenset[TableFile]:
-        """Return the files of a table version.
-
-        Raises:
-            WarehouseError: The version does not exist any more, or has other files now.
-        """
         files = files_at(self.warehouse.location, table, version.version)
         if files_digest(files) != version.digest:
             raise WarehouseError(

@@ -154,10 +154,7 @@ def _is_lost(
 def _newly_open_divergences(
     lost_rows: pa.Table, replicaset: ReplicasetState, divergences: GapRows, still_open: GapRows
 ) -> GapRows:
-    """Return, for each diverged instance with lost rows, a new row of `_gaps` with the range of their lsns.
-
-    An instance gets none if a divergence in `still_open` contains all of its lost rows.
-    """
+    """Return, for each diverged instance with lost rows, a new row of `_gaps` with the range of their lsns."""
     found: GapRows = []
     ids, lsns = replica_ids_in_replicaset(lost_rows, replicaset), lost_rows["lsn"].to_numpy()
     named = {_translated_replica_id(replicaset, row): row for row in divergences}

@@ -120,10 +120,7 @@ def _take_back(warehouse: Warehouse, writer: BatchWriter, names: list[str], quer
 def _remove(
     warehouse: Warehouse, writer: BatchWriter, space: str, table: str, names: list[str], query_id: str
 ) -> str:
-    """Commit an epoch without some tables, in which their spaces are refused, and remove what is left of them.
-
-    The batch that reads the space again makes them anew.
-    """
+    """Commit an epoch without some tables, in which their spaces are refused, and remove what is left of them."""
     tables, state = warehouse.open_tables, writer.state
     reason = SET_ASIDE_PREFIX + state.set_aside.get(table, "it was lost")
     refused: dict[str, ReplicasetState] = {}

@@ -139,10 +139,7 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: 
 def _write_tables(
     tables: OpenTables, encoding: TableEncoding, results: list[PartitionResult]
 ) -> dict[str, int]:
-    """Write the exact table and, if the space is masked, the masked one; return their versions.
-
-    As in a batch, the tables first get the columns that the current configuration requires.
-    """
+    """Write the exact table and, if the space is masked, the masked one; return their versions."""
     prepared = PreparedTables()
     prepare_table(tables, encoding, prepared)
     rows = [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]

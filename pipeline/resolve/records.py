@@ -228,10 +228,7 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 def _winner_columns(
     versions: KeyVersions, choices: Choices, rows: NDArray[np.intp]
 ) -> Mapping[str, pa.Array]:
-    """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key.
-
-    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest_versions`).
-    """
+    """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key."""
     keys = versions.key_numbers[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
     source = np.where(is_made, choices.greatest_versions[keys], winners)

@@ -83,10 +83,7 @@ def _is_not_needed(
     replicasets: Mapping[int, ReplicasetState],
     snapshot_vclocks: Mapping[int, Mapping[int, int] | None],
 ) -> pa.ChunkedArray:
-    """Return for each row whether it can be removed, since no request can apply it again or needs it.
-
-    Both mappings are by replicaset id.
-    """
+    """Return for each row whether it can be removed, since no request can apply it again or needs it."""
     control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
     found = pc.and_(
         pc.is_in(rows["replicaset_id"], pa.array(sorted(replicasets), pa.int32())),

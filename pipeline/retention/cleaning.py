@@ -281,10 +281,7 @@ def _tombstone_limits(
 
 
 def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
-    """Return the rows of `_conflicts` to remove.
-
-    Conflicts of secondary indexes stay: validation reports a pair of rows only once, even if it still exists.
-    """
+    """Return the rows of `_conflicts` to remove."""
     until = progress.old_epoch(days)
     files = []
     for file in [] if until is None else tables.files_between("_conflicts", "epoch", 0, until):

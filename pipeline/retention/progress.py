@@ -150,10 +150,7 @@ def read_progress(
 
 
 def _last_row_times(tables: OpenTables, replicaset_ids: Iterable[int]) -> dict[int, datetime]:
-    """Return the time of the last row that was read from the log of each replicaset, by replicaset id.
-
-    Files are read from the newest epochs back, until each replicaset's last row is found.
-    """
+    """Return the time of the last row that was read from the log of each replicaset, by replicaset id."""
     files = tables.column_bounds("_changelog", "epoch")
     files.sort(key=_highest_epoch, reverse=True)
     left = set(replicaset_ids)

@@ -160,10 +160,7 @@ def _extract(storage: BackupStorage, archive: BackupArchive, temporary: Path) ->
 
 
 def _log_file_path(member: tarfile.TarInfo, archive: BackupArchive) -> str | None:
-    """Return the relative path of a tar entry; None if it is not a log file.
-
-    Raises BackupError for an entry that would be written outside of the directory.
-    """
+    """Return the relative path of a tar entry; None if it is not a log file."""
     if member.isdir():
         return None
     path = PurePosixPath(member.name)

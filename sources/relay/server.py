@@ -146,10 +146,7 @@ class Relay:
                 del self._written_acks[uuid]
 
     async def _write_ack(self, subscriber_uuid: str, vclock: dict[int, int]) -> None:
-        """Write a connected subscriber's acknowledgement; renew an equal one, so that it does not expire.
-
-        A failed write is repeated by the next call; until then, the daemon removes no files with newer rows.
-        """
+        """Write a connected subscriber's acknowledgement; renew an equal one, so that it does not expire."""
         spool, reader = self.options.directory, f"{SUBSCRIBER_PREFIX}{subscriber_uuid}"
         try:
             if self._written_acks.get(subscriber_uuid) == vclock and renew_ack(spool, reader):

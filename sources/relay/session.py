@@ -356,10 +356,7 @@ def _check_filters(body: Mapping[int, Any]) -> None:
 
 
 def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
-    """Return what happens to the rows of each replica id, as an int64[32] of treatments such as `SENT`.
-
-    `body` is that of the SUBSCRIBE request, and `owners` is {replica id: instance uuid}.
-    """
+    """Return what happens to the rows of each replica id, as an int64[32] of treatments such as `SENT`."""
     treatments = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
         treatments[:] = UNKNOWN

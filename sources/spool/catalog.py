@@ -169,10 +169,7 @@ class SpoolCatalog:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
 
     def _is_spool_replaced(self, removed_names: Collection[str]) -> bool:
-        """Return whether the daemon has moved the old spool's files into a folder since the last refresh.
-
-        `removed_names` are the files of the last refresh that are missing now. The folder's name has `REWOUND_PREFIX`.
-        """
+        """Return whether the daemon has moved the old spool's files into a folder since the last refresh."""
         before, self._rewound_folders = (
             self._rewound_folders,
             frozenset(self.directory.glob(f"{REWOUND_PREFIX}*")),
@@ -182,10 +179,7 @@ class SpoolCatalog:
         return any((folder / name).exists() for folder in self._rewound_folders for name in removed_names)
 
     def _is_log_rewritten(self) -> bool:
-        """Return whether a log that has grown does not begin with what was read of it.
-
-        The daemon has truncated and continued it after a failed write, or somebody has restored an older spool.
-        """
+        """Return whether a log that has grown does not begin with what was read of it."""
         for file in self.logs:
             read_end = self._read_ends.get(file.path.name, 0)
             known = self._checksums.get(file.path.name)

@@ -190,10 +190,7 @@ async def _check_history(
     history: PeerHistory,
     limit: int,
 ) -> None:
-    """Compare a peer's rows with those that it sent before, unless this was done since `link` connected.
-
-    Once per connection is enough, because a restored server has closed its connections. `ids` are those to compare.
-    """
+    """Compare a peer's rows with those that it sent before, unless this was done since `link` connected."""
     if link.verified_connection == link.connection_count or link.uuid is None:
         return
     fingerprints = {
@@ -245,10 +242,7 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 def _check_peer_has_rows(
     link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]
 ) -> None:
-    """Raise an error if the peer lacks logs after the vclock, or rows up to it; some servers do not report this.
-
-    Only rows of the replica ids `ids` count.
-    """
+    """Raise an error if the peer lacks logs after the vclock, or rows up to it; some servers do not report this."""
     fitness = peer_fitness(ballot, vclock, ids)
     if fitness.lost_log_starts:
         id_, oldest = next(iter(fitness.lost_log_starts.items()))

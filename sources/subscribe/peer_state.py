@@ -184,10 +184,7 @@ class PeerLink:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
     async def _read_retained_vclock(self, connection: Connection) -> None:
-        """Request the vclock after which the peer retains logs for this daemon; only the status uses it.
-
-        Within `RETENTION_POLL_SECONDS` of the last request, do nothing.
-        """
+        """Request the vclock after which the peer retains logs for this daemon; only the status uses it."""
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
         if uuid is not None and now >= self._next_retention_request:
             self._next_retention_request = now + RETENTION_POLL_SECONDS

@@ -267,10 +267,7 @@ class ReplicasetSubscription:
         return ready_links
 
     def _without_changed_histories(self, ready_links: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
-        """Return the peers, by instance uuid, except those whose rows differ from the rows that they sent before.
-
-        If no peer is left, raise RewindError, or with `accept_rewind` begin a new spool.
-        """
+        """Return the peers, by instance uuid, except those whose rows differ from the rows that they sent before."""
         for link in self.links:
             if (
                 link.uuid in self._changed_histories
@@ -316,11 +313,7 @@ class ReplicasetSubscription:
             self._close_feeds({uuid})
 
     def _close_undecided_streams(self) -> None:
-        """If the whitelist cannot decide about a row, close all streams.
-
-        They start again after the peers' next answers, which say what instance the row's replica id means, if a peer
-        knows it.
-        """
+        """If the whitelist cannot decide about a row, close all streams."""
         error, self._undecided_error = self._undecided_error, None
         if error is None:
             return

@@ -53,9 +53,6 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
 
     For example, a number may be stored as an integer or as a double. A pattern for a decimal or a datetime matches only
     its first bytes.
-
-    Args:
-        kind: Type of the key part.
     """
     if value is None or isinstance(value, bool):
         yield {None: "c0", False: "c2", True: "c3"}[value]

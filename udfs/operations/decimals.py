@@ -81,10 +81,7 @@ def from_double(value: float, ctx: Context) -> Decimal | None:
 
 
 def _result_or_none(result: Decimal, ctx: Context) -> Decimal | None:
-    """Return the result of an operation in `ctx`, or None if the server treats it as a failure.
-
-    Rounding and subnormal results are not failures (`decimal_check_status`).
-    """
+    """Return the result of an operation in `ctx`, or None if the server treats it as a failure."""
     failed = ctx.flags[Overflow] or ctx.flags[InvalidOperation] or ctx.flags[DivisionByZero]
     return None if failed or not result.is_finite() else result
 

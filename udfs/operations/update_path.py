@@ -275,9 +275,6 @@ def _find_divergence(
 ) -> tuple[int, int, Token, Token]:
     """Return where the path of an operation diverges from the path of an earlier one.
 
-    Args:
-        lexer, old: The rest of the operation's path, and the path of the earlier operation.
-
     Returns:
         shared, parent: Length of the common part of the paths, and start of the container at its end.
         mine, theirs: The next token of the operation's path, and of the earlier operation's path.
@@ -307,10 +304,7 @@ def _find_divergence(
 
 
 def _same_path_error(op: Operation, token: Token, rules: Rules) -> TupleError | UnsupportedError:
-    """Return the error for an operation whose path equals or continues the path of an earlier operation.
-
-    `token` is the next one of the operation's path after the earlier path; its kind is END if the paths are equal.
-    """
+    """Return the error for an operation whose path equals or continues the path of an earlier operation."""
     if rules.allows_repeated_fields:
         return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
     if token.kind != END:

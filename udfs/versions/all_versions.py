@@ -126,10 +126,7 @@ class _VersionCollector:
             self._apply_end(None)
 
     def _apply_end(self, until: Position | None) -> None:
-        """Apply the first end of all versions after the key's last row, and before `until` if it is given.
-
-        Later ends before `until` have no effect, because the key has no version after the first one.
-        """
+        """Apply the first end of all versions after the key's last row, and before `until` if it is given."""
         replicaset_id = self._key[0] if self._key is not None else 0
         positions = self._positions.get(replicaset_id, [])
         number = bisect_right(positions, self._position)

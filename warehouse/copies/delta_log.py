@@ -123,12 +123,7 @@ def plan_log(
 def _with_other_content(
     common: Sequence[DeltaLogFile], has_same_content: HasSameContent, *, check_all: bool
 ) -> set[str]:
-    """Return the names of those files of both sides whose bytes differ.
-
-    Args:
-        common: Files that both sides have with the same size, in order of their versions.
-        check_all: Whether to compare all commits: an equal commit implies that all earlier ones are equal.
-    """
+    """Return the names of the files whose bytes differ; an equal commit implies that earlier ones are equal."""
     if check_all:
         return {f.name for f in common if not has_same_content(f.name)}
     found = set()

@@ -328,13 +328,7 @@ def _record_start(
     comparison: Comparison,
     last_common_epoch: int | None,
 ) -> None:
-    """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations.
-
-    Args:
-        source_node: The source's RID and mark.
-        comparison: The source compared with the target.
-        last_common_epoch: After a split brain: the last epoch that both have.
-    """
+    """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations."""
     last = target_rid.last()
     discards = comparison.verdict is Verdict.SPLIT_BRAIN
     if discards:

@@ -119,11 +119,6 @@ def _not_in_target(
 
 
 def _table_files(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
-    """Return the files of a table at a version.
-
-    Raises:
-        SyncError: The table cannot be opened at that version, or has deletion vectors outside of its folder.
-    """
     try:
         opened = location.open(table, version)
     except DeltaError as error:
@@ -149,11 +144,7 @@ def _paths(files: Collection[TableFile]) -> set[str]:
 
 
 def _file_sizes(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
-    """Return the files of a version that a copy needs: path to size in bytes.
-
-    Raises:
-        SyncError: A file of deletion vectors does not exist.
-    """
+    """Return the files of a version that a copy needs: path to size in bytes."""
     found = _table_files(location, table, version)
     sizes = {unquote(file.path): file.size for file in found}
     vectors = sorted(_vector_files(found))
@@ -174,10 +165,7 @@ def _missing_or_different(
     *,
     check_all: bool,
 ) -> dict[str, int]:
-    """Return those source files (path to size in bytes) that the target lacks or has in another size or content.
-
-    The content is compared only with `check_all`.
-    """
+    """Return the source files that the target lacks or has in another size or, with `check_all`, content."""
     paths = list(source_files)
     infos = target.fs.get_file_info([target.at(table, path) for path in paths])
     lacking = {}
@@ -279,11 +267,7 @@ def _facts(files: Iterable[TableFile]) -> dict[str, tuple[int, int | None]]:
 
 
 def _count_rows(location: WarehouseLocation, table: str, file: TableFile) -> int:
-    """Return the number of rows of a data file, by its footer and its deletion vector.
-
-    Raises:
-        SyncError: A number differs from the log, or the deletion vector cannot be read.
-    """
+    """Return the number of rows of a data file, by its footer and its deletion vector."""
     counted = int(open_footer(location, table, file).num_rows)
     if file.num_records is not None and file.num_records != counted:
         raise _copy_differs(table, f"{unquote(file.path)} has {counted} rows instead of {file.num_records}")

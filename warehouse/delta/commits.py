@@ -192,13 +192,7 @@ class OpenTables:
         return self._change(table, opened, with_mark)
 
     def _change(self, table: str, opened: DeltaTable, make: Callable[[int, int | None], None]) -> int:
-        """Make one commit on top of the newest known version; return the table's version after it.
-
-        Args:
-            table: The table.
-            opened: The open table, which may lack this writer's last commit.
-            make: Makes the commit: called with its version, if nobody else commits, and its mark.
-        """
+        """Make one commit on top of the newest known version; return the table's version after it."""
         fence, mark = self.fence, None
         if fence is not None and table not in SHARED_TABLES:
             fence.check_lock()
@@ -226,11 +220,7 @@ class OpenTables:
         return version
 
     def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
-        """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost.
-
-        Raises:
-            WarehouseError: The commit was not made.
-        """
+        """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost."""
         refused = (
             TableMovedError("somebody else has committed to it meanwhile", table=table)
             if isinstance(error, VersionTakenError)

@@ -188,10 +188,7 @@ def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
 
 
 def _columns_with_statistics(schema: pa.Schema, without_nan: Collection[str]) -> list[str]:
-    """Return the columns that get statistics in the footer: of the float and double columns only those `without_nan`.
-
-    Fields of structs are named by their path.
-    """
+    """Return the columns that get statistics in the footer: of float and double columns only those `without_nan`."""
     found: list[str] = []
     for field in schema:
         if pa.types.is_struct(field.type):

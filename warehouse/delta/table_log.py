@@ -174,10 +174,7 @@ def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
 
 
 def _read_checkpoint(location: WarehouseLocation, table: str, version: int, names: Sequence[str]) -> LogState:
-    """Return the state in a checkpoint.
-
-    Tombstones (`remove`) are left out, since they name no live file.
-    """
+    """Return the state in a checkpoint, without tombstones (`remove`), which name no live file."""
     actions: list[Action] = []
     for name in names:
         actions += _checkpoint_actions(location, location.at(table, LOG_FOLDER, name), table)

@@ -76,10 +76,7 @@ class ObjectLease:
             return self._put(self._name, text, tag)
 
     def _put(self, name: str, text: str, mode: Any) -> object | None:
-        """Write an object: a new one (`mode` "create"), or in place of the one with the tag `mode`.
-
-        Returns the new tag; None if the store refuses, since there is an object, or it has another tag.
-        """
+        """Write an object: a new one (`mode` "create"), or in place of the one with the tag `mode`."""
         try:
             return _tag(obstore.put(self._store, name, text.encode(), mode=mode))
         except _REFUSALS:

@@ -71,10 +71,7 @@ def rows_by_replicaset(rows: Iterable[Mapping[str, Any]], cluster: Cluster) -> d
 
 
 def _owner_sort_key(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
-    """Return a key that sorts the current owner of a replica id after the earlier owners.
-
-    `member` is the row of `_cluster` of the instance that `entry` names; None if there is none.
-    """
+    """Return a key that sorts the current owner of a replica id after the earlier owners."""
     if member is None:
         return False, False, 0
     if member.replicaset_id != entry.replicaset_id:

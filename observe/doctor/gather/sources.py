@@ -119,10 +119,6 @@ def _replicaset_or_error(directory: Directory, listing: Listing) -> tuple[str | 
 
 
 def _foreign_files_text(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
-    """Return, as text, which files are of other replicasets than the source.
-
-    None if no such file is known, or if the replicaset of the source is unknown.
-    """
     if replicaset is None:
         return None
     return ForeignFiles(directory, Origins(directory)).find_contradiction(listing, replicaset)

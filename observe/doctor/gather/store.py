@@ -169,10 +169,6 @@ def _checkpoint_error_and_existence(warehouse: EpochWarehouse, location: str) ->
 
 
 def _newer_release_error(settings: str | None) -> str | None:
-    """Return the error message if a newer release has written the tables, else None.
-
-    `settings` are those that the newest epoch stores, as JSON; they have the version of the tables' format.
-    """
     try:
         check_format(settings)
     except WarehouseError as error:

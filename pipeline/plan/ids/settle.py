@@ -256,11 +256,6 @@ def _settle_limbo(
 
 
 def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
-    """Return the owner (replica id) and the lsn from the body of a row that settles transactions.
-
-    Raises:
-        TupleError: The body is malformed.
-    """
     try:
         body = unpacked(event.body) if event.body else {}
     except TupleError as error:

@@ -336,18 +336,10 @@ def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
 def _held_reasons(
     rows: pa.RecordBatch, headers: Headers, controls: npt.NDArray[np.intp], watched_spaces: Iterable[int] = ()
 ) -> dict[int, str]:
-    """Return why rows cannot be applied, for the first such row of each space between two control rows.
+    """Return why rows cannot be applied, for the first such row of each space between two control rows, by its index.
 
-    The first such row stops its space, and a control row may start the space again.
-
-    Args:
-        rows: Consecutive rows of a log: `schemas.xrow.XROW_FIELDS`.
-        headers: The headers of the same rows.
-        controls: Indices of the control rows, ascending (intp[k]).
-        watched_spaces: Ids of spaces of which all rows that cannot be applied are returned.
-
-    Returns:
-        By the row's index.
+    The first such row stops its space, and a control row may start the space again. Of `watched_spaces`, all such rows
+    are returned.
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
@@ -405,10 +397,6 @@ def _first_of_each_space(
     controls: npt.NDArray[np.intp],
     is_watched: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
-    """Return the indices of each space's first candidate row after each control row.
-
-    Of watched spaces, all candidate rows are returned.
-    """
     rows = np.flatnonzero(is_candidate)
     pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)

@@ -193,11 +193,6 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
 def _with_table_settings(
     mask: Mask, settings: TableSettings, layout: TableLayout, columns: Mapping[str, str]
 ) -> Mask:
-    """Return a mask with the filter, the computed and the excluded columns of a space.
-
-    Raises:
-        ExpressionError: An expression does not fit the columns, or uses a masked one.
-    """
     where = None if settings.where is None else parse(settings.where)
     computed = {name: parse(text) for name, text in settings.columns.items()}
     used = frozenset[str]().union(*(one.columns for one in (where, *computed.values()) if one is not None))

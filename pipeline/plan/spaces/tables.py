@@ -186,9 +186,7 @@ def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 def _have_equal_keys(
     table: str, definitions: Mapping[int, Space], primary_keys: Mapping[int, frozenset[KeyParts]]
 ) -> bool:
-    """Return whether the replicasets in `primary_keys` have equal primary keys now.
-
-    Raises UnsupportedError if they have never had equal ones.
+    """Return whether the replicasets in `primary_keys` have equal primary keys now; raise if they never had equal ones.
 
     Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
     keys, so they are separate rows of the table.
@@ -241,10 +239,7 @@ def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) 
 
 
 def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
-    """Return all primary keys of the spaces whose rows are applied, by table and replicaset id.
-
-    A refused space does not decide whether the others' rows can be applied.
-    """
+    """Return all primary keys of the spaces whose rows are applied, by table and replicaset id."""
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():

@@ -94,10 +94,7 @@ def unknown_ranges(
 def _definition_events(
     control: ControlChanges, space_ids: set[int]
 ) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
-    """Return the changes of the wanted spaces' definitions as (position, space id, definition), in log order.
-
-    The definition is None if the space loses all tuples there. Truncations of defined spaces are left out.
-    """
+    """Return the changes of the wanted spaces' definitions as (position, space id, definition), in log order."""
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
         (position, space_id, None)
         for position, space_id in control.emptied_unknown_spaces

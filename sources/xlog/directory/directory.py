@@ -179,10 +179,7 @@ class FileEnds:
         return vclock_maximum(file.vclock, self._last_lsns(file, position))
 
     def _walk_from(self, name: str, cached_end: int, begin: int) -> FileEnd:
-        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error.
-
-        No block starts at `cached_end` any more if the log became shorter and was written again.
-        """
+        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error."""
         try:
             return self._walk_to_end(name, max(cached_end, begin))
         except XlogError:

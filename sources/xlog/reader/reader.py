@@ -344,10 +344,7 @@ def _begin_or_first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
 def _walk(
     buffer: FileBuffer, position: int, max_block_bytes: int
 ) -> Iterator[tuple[int, WalkStatus, Blocks]]:
-    """Walk over block headers; yield (position reached, status there, starts of the blocks up to there) for each step.
-
-    The last status is not GROUP.
-    """
+    """Walk over block headers; yield (position reached, status there, starts of the blocks before) for each step."""
     blocks = np.empty((4, BLOCKS_PER_WALK), np.int64)
     status = WalkStatus.GROUP
     while status is WalkStatus.GROUP:

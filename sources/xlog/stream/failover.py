@@ -111,8 +111,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
 def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | None:
     """Return the entry of a member's snapshot with all rows up to the vclock `applied`, or None if it has none.
 
-    It is the oldest such snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
-    continue none, it is the newest one.
+    It is the oldest such snapshot that the logs continue; if they continue none, it is the newest one.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()

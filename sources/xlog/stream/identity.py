@@ -142,10 +142,7 @@ class ForeignFiles:
     def _unregistered_instance(
         self, listing: Listing, files: list[LogFile], known_instances: set[str], replicaset: str
     ) -> str | None:
-        """Return a text about the first file whose instance is in no `_cluster` of the replicaset.
-
-        The result is None if there is no such file, or if no `_cluster` is known.
-        """
+        """Return a text about the first file whose instance is in no `_cluster` of the replicaset."""
         unregistered = (
             {str(file.instance_uuid) for file in files}
             - known_instances

@@ -86,10 +86,7 @@ def hopeless_waits(
 
 
 def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str, deadline: int) -> str | None:
-    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it.
-
-    The `deadline` is in microseconds since 1970.
-    """
+    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it."""
     at = other.instant
     if at is not None and at.label == point.label:
         if at.state is InstantState.WAITING:
@@ -203,10 +200,7 @@ class InstantLogStream(LogStream):
         )
 
     def _waiting_replicasets(self, start: Offset, end_without_waits: Offset) -> set[str]:
-        """Return the uuids of the replicasets that must still wait at a point, because others may reach its label.
-
-        `end_without_waits` is the offset up to which each replicaset could be read if none waited.
-        """
+        """Return the uuids of the replicasets that must still wait at a point, because others may reach its label."""
         waiting = {
             uuid: entry.instant
             for uuid, entry in start.items()

@@ -401,10 +401,7 @@ class LogStream:
         return any(paths.glob_matches(pattern, name) for pattern in patterns)
 
     def _sources_to_read(self, start: Offset) -> tuple[Source, ...]:
-        """Return the sources of the options, and for each glob the files and directories that it matches.
-
-        Files that were read to their end marker are left out.
-        """
+        """Return the sources of the options, and for each glob its matches, but for files read to their end marker."""
         done = {entry.leader for entry in start.values() if entry.is_done}
         found: dict[str, Source] = {}
         for source in self.options.sources:
@@ -427,18 +424,11 @@ class LogStream:
         return tuple(found.values())
 
     def _uuid_of_path(self, name: str) -> str:
-        """Return the uuid that identifies a path in offsets, in place of a replicaset's uuid.
-
-        It is zero if the path is the only one, and otherwise derived from the path.
-        """
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
     def _is_empty_match(self, entry: OffsetEntry) -> bool:
-        """Return whether the file of an entry was matched by a glob and has no rows so far.
-
-        Such an entry is left out of the offset, so the stream continues if Tarantool removes the file.
-        """
+        """Return whether the file of an entry was matched by a glob and has no rows so far."""
         directory = self.directory(entry.leader)
         if not (directory.is_file and self._is_glob_match(entry.leader)):
             return False
@@ -454,10 +444,7 @@ class LogStream:
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header_bytes)
 
     def _uuids_of_removed_files(self, start: Offset) -> list[str]:
-        """Return the uuids (`_uuid_of_path`) of files of a glob that were removed after they were read to their end.
-
-        If a file was removed before, an error is raised or reported.
-        """
+        """Return the uuids (`_uuid_of_path`) of files of a glob that were removed after they were read to their end."""
         gone = []
         for uuid, entry in start.items():
             if entry.leader in self._glob_matches or not self._is_glob_match(entry.leader):

@@ -30,10 +30,7 @@ RUN_PART_BYTES = 256 << 10
 
 
 def _lsn_bound(segment: Segment, options: XlogOptions) -> Vclock | None:
-    """Return the vclock above which rows are read, or None: that of the snapshot read before, or `fromVclock`.
-
-    If both are set, it is their maximum.
-    """
+    """Return the vclock above which rows are read, or None: that of the snapshot read before, or `fromVclock`."""
     if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
         return segment.snapshot_vclock
     return (
