@@ -48,11 +48,7 @@ POLL_SECONDS = 1.0
 
 
 def rebuild_policy(config: Config, space: str, policy_option: str | None) -> Policy:
-    """Return the policy of the option `--policy`: a name, or YAML keys; by default the space's configured policy.
-
-    Raises:
-        ConfigurationError: The option is not a policy.
-    """
+    """Return the policy of the option `--policy`: a name, or YAML keys; by default the space's configured policy."""
     if policy_option is None:
         return config.policies.of(space)
     try:
@@ -110,13 +106,7 @@ def request_and_wait(
     """Write a request, and wait for its answer; if no process has the writer lock, take it and do the work here.
 
     Args:
-        warehouse: May be without a Spark session.
-        kind: A `RequestKind`.
-        arguments: The arguments of this kind (`pipeline.requests.arguments`).
         get_session: Starts Spark, or returns the session that runs; called only if this process must do the work.
-
-    Returns:
-        The request with its answer.
     """
     request = None
     while True:
@@ -172,11 +162,7 @@ class BackfillOptions:
 
 
 def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
-    """Return the request that options describe: its kind (`RequestKind`) and its arguments.
-
-    Raises:
-        ConfigurationError: The options contradict each other.
-    """
+    """Return the request that options describe: its kind (`RequestKind`) and its arguments."""
     names = [one.name for one in config.sources]
     for source in (options.source, options.heal):
         if source is not None and source not in names:

@@ -50,11 +50,7 @@ class RepairResult:
 
 
 def sources_to_read(gaps: Iterable[Gap], id_by_source: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members.
-
-    Args:
-        id_by_source: Name of each configured source to its replicaset id; None if unknown.
-    """
+    """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members."""
     all_gaps = list(gaps)
     own = dict.fromkeys(gap.source for gap in all_gaps if gap.source in id_by_source)
     ids = {gap.replicaset_id for gap in all_gaps}
@@ -68,13 +64,7 @@ def repair(
     id_by_source: Mapping[str, int | None],
     read_again: ReadSourceAgain,
 ) -> RepairResult:
-    """Read the sources of replicasets with gaps again, until no gap is open or no source is left.
-
-    Args:
-        find_gaps: Returns the gaps that are open now.
-        id_by_source: Name of each configured source to its replicaset id; None if unknown.
-        read_again: Reads one source again (`ReadSourceAgain`).
-    """
+    """Read the sources of replicasets with gaps again, until no gap is open or no source is left."""
     before = left = tuple(find_gaps())
     done: list[str] = []
     for replicaset in dict.fromkeys(gap.replicaset_id for gap in before):
@@ -90,12 +80,7 @@ def repair(
 
 
 def replicaset_ids_by_source(log_stream: LogStream, id_by_uuid: Mapping[str, int]) -> dict[str, int | None]:
-    """Return source name to replicaset id, from the headers of the source's files; None if it is unknown.
-
-    Args:
-        log_stream: Reads the directories of all sources.
-        id_by_uuid: Replicaset uuid to id.
-    """
+    """Return source name to replicaset id, from the headers of the source's files; None if it is unknown."""
     found: dict[str, int | None] = {}
     for source in log_stream.options.sources:
         directory = log_stream.directory(source.name)

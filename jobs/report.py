@@ -40,14 +40,7 @@ def write_page(
     config: Config | None = None,
     start_spark: Callable[[], SparkSession] | None = None,
 ) -> None:
-    """Write the page of a warehouse; with its configuration it shows what needs attention.
-
-    Args:
-        start_spark: Called if the tables are large, and the warehouse has no Spark session.
-
-    Raises:
-        ConfigurationError: The file cannot be written.
-    """
+    """Write the page of a warehouse; with its configuration it shows what needs attention."""
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
     problems = () if config is None else _problems(config)

@@ -96,11 +96,7 @@ def rid_of_argument(argument: str, database: str) -> ComparedRid:
 def location_from(
     warehouse: str | None, file: str | None, database: str = DEFAULT_DATABASE
 ) -> WarehouseLocation:
-    """Return the location of the warehouse that a command names by its address or by `--config`.
-
-    Raises:
-        ConfigurationError: Neither or both are given, or there is no such folder.
-    """
+    """Return the location of the warehouse that a command names by its address or by `--config`."""
     if (warehouse is None) == (file is None):
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
@@ -208,11 +204,7 @@ def copy(
     discard_target: str | None = None,
     check_all: bool = True,
 ) -> None:
-    """Copy a warehouse to another location, or bring the copy that is there up to date.
-
-    Raises:
-        ConfigurationError: The source does not exist.
-    """
+    """Copy a warehouse to another location, or bring the copy that is there up to date."""
     source, target = _require_existing(location_of(source_root, database)), location_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)
     print_lost_epochs(source, target)

@@ -39,19 +39,12 @@ log = logging.getLogger(__name__)
 
 
 def is_empty_spool(spool: Path) -> bool:
-    """Whether a spool has no file yet.
-
-    Raises:
-        SpoolError: The spool is damaged.
-    """
+    """Whether a spool has no file yet; raise SpoolError if it is damaged."""
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
 def spool_start_of(ids: InstanceIdReader, source: str) -> SpoolStart | None:
-    """Return where an empty spool begins: after the rows of the source's replicaset that the tables have.
-
-    None if the tables have no rows of the source.
-    """
+    """Return where an empty spool begins: after the rows of its replicaset in the tables; None without any."""
     uuid = ids.replicaset_of_read_source(source)
     return None if uuid is None else SpoolStart(uuid, vclock_in_source(ids, uuid, source))
 

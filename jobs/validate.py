@@ -102,9 +102,6 @@ def validate(
     """Run all suites on the tables, print the failed expectations, and return the exit code.
 
     Args:
-        file: Path of the configuration; the user's suites are in its folder.
-        spaces: Names of the spaces to validate; default: all.
-        docs: Folder of Data Docs; default: the configured one.
         as_json: Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)

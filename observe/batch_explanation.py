@@ -104,11 +104,7 @@ class BatchExplanation:
 
 
 def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
-    """Return what the batch of an epoch did.
-
-    Raises:
-        ConfigurationError: There is no such epoch.
-    """
+    """Return what the batch of an epoch did."""
     rows = {
         int(row["epoch"]): row for row in _query(location, EPOCHS, _EPOCH_AND_PREVIOUS.format(epoch=epoch))
     }

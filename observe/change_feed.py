@@ -96,9 +96,6 @@ def changes(
     """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
 
     Args:
-        table: The table of a space.
-        after, upto: The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch
-            (None: the newest epoch).
         range_rows: Approximate number of rows that are compared at a time; an epoch may have several results.
 
     Raises:
@@ -122,10 +119,7 @@ def changes(
 
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the differences between the old and the new rows of a table, each with its `_change_type`.
-
-    None stands for a table without rows.
-    """
+    """Return the differences between the old and the new rows of a table, each with its `_change_type`."""
     removed_or_old, added_or_new = _rows_missing_in(old, new), _rows_missing_in(new, old)
     keys_before = set() if removed_or_old is None else set(removed_or_old[_KEY].to_pylist())
     keys_after = set() if added_or_new is None else set(added_or_new[_KEY].to_pylist())

@@ -96,11 +96,7 @@ class InstanceIdReader:
         return {} if offset is None else {u: entry.leader for u, entry in from_text(str(offset)).items()}
 
     def replicaset_of(self, config: Config, source: str) -> str:
-        """Return the uuid of a source's replicaset, from the tables or the configuration.
-
-        Raises:
-            ConfigurationError: Neither the tables nor the configuration have the replicaset.
-        """
+        """Return the uuid of a source's replicaset, from the tables or the configuration."""
         read = self.replicaset_of_read_source(source)
         known = [] if read is None else [read]
         configured = [one.replicaset for one in config.sources if one.name == source and one.replicaset]

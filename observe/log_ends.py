@@ -26,12 +26,9 @@ class LogEnds:
         }
 
     def unread_bytes(self, positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Return, by source that the stream reads, the number of bytes of its logs beyond a position.
+        """Return, by source that the stream reads, the number of bytes of its logs beyond the positions of an offset.
 
         A source that cannot be listed, or no longer has the file of its position, is left out.
-
-        Args:
-            positions: By replicaset uuid: its entry of the stream's offset, with `leader`, `file` and `position`.
         """
         found = {}
         for position in positions.values():

@@ -66,11 +66,7 @@ class Overview:
 
 
 def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
-    """Return the state of a warehouse, without what is outside of its tables.
-
-    Raises:
-        WarehouseError: No batch has been committed yet.
-    """
+    """Return the state of a warehouse's tables; raise WarehouseError if no batch has been committed yet."""
     leaders = {uuid: str(one["leader"]) for uuid, one in facts.positions.items()}
     return Overview(
         warehouse=facts.location.root,

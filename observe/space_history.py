@@ -144,10 +144,6 @@ def _control_row(row: Any) -> ControlRow:
 def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     """Return the versions of the keys of a space.
 
-    Args:
-        config: Maps spaces to tables.
-        table: The space's table.
-
     Returns:
         `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, or unfit: the tuple is not known,
         because a row could not be applied), `row` (the typed columns), `tuple`, `global_id`, `lsn`, `type` (of the row

@@ -35,11 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def sync_file_system(path: Path) -> None:
-    """Sync the file system of a path to the disk (`syncfs`).
-
-    Raises:
-        OSError: If the path is missing, or data could not be written.
-    """
+    """Sync the file system of a path to the disk (`syncfs`); raise OSError if data could not be written."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(file) != 0:
@@ -59,10 +55,8 @@ def acknowledged_vclock(
 ) -> dict[int, int]:
     """Return the vclock up to which a source is never read again, in the source's replica ids.
 
-    Args:
-        file_vclock: The vclock in the header of the file in which the last batch began.
-        replicaset: The state of the replicaset after the last batch.
-        source: If its whitelist (`origins`) excludes an instance, the result has the instance's lsn in `file_vclock`.
+    An instance that the source's whitelist (`origins`) excludes has its lsn in `file_vclock`, the vclock in the header
+    of the file in which the last batch began.
     """
     ids = replicaset.id_translations.get(source.name, {})
     found = {}

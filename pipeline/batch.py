@@ -163,8 +163,6 @@ class BatchWriter:
             segments: The parts of logs to read; waiting rows of the same replicasets are read as well.
             healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
             log_stream: Lists the segments' files; by default the one that follows the deployment's sources.
-            read_to_end_at: A time at which the logs were read to their end, if it is known.
-            frame: The log cells of the segments, as the stream gives them; by default the segments are read here.
         """
         self._read_to_end_at = read_to_end_at
         self._began, self.seconds_by_step, self.costs = time.monotonic(), {}, BatchCosts()

@@ -31,12 +31,7 @@ Int64s = NDArray[np.int64]
 def find_collected_rows(
     keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan, shards: ShardPlan | None
 ) -> pa.Table:
-    """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
-
-    Args:
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`.
-        shards: vshard's buckets; None if no replicaset is a storage of vshard.
-    """
+    """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
     events = as_array(keyed.rows["bucket_events"])
     if shards is None or events.null_count == len(events):
         return COLLECTED.empty_table()
@@ -125,11 +120,7 @@ def _bucket_ids_before_batch(
 
 
 def without_move_conflicts(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return the conflicts, except those that only come from a move of a bucket between replicasets.
-
-    Args:
-        conflicts: `pipeline.resolve.records.CONFLICTS_ARROW`.
-    """
+    """Return the conflicts, except those that only come from a move of a bucket between replicasets."""
     if not conflicts.num_rows:
         return conflicts
     whole = conflicts.combine_chunks()

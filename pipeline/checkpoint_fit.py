@@ -32,10 +32,6 @@ def require_fitting_checkpoint(
 ) -> None:
     """Check that a checkpoint belongs to the tables; without a checkpoint nothing is wrong.
 
-    Args:
-        log_stream: Follows the deployment's sources.
-        state: As of the newest epoch.
-
     Raises:
         OffsetError: The checkpoint is of another warehouse, or of another time.
     """

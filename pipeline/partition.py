@@ -92,13 +92,7 @@ def process_partition(
     search: KeySearch,
     partition_keys: PartitionKeys | None = None,
 ) -> PartitionResult:
-    """Compute the changes of all tables from the keyed rows of a partition.
-
-    Args:
-        keyed: `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
-        files: The files with the base versions.
-        partition_keys: The keys of the partition; all keys by default.
-    """
+    """Compute the changes of all tables from the keyed rows of a partition."""
     _check_column_sizes(keyed)
     rows = group_keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, partition_keys)

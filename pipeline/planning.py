@@ -56,13 +56,7 @@ class Planner:
         log_stream: LogStream,
         healing: Healing | None = None,
     ) -> tuple[BatchPlan, list[PendingRows]]:
-        """Return the plan of a batch, and the waiting rows that the batch reads.
-
-        Args:
-            summarizer: Summarizes the rows of the segments.
-            log_stream: Lists the segments' files.
-            healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
-        """
+        """Return the plan of a batch, and the waiting rows that the batch reads."""
         numbered = {segment.number: segment for segment in segments}
         sources = len(self.config.sources)
         limits = reader.Limits(max_block_bytes=self.config.max_block_bytes)

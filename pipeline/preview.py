@@ -90,11 +90,7 @@ class Preview:
 
 
 def preview_next_run(config: Config) -> Preview:
-    """Plan the next run of a configuration, without writing.
-
-    Raises:
-        OffsetError: The checkpoint cannot be read, or does not belong to the tables.
-    """
+    """Plan the next run, without writing; raise OffsetError if the checkpoint does not belong to the tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     location, differences = warehouse.location, tuple[TableDifference, ...]()
     if warehouse.exists(EPOCHS):
@@ -157,12 +153,7 @@ def _vector_plans(warehouse: EpochWarehouse, config: Config, plan: BatchPlan) ->
 
 
 def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
-    """Return the offset at which a run begins to read each replicaset.
-
-    Args:
-        start: The end offset of the last finished batch.
-        end: The end of the logs, as `log_stream.latest(start)` returns it.
-    """
+    """Return the offset at which a run begins to read each replicaset."""
     return {**log_stream.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 

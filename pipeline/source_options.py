@@ -23,7 +23,6 @@ def open_log_stream(
     """Return the logs of a deployment's sources as one stream.
 
     Args:
-        cores: How many tasks read at a time.
         at_instants: Whether offsets end at the configured instants, as those of the job do.
         skip_unreadable: Whether a source that cannot be read is left out, whatever the configuration says.
     """

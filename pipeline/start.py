@@ -45,14 +45,7 @@ def open_writer(
     distributed: MakeDistributed | None = None,
     tasks: int = 1,
 ) -> BatchWriter:
-    """Roll back an unfinished batch, and return the writer of a deployment.
-
-    Args:
-        lock: The acquired lock.
-        distributed: Makes the executor of a batch that does not fit the driver's memory; by default all batches are
-            done locally.
-        tasks: The number of tasks that read a large batch.
-    """
+    """Roll back an unfinished batch, and return the writer of a deployment."""
     epoch = epochs.last(warehouse) if warehouse.exists(EPOCHS) else None
     aside = epochs.require_tables(warehouse.location)
     warehouse.create_system_tables()
@@ -85,11 +78,7 @@ class MaskChange:
 
 
 def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[MaskChange]:
-    """Yield the tables whose masks the start must change; writes nothing.
-
-    Raises:
-        UnsupportedError: A mask would not hide its field.
-    """
+    """Yield the tables whose masks the start must change; raise UnsupportedError if a mask does not hide its field."""
     for table in filter(is_space_table, state.versions.keys() - state.set_aside.keys()):
         was_masked = exact_table(table) in state.versions
         if not was_masked and not config.spaces.has_readers_tables:

@@ -69,8 +69,7 @@ class StreamWriter:
     def finish(self, seconds: float = STOP_SECONDS) -> bool:
         """Wait until the current batch is done, and let all later batches fail.
 
-        Returns:
-            False if the batch took longer than so many seconds: it is left unfinished, and the next start repeats it.
+        Returns False after so many seconds: the batch is left unfinished, and the next start repeats it.
         """
         if self._writer.batch_lock.locked():
             log.warning(
@@ -119,10 +118,6 @@ def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, of
     """Check that a batch's end offset in the checkpoint is the one that was committed.
 
     They differ if another job has overwritten the checkpoint's offset, after it had lost the writer's lock.
-
-    Args:
-        committed_ends: The committed end offsets, by batch number.
-        offset: The end offset in the checkpoint.
 
     Raises:
         OffsetError: If the offsets differ.

@@ -96,11 +96,7 @@ _COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
 
 
 def parse(text: str) -> Expression:
-    """Parse an expression.
-
-    Raises:
-        ExpressionError: It is not an expression of this language; the message says where.
-    """
+    """Parse an expression; an ExpressionError says where it is wrong."""
     parser = _Parser(text)
     root = parser.disjunction()
     if parser.kind != "end":

@@ -87,11 +87,7 @@ def keeps(expression: Expression, rows: pa.Table) -> pa.Array:
 
 
 def spark_type(expression: Expression, columns: Sequence[pa.Field]) -> DataType:
-    """Return the Spark type of an expression's values.
-
-    Raises:
-        ExpressionError: As `evaluate`.
-    """
+    """Return the Spark type of an expression's values; errors as of `evaluate`."""
     kind = evaluate(expression, pa.schema(columns).empty_table()).type
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)

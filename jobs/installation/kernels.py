@@ -60,11 +60,7 @@ def aggregate(config: Config) -> int:
 
 
 def recordings() -> Path:
-    """Return the folder with the recordings `a1` and `b1`.
-
-    Raises:
-        ConfigurationError: If they are not installed.
-    """
+    """Return the folder with the recordings `a1` and `b1`."""
     clone = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "2.6.0"
     user = Path(sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")))
     for folder in (clone, Path(sys.prefix) / RECORDINGS, user / RECORDINGS):
@@ -77,11 +73,7 @@ def recordings() -> Path:
 
 
 def compile_kernels(*, daemons: bool = True) -> int:
-    """Compile the kernels that are not compiled yet, and return how many these were.
-
-    Args:
-        daemons: Whether to compile the kernels of the subscription daemon and the relay as well.
-    """
+    """Compile the kernels that are not compiled yet, with `daemons` theirs as well; return how many these were."""
     sources = [{"name": name, "path": str(recordings() / name)} for name in ("a1", "b1")]
     with tempfile.TemporaryDirectory() as folder, Counter() as counter:
         paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}

@@ -129,11 +129,7 @@ def sum_of(jar: Path) -> str:
 
 
 def check_sums(jars: list[Path], sums_file: Path) -> None:
-    """Refuse jars that do not have the SHA-256 that is listed for them.
-
-    Raises:
-        ConfigurationError: If one has another, or if the list is missing.
-    """
+    """Raise ConfigurationError if jars do not have the SHA-256 that is listed for them."""
     if not sums_file.exists():
         raise ConfigurationError(
             f"{sums_file.name} is missing, so no jar is known as the one that was tested"
@@ -185,7 +181,7 @@ def install_jars(name: str) -> None:
     """Install the jars of the group `name`, unless they are there: then without the network.
 
     Raises:
-        ConfigurationError: If the jars cannot be had, are others than those that were tested, or cannot be stored.
+        ConfigurationError: If the jars cannot be had, or are others than those that were tested.
     """
     group = group_of(name)
     if not is_installed(group):

@@ -81,11 +81,7 @@ class StreamProgress:
             )
 
     def wait_for_end(self, query: StreamingQuery, each_second: Callable[[], object] | None = None) -> None:
-        """Wait for the stream's end, showing its lag; raise the error that ended it, if any.
-
-        Args:
-            each_second: Called about once per second while the stream runs.
-        """
+        """Wait for the stream's end, showing its lag; raise the error that ended it, if any."""
         while not query.awaitTermination(1):
             if each_second is not None:
                 each_second()
@@ -106,10 +102,6 @@ def lag_by_leader(read_offset: str | None, latest_offset: str | None) -> dict[st
 
     The text is a number of bytes, `250 B`, if the end is in the file that is read; else it names the file with the end:
     `to 7.xlog`. Replicasets that were read to the end are left out.
-
-    Args:
-        read_offset, latest_offset: Up to where the stream has read, and the end of the logs: JSON from the stream's
-            progress.
     """
     if not read_offset or not latest_offset:
         return {}

@@ -27,10 +27,7 @@ class LogHole:
     """The vclock at the end of the first file, and at the start of the second."""
 
     def missing_lsn_ranges(self, settled_vclock: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have.
-
-        `settled_vclock` is the vclock up to which the tables have the replicaset's rows.
-        """
+        """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have."""
         known = vclock_maximum(self.vclock_before, settled_vclock)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
@@ -107,9 +104,6 @@ def check_sources(
     """Return the findings about the sources.
 
     Args:
-        settled_vclocks: By replicaset uuid: the vclock up to which the tables have the replicaset's rows.
-        positions: Where a run starts in each replicaset's logs.
-        unread_sources: By name of a source that a run would not read: the reason.
         starts_with_snapshot: Whether a new replicaset is read from its newest snapshot.
     """
     findings: list[Finding] = []

@@ -102,11 +102,7 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
 
 
 def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
-    """Yield the findings about the tables.
-
-    Args:
-        allocation: `cluster.allocation` of the configuration.
-    """
+    """Yield the findings about the tables."""
     if facts.epoch < 0:
         yield ok("tables", "tables", "none yet: the first run creates them")
     else:

@@ -94,10 +94,6 @@ class KeyChangesReader:
     def history(self, name: str, values: Sequence[Value]) -> KeyHistory:
         """Return the history of a key.
 
-        Args:
-            name: Name of the space or of its table.
-            values: The values of the key's parts, as in JSON.
-
         Raises:
             ConfigurationError: There is no such space, or its primary key has another number of parts.
         """

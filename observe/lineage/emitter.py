@@ -87,9 +87,6 @@ def lineage_events(
 
     The context manager sends the batch's events. Without the section `lineage` of the configuration it does nothing.
 
-    Args:
-        versions: Returns the Delta version of each table at the newest epoch.
-
     Raises:
         ConfigurationError: The extra `lineage` is not installed, the file for events cannot be written, or the
             environment lacks the variable with the service's key.
@@ -164,10 +161,7 @@ class _BatchEventSender:
 def written_tables(
     location: WarehouseLocation, database: str, versions: Mapping[str, int]
 ) -> Iterator[WrittenTable]:
-    """Yield the tables that a batch wrote; a table that does not exist is left out.
-
-    `versions` has the Delta version of each of them after the batch.
-    """
+    """Yield the tables that a batch wrote; a table that does not exist is left out."""
     from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):

@@ -72,11 +72,7 @@ class LoggedSpace:
         return tuple(steps_of_part(part.field, part.path) for part in self.space.primary_key)
 
     def key_values_of_row(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
-        """Return the values of the primary key's parts in a row; None if the row has neither key nor tuple.
-
-        None also for a row with a tuple if the space has no index. `key` is the row's key, which UPDATE and DELETE
-        have; `tuple_` is the row's tuple, which the other types have.
-        """
+        """Return the values of the primary key's parts in a row; None if the row has neither key nor tuple."""
         if key is not None:
             values: list[Any] = decode(key)
             return values

@@ -50,11 +50,7 @@ class RowWithContext:
 
 
 def log_files_of(path: Path) -> list[Path]:
-    """Return the logs of a directory, or the path itself if it is a file.
-
-    Raises:
-        SourceError: There is no such file, or no log in the directory.
-    """
+    """Return the logs of a directory, or the path itself if it is a file; raise SourceError if there are none."""
     files = sorted(path.glob("*.xlog")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         reason = "there is no log in the directory" if path.is_dir() else "there is no such file"
@@ -66,8 +62,6 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
     """Yield the rows of a file or a directory's logs, one block at a time.
 
     Args:
-        path: A file or a directory.
-        catalog: An empty catalog; each row is added to it before the row is yielded.
         follow: Whether to wait for more rows at the end; then the iterator never ends, and yields [] while it waits.
 
     Raises:

@@ -206,8 +206,6 @@ def metrics_listener(
 
     Args:
         once: Whether the stream stops at the end of the logs; if so, no batch is reported as slow.
-        lock: The writer lock, for the metric `aggregator_lock_held`.
-        standbys: Standby copies of the warehouse, for the metric `aggregator_peer_connected`.
 
     Raises:
         ConfigurationError: The JSON log cannot be opened, or the port of the status page is taken.

@@ -51,11 +51,7 @@ class TriggerReport:
 
 
 def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
-    """Return the report in a progress event of Spark.
-
-    Args:
-        progress: Spark's StreamingQueryProgress, parsed from JSON.
-    """
+    """Return the report in a progress event of Spark (StreamingQueryProgress, parsed from JSON)."""
     sources = progress.get("sources") or [{}]
     end, latest = (_log_positions(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
     unread_bytes_by_leader = {
@@ -319,7 +315,6 @@ class StreamMetrics(Collector):
         """Add a trigger to the metrics, and return its warnings.
 
         Args:
-            has_batch: Whether the trigger committed a batch; False for an idle trigger.
             seconds_by_step: By step of the aggregator: the seconds from the beginning of the batch to the end of the
                 step.
         """

@@ -31,13 +31,7 @@ async def prove_spaces(
     limits: ProofLimits,
     spaces: Collection[str] = (),
 ) -> AsyncIterator[SpaceProof]:
-    """Compare each space of the peers' replicaset, and yield the results.
-
-    Args:
-        peers: Servers of one replicaset.
-        state: The state of the tables at the newest epoch.
-        tables: Returns the tables at the newest epoch.
-        spaces: Names of spaces or of tables to compare; empty: all.
+    """Compare each space of the peers' replicaset, or those of some names, and yield the results.
 
     Raises:
         IprotoError: No peer answers, or the connection is lost.

@@ -235,11 +235,7 @@ class PageFacts:
 
 
 def choose_point_milliseconds(first: datetime | None, last: datetime | None) -> int:
-    """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points.
-
-    Args:
-        first, last: Time range of the plot; None: the plot has no points.
-    """
+    """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points."""
     span = last - first if first is not None and last is not None else timedelta(0)
     shortest = span / timedelta(milliseconds=1) / TARGET_POINTS
     return next((step for step in POINT_MILLISECONDS if step >= shortest), POINT_MILLISECONDS[-1])
@@ -255,12 +251,7 @@ def time_range(
 
 
 def collect_facts(warehouse: Warehouse, start_spark: Callable[[], SparkSession] | None = None) -> PageFacts:
-    """Return the content of the page.
-
-    Args:
-        warehouse: Must have the table `_epochs`.
-        start_spark: Called if the tables are large, and the warehouse has no Spark session.
-    """
+    """Return the content of the page."""
     runner = _QueryRunner(warehouse, start_spark)
     first = runner.run(
         "instances",
@@ -323,7 +314,6 @@ class _QueryRunner:
         """Run queries of `QUERIES`, and return the rows of each by name.
 
         Args:
-            *names: Names of queries.
             **point_milliseconds: By name of a query for a plot over time: the duration of the plot's points in
                 milliseconds.
         """

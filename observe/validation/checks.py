@@ -112,14 +112,7 @@ def checks(
     space_tables: Sequence[str],
     user_suites: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
-    """Yield all checks of single tables.
-
-    Args:
-        open_table: Returns the rows of a table.
-        state: The state of the tables at the newest epoch.
-        space_tables: Tables of spaces to check by the user's expectations.
-        user_suites: The user's expectations, by table.
-    """
+    """Yield all checks of single tables."""
     for make in CHECKS:
         yield from make(open_table, state, facts)
     for table, expectations in user_suites.items():
@@ -129,11 +122,7 @@ def checks(
 
 
 def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | None) -> list[str]:
-    """Return the tables of spaces with some names; without `space_names`, the tables of all spaces.
-
-    Raises:
-        ConfigurationError: A requested space has no table.
-    """
+    """Return the tables of spaces with some names; without `space_names`, the tables of all spaces."""
     space_tables = sorted(filter(is_space_table, state.versions))
     if not space_names:
         return space_tables
@@ -149,14 +138,7 @@ def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | 
 
 
 def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
-    """Return the user's expectations by table, without Spark.
-
-    Args:
-        file: Path of the configuration; the default folder of the suites is next to it.
-
-    Raises:
-        ConfigurationError: A suite's file is wrong, or the configured folder is missing.
-    """
+    """Return the user's expectations by table, without Spark; by default the suites are next to the file."""
     named = config.validation.expectations
     folder = Path(named) if named else Path(file).resolve().parent / DEFAULT_SUITES_FOLDER
     if not folder.is_dir():

@@ -49,12 +49,7 @@ IS_LOCAL = f"coalesce(group_id = {GROUP_LOCAL}, false)"
 
 
 def logged_rows(state: State, removed_lsns: Mapping[RowOrigin, int]) -> str:
-    """Return a query of the rows of `_changelog` that come from logs, not from snapshots, with `ORIGIN_COLUMNS`.
-
-    Args:
-        removed_lsns: By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist
-            are left out.
-    """
+    """Return a query of the rows of `_changelog` that come from logs, not from snapshots, with `ORIGIN_COLUMNS`."""
     own_id = _replica_id_in_replicaset(state)
     removed = ""
     for (replicaset, global_id, replica_id), lsn in removed_lsns.items():
@@ -96,11 +91,7 @@ def is_in_future(facts: CheckFacts) -> str:
 
 
 def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that are missing according to `_gaps`.
-
-    Args:
-        gaps: All rows of `_gaps`, in any order. A gap that was filled is not missing.
-    """
+    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that open rows of `_gaps` name."""
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for row in sorted(gaps, key=lambda row: int(row["epoch"])):
         if row["kind"] == GapKind.MISSING:
@@ -133,8 +124,6 @@ def with_failure_counts(
     Args:
         counts: For each origin: `ORIGIN_COLUMNS`, `rows`, `lsns` (number of different ones), `first_lsn`, `last_lsn`,
              `unknown_ids`, `in_future`.
-        settled_lsns: By (replicaset id, replica id): the settled lsn.
-        missing_ranges_by_origin: From `missing_ranges`.
     """
     origins = []
     for row in counts:
@@ -238,12 +227,7 @@ def _last_lsns(
 def lsns_behind_vclock(
     last_lsns: Mapping[tuple[int, int, int], int], vclock_rows: Iterable[Mapping[str, Any]]
 ) -> Counter[tuple[int, int]]:
-    """Return how many lsns of the instances of each (replicaset id, replica id) are beyond `_vclock`.
-
-    Args:
-        last_lsns: By (replicaset id, replica id, global id).
-        vclock_rows: All rows of `_vclock`, in any order.
-    """
+    """Return how many lsns of the instances of each (replicaset id, replica id) are beyond `_vclock`."""
     newest = {
         (one.replicaset_id, one.local_id, one.global_id): one.lsn
         for one in vclock.newest_components(vclock_rows)

@@ -90,14 +90,7 @@ def compute_file_columns(
 
 
 def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
-    """Return the computed columns `COMPUTED_COLUMNS` of some rows.
-
-    Args:
-        rows: Rows of the exact table, with the columns of one of its files.
-
-    Returns:
-        Schema `ARROW_SCHEMA`, one row per input row.
-    """
+    """Return the computed columns `COMPUTED_COLUMNS` of some rows."""
     count = rows.num_rows
     columns = {name: as_array(rows[name]) for name in rows.column_names}
     # In a row with misfits a column may be null; `DIFFERING_COLUMNS` checks these columns.

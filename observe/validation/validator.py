@@ -33,12 +33,7 @@ RUN_NAME = "tarantool-aggregator"
 
 
 def write_data_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
-    """Write the results as Data Docs, and return the path of the first page.
-
-    Args:
-        context: A context whose stores are in memory.
-        moment: Time of the run.
-    """
+    """Write the results as Data Docs, and return the path of the first page."""
     from great_expectations.core.run_identifier import RunIdentifier
     from great_expectations.data_context.types.resource_identifiers import (
         ExpectationSuiteIdentifier,
@@ -109,11 +104,7 @@ class Validator:
             yield _check_result(check, expectation, result)
 
     def run_tables_check(self, check: TablesCheck) -> Iterator[CheckResult]:
-        """Run a check of many tables, and yield the result of each expectation in each table.
-
-        All tables are checked together. If an expectation fails, each half of the tables is checked, and so on, down to
-        single tables.
-        """
+        """Run a check of many tables, and yield the result of each expectation in each table."""
         if isinstance(check.rows, pa.Table):
             yield from self._run_by_halves(check, check.tables)
             return

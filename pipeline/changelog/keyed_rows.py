@@ -93,7 +93,6 @@ def keyed_rows_of(
     Args:
         types: The index in `CHANGE_TYPES` of each row's type (int8[n]).
         meaning, schema_versions: The number of each row's meaning, and of its schema version (int32[n]).
-        global_ids: The global id of each row's instance.
         bucket_events: The number of rows of vshard's `_bucket` in the batch before each row (int32[n]).
     """
     is_operation, is_range = ACTIONS[types] == RowAction.OPERATION, types == DELETED_RANGE

@@ -21,11 +21,7 @@ NO_REPLICA_ID = 0
 
 
 def replica_ids_in_replicaset(rows: pa.Table, replicaset: ReplicasetState) -> NDArray[np.int64]:
-    """Return the replica id of each row, in the ids of its replicaset; `NO_REPLICA_ID` if its instance has none.
-
-    Args:
-        rows: Rows of one replicaset, with the columns `global_id`, `source` and `replica_id`.
-    """
+    """Return the replica id of each row, in the ids of its replicaset; `NO_REPLICA_ID` if its instance has none."""
     ids_by_instance: dict[int, list[int]] = {}
     for entry in replicaset.applier_map:
         ids_by_instance.setdefault(entry.global_id, []).append(entry.local_id)

@@ -105,13 +105,7 @@ def commit_batch(
     credits: CompactionCredits,
     closed_gaps: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[State, BatchCosts]:
-    """Commit the output of a batch; return the state after it, and what the batch has cost.
-
-    Args:
-        after_commit: Called with the name of each table after its commit.
-        credits: How much compaction may write after the batch.
-        closed_gaps: Rows of `_gaps` for gaps that the batch closes.
-    """
+    """Commit the output of a batch; return the state after it, and what the batch has cost."""
     plan = work.plan
     after = _with_findings(_with_settled_vclocks(plan, written), work, written)
     versions: dict[str, int] = {}
@@ -421,12 +415,7 @@ def replicasets_done_waiting(plan: BatchPlan, after: State) -> frozenset[int]:
 def filled_gap_rows(
     gaps: Iterable[Mapping[str, Any]], replicaset_ids: frozenset[int], epoch: int
 ) -> list[dict[str, Any]]:
-    """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`.
-
-    Args:
-        gaps: The newest row of each gap.
-        replicaset_ids: The replicasets whose rows do not wait any more.
-    """
+    """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`."""
     now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": GapState.FILLED}
     own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in replicaset_ids]
     return [{**row, **now} for row in own if row["state"] == GapState.OPEN]

@@ -65,12 +65,7 @@ class PartitionReport:
 def run_partition_task(
     partition: int, cells: Iterable[pa.RecordBatch], work: PartitionWork
 ) -> Iterator[pa.RecordBatch]:
-    """Process one partition; pass on the reports of the first stage, and yield the partition's own report.
-
-    Args:
-        partition: The task's number; tasks beyond the number of partitions only pass on reports.
-        cells: `pipeline.executors.cells.CELL_SCHEMA`.
-    """
+    """Process one partition; pass on the reports of the first stage, and yield the partition's own report."""
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
         sort_keys = batch.column(CELL_SCHEMA.get_field_index("sort_key")).to_pylist()

@@ -138,16 +138,7 @@ class KeySearch:
         columns: Sequence[str],
         copied: CopiedColumns = SPACE_TABLE,
     ) -> Iterator[NumberedRows]:
-        """Yield columns of the live rows that have one of the keys, with their physical numbers.
-
-        Args:
-            location: The warehouse.
-            table: The table of the file.
-            file: The data file, with its deletion vector.
-            wanted: The keys.
-            columns: The columns to return, of those of the copy.
-            copied: The columns that copies of this table have.
-        """
+        """Yield columns of the live rows that have one of the keys, with their physical numbers."""
         if not len(wanted.keys):
             return
         name = CopyName(location.uri(table), file.path, file.size, copied.key, copied.names)

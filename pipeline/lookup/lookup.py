@@ -46,12 +46,7 @@ class TaskKeys(Protocol):
 def find_versions(
     requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch, task_keys: TaskKeys | None = None
 ) -> FoundVersions:
-    """Find the requested versions, in the tables of spaces and in `_versions`.
-
-    Args:
-        requests: At most one per table.
-        task_keys: If given, a request for all keys of a replicaset finds only those of the task.
-    """
+    """Find the requested versions, in the tables of spaces and in `_versions`."""
     requests = [
         _with_keys_of_replicasets(one, files, task_keys) if one.key_filters else one for one in requests
     ]

@@ -79,10 +79,6 @@ def group_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
 
     A rename moves versions between tables under the same keys, so both tables are in one group. If the primary key
     changes, the new keys are known only after the versions are read, so the group cannot be divided.
-
-    Returns:
-        The group number of each table, by table number (int32[tables]).
-        The numbers of the groups that cannot be divided.
     """
     groups = np.arange(len(plan.tables), dtype=np.int32)
     undivided: set[int] = set()
@@ -104,8 +100,6 @@ def key_ranges(
     """Divide keys so that each partition gets about the same weight.
 
     Args:
-        tables: The table number of each sampled row (int32[sample]).
-        keys: The key of each sampled row.
         weights: The number of bytes that each sampled row represents (float64[sample]).
     """
     groups, undivided = group_tables(plan)

@@ -138,7 +138,6 @@ def plan_batch(
         segments: By ascending number.
         summaries: By replicaset uuid.
         allocate: Assigns global ids to the instances that the batch names (`warehouse.system_tables.cluster.allocate`).
-        read_to_end_at: A time at which the logs were read to their end, if it is known.
     """
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:

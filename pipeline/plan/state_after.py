@@ -63,11 +63,7 @@ class ReplicasetDecision:
 def instances_seen(
     decisions: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
 ) -> list[IncomingMember]:
-    """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
-
-    Args:
-        decisions, segments: By replicaset uuid.
-    """
+    """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files."""
     found: list[IncomingMember] = []
     for uuid in sorted(decisions):
         cluster = dict(decisions[uuid].before.cluster)
@@ -127,13 +123,7 @@ def state_after_batch(
     aggregator_cluster: Cluster,
     summary: Summary,
 ) -> ReplicasetState:
-    """Return the state of a replicaset after the batch.
-
-    Args:
-        segments: The replicaset's segments in the batch, in log order.
-        aggregator_cluster: The aggregator's `_cluster` after the batch.
-        summary: The summary of the segments, with replica ids as their sources write them.
-    """
+    """Return the state of a replicaset after the batch."""
     before, settlement = decision.before, decision.settlement
     cluster, maps = dict(before.cluster), list(before.applier_map)
     summary = translate_summary(summary, decision.translations_by_segment)
@@ -188,13 +178,7 @@ def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: st
 def with_settled_lsns(
     replicaset: ReplicasetState, written_lsns: Mapping[tuple[str | None, int], int]
 ) -> ReplicasetState:
-    """Return the state of a replicaset that has waiting rows, with the settled vclock of its written rows.
-
-    Args:
-        replicaset: As `state_after_batch` returns it.
-        written_lsns: For each (source, replica id in the source), the highest lsn written to `_changelog`; for local
-            changes, by (instance, 0).
-    """
+    """Return the state of a replicaset that has waiting rows, with the settled vclock of its written rows."""
     settled, local_lsns = dict(replicaset.settled), dict(replicaset.local_lsns)
     for (name, replica_id), lsn in written_lsns.items():
         if replica_id == LOCAL_ID and name is not None:
@@ -263,13 +247,7 @@ def _last_lsn_of_id(
 
 
 def with_history(replicaset: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
-    """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch.
-
-    Args:
-        replicaset: The state after the batch, still without the tables, refusals, keys and definitions that this
-            function adds.
-        history: Of this replicaset alone (`History.by_replicaset`).
-    """
+    """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch."""
     seen = {space_id for _, space_id in history.tracked_spaces}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in replicaset.spaces}
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in replicaset.spaces}
@@ -306,10 +284,6 @@ def with_refused_spaces(
 
     A space that the batch moves out of such a table is refused too. The batch does not change the versions of these
     spaces: they stay in their old table with their old definition.
-
-    Args:
-        before, after: The states before and after the batch.
-        refused_tables: For each table that cannot be written, the reason.
     """
     stopped: dict[int, list[tuple[Lineage, str]]] = {}
     for lineage in history.lineages:

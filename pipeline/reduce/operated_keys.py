@@ -60,8 +60,6 @@ def fold_keys(
     Args:
         rows: `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
         key_numbers: The number of each row's key (int32[rows]).
-        truncations: The number of truncations before each row (int32[rows]).
-        base_versions: By key number.
         era_ends: By key number: the number of truncations in the era, and whether a generation renews the key's space.
     """
     versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)

@@ -64,12 +64,7 @@ class Reduced:
 
 
 def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduced:
-    """Return the versions that a batch changes.
-
-    Args:
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`, those that `pipeline.lookup.requests.base_requests`
-            asks for.
-    """
+    """Return the versions that a batch changes."""
     work = _Reduction(keyed, base_versions.combine_chunks(), plan)
     for era in range(work.eras):
         work.reduce_era(era)

@@ -49,7 +49,6 @@ def changes_between(
     """Yield the keys whose tuples differ between two versions of a table, in the order of the canonical key.
 
     Args:
-        before, after: The files of the two versions.
         range_rows: The approximate number of rows that are compared at a time.
 
     Raises:

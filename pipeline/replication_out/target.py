@@ -84,7 +84,6 @@ def read_target(
     """Return what subscribers must have at an epoch.
 
     Args:
-        served: The spaces that subscribers have, by name; their ids stay.
         known_versions: By table: a version whose digest need not be computed again.
 
     Raises:
@@ -115,12 +114,7 @@ def read_target(
 def served_spaces(
     stored: Sequence[StoredSpace], versions: Mapping[str, int]
 ) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
-    """Return the spaces that are served, their ids in the first replicaset, and why others are not, all by table.
-
-    Args:
-        stored: The spaces in `_schema`, of all replicasets.
-        versions: The epoch's table versions.
-    """
+    """Return the spaces that are served, their ids in the first replicaset, and why others are not, all by table."""
     by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
     older = {one.table_name for one in stored if one.applied_definition is not None}

@@ -79,12 +79,7 @@ KINDS: Mapping[str, type[Arguments]] = {
 
 
 def parse_arguments(kind: str, arguments: Mapping[str, Any]) -> Arguments:
-    """Check the arguments of a request.
-
-    Raises:
-        UnsupportedError: The kind is unknown.
-        ConfigurationError: The arguments are not those of the kind.
-    """
+    """Check the arguments of a request."""
     if kind not in KINDS:
         raise UnsupportedError(f"this version does not know requests of the kind {kind!r}")
     try:

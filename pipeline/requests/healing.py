@@ -56,12 +56,6 @@ def plan_healing(
 ) -> Healing:
     """Plan how a snapshot of a source replaces a replicaset's state, or some of its spaces.
 
-    Args:
-        source: The source of the snapshot.
-        source_vclock: The vclock of the snapshot, in the source's replica ids, without component 0.
-        read_log: Called only if the member may have lost rows of `_changelog`.
-        spaces: The spaces that the snapshot replaces; by default it replaces all, and heals divergences.
-
     Raises:
         UnsupportedError: The snapshot cannot be used, or not yet.
     """

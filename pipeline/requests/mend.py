@@ -62,10 +62,6 @@ def mend_tables(
 ) -> str:
     """Take the tables of a space back, read what they lack, and return a report.
 
-    Args:
-        writer: The caller has acquired its lock `batch_lock`.
-        query_id: The `query_id` of the epochs.
-
     Raises:
         SourceError: A replicaset has no snapshot with the space; nothing is changed then.
     """

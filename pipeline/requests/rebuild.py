@@ -62,9 +62,6 @@ class Rebuild:
 def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
     """Return how a space's table changes if a policy decides between all versions; writes no table.
 
-    Args:
-        space: The space's name in Tarantool.
-
     Raises:
         UnsupportedError: The space has no table that can be written, or the policy names a field that no replicaset
             has.
@@ -117,11 +114,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
 
 
 def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: str) -> State:
-    """Write the changes with one commit per table, commit an epoch, and return the state after it.
-
-    Args:
-        query_id: The `query_id` of the epoch in `_epochs`.
-    """
+    """Write the changes with one commit per table, commit an epoch, and return the state after it."""
     if not rebuild.changed_keys:
         return state
     encoding, results = rebuild.encoding, rebuild.results

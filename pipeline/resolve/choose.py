@@ -77,11 +77,7 @@ class Choices:
 
 
 def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
-    """Choose the winning version of each key.
-
-    Args:
-        key_count: The number of keys.
-    """
+    """Choose the winning version of each key."""
     takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)
     deleted = (versions.states == DELETED) & takes_deleted[versions.table_numbers]
     takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted

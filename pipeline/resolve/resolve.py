@@ -70,12 +70,7 @@ class Resolved:
 
 
 def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Resolve changed versions, and return the changes of tables.
-
-    Args:
-        changes: `pipeline.lookup.versions.CHANGES`.
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
-    """
+    """Resolve changed versions, and return the changes of tables."""
     changes, base_versions = changes.combine_chunks(), base_versions.combine_chunks()
     contended = np.array(plan.is_contended, np.bool_)
     is_contended = contended[changes["table"].to_numpy()] if changes.num_rows else np.zeros(0, np.bool_)
@@ -210,13 +205,7 @@ class ResolvedAgain:
 
 
 def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int = 0) -> ResolvedAgain:
-    """Resolve the versions of some keys by another policy, without any new rows of the log.
-
-    Args:
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`: all versions of some keys.
-        plan: With the other policy.
-        max_examples: The maximum number of examples.
-    """
+    """Resolve the versions of some keys by another policy, without any new rows of the log."""
     found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
     choices = choose(found.versions, found.key_count, plan)
     versions, indices = found.versions, np.arange(len(found.versions.key_numbers))

@@ -75,11 +75,7 @@ class TombstoneLimits:
 def tombstone_removal(
     tables: OpenTables, state: State, config: Config, limits: TombstoneLimits
 ) -> tuple[Removal, list[str]]:
-    """Return the rows of `_versions` to remove, and texts: why other old deletions stay.
-
-    Args:
-        config: The configuration with the current policies.
-    """
+    """Return the rows of `_versions` to remove, and texts: why other old deletions stay."""
     files = tables.files(VERSIONS)
     row_numbers = [_row_numbers(tables, file) for file in files]
     gone = [np.zeros(len(numbers) and int(numbers[-1]) + 1, np.bool_) for numbers in row_numbers]
@@ -227,7 +223,6 @@ def plan_cleaning(
     """Return the rows to remove; writes nothing.
 
     Args:
-        config: The configuration with the current policies.
         keep_days: The minimum number of days for which epochs stay readable, even if `retention.epochs` is less.
     """
     progress = read_progress(tables, state, retention, sources, now or datetime.now(UTC))
@@ -333,11 +328,7 @@ def _texts_about_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
 
 
 def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
-    """Remove rows from all tables but `_epochs`, record this in `_retention`, and return the tables' new versions.
-
-    Args:
-        epoch: The epoch that will commit these changes.
-    """
+    """Remove rows from all tables but `_epochs`, record this in `_retention`, and return the tables' new versions."""
     versions = {one.table: remove_rows(tables, one) for one in cleaning.removals}
     now = {"epoch": epoch, "cleaned_at": datetime.now(UTC)}
     rows = [

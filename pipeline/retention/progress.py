@@ -47,12 +47,7 @@ class SourceProgress:
 
 
 def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = ()) -> SourceProgress:
-    """Return what was read so far of the configured sources.
-
-    Args:
-        log_stream: The logs of the deployment's sources.
-        names: Names of sources in a newer configuration, which the running stream may not read yet.
-    """
+    """Return what was read so far of the configured sources."""
     known = {source.name for source in log_stream.options.sources}
     unread_reasons = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
     unreadable: set[str] = set()
@@ -122,12 +117,7 @@ class ReadProgress:
 def read_progress(
     tables: OpenTables, state: State, retention: Retention, sources: SourceProgress, now: datetime
 ) -> ReadProgress:
-    """Read from the tables how far each replicaset was read.
-
-    Args:
-        retention: `retired` lists replicasets whose logs have ended; one with a configured source is active
-            nevertheless.
-    """
+    """Read from the tables how far each replicaset was read."""
     rows = rows_of(tables.open(EPOCHS), ["epoch", "committed_at", "query_id", "end_offset"])
     epochs = [
         {

@@ -68,11 +68,7 @@ class BackupManifest:
 
 
 def parse_manifest(data: bytes, file: str) -> BackupManifest:
-    """Parse a manifest in JSON; `file` is its name in error messages.
-
-    Raises:
-        BackupError: The data is not a manifest of a known version.
-    """
+    """Parse a manifest in JSON; raise BackupError, with the name `file`, if it is of no known version."""
     try:
         document = json.loads(data)
         version = document.get("schema_version")

@@ -143,8 +143,6 @@ class Connection:
 async def connect(peer: Peer, timeout: float) -> Connection:
     """Connect to a server, read its greeting, authenticate if the peer has a user, and return the connection.
 
-    The greeting, and later each answer, may take `timeout` seconds.
-
     Raises:
         IprotoError: Nothing listens at the address, the service is not a Tarantool, or the server refuses the user.
     """

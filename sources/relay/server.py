@@ -72,11 +72,7 @@ class Relay:
         self._lacks_descriptors = False
 
     async def run(self) -> None:
-        """Serve until cancelled.
-
-        Raises:
-            ConfigurationError: The address is in use, or the TLS files cannot be used.
-        """
+        """Serve until cancelled; raise ConfigurationError if the address is in use, or TLS files cannot be used."""
         compile_kernels()
         self._refresh_catalog()
         address, context = self.options.listen_address, self._tls_context()

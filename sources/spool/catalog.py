@@ -116,10 +116,7 @@ class SpoolCatalog:
 
     @property
     def first_id_owners(self) -> Mapping[int, str]:
-        """{replica id: instance uuid} for rows that precede the first row of `_cluster` with their id.
-
-        It has the ids that this first row registers with an INSERT (`first_owners` in `sources.xlog.stream.origins`).
-        """
+        """{replica id: instance uuid} for rows that precede the first row of `_cluster` with their id."""
         return {id_: uuid for id_, uuid in self._first_owners.items() if uuid is not None}
 
     def id_owners_at_start(self, path: Path) -> Mapping[int, str]:
@@ -131,11 +128,7 @@ class SpoolCatalog:
         return self._registrations.get(path, ())
 
     def refresh(self) -> None:
-        """Read the rows that were appended since the last refresh.
-
-        Raises:
-            SpoolError: The directory cannot be read.
-        """
+        """Read the rows that were appended since the last refresh; raise SpoolError if that fails."""
         known = {file.path.name for file in (*self.snapshots, *self.logs)}
         self._list_files()
         removed = known - {file.path.name for file in (*self.snapshots, *self.logs)}

@@ -125,17 +125,9 @@ async def start_feed(
     """Check that a peer has the needed rows, subscribe to it from a vclock on, and return the running stream.
 
     Args:
-        link: The peer.
-        ids: The replica ids whose rows the peer sends; None: all.
         checked_ids: Ids for which a new VOTE must show that the peer has all rows that the spool has, and the logs with
             the rows after them.
-        vclock: The vclock of the spool, after which rows are requested.
-        instance_uuid: Uuid of the subscriber.
         origins: Uuids of the instances whose rows a relay sends; empty: all. A Tarantool sends all rows.
-        on_chunk: Called with the stream and each chunk of transactions that it receives.
-        history: Fingerprints of rows that the peer sent before; the peer's rows are compared with them once per
-            connection of `link`.
-        limit: Longest accepted transaction in bytes, as encoded in a log.
 
     Raises:
         RewindError: The peer's rows differ from those that it sent before.

@@ -145,10 +145,7 @@ class PeerLink:
             await asyncio.sleep(self.timing.poll_seconds)
 
     def leave_out(self, reason: str, *, is_decided: bool = False, log_after_seconds: float = 0.0) -> None:
-        """Record why no rows are taken from the peer, and log a reason that has lasted for some seconds.
-
-        `is_decided` says that the peer answers, and its ballot is the reason; the next answer does not end that.
-        """
+        """Record why no rows are taken from the peer, and log a reason that has lasted for some seconds."""
         before, now = self.left_out, time.time()
         self.left_out = LeftOut(reason, now if before is None else before.since, is_decided)
         if reason != self._logged_reason and now - self.left_out.since >= log_after_seconds:

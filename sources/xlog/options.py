@@ -357,14 +357,7 @@ def _sources_to_read(named: Mapping[str, str]) -> tuple[Source, ...]:
 
 
 def parse_options(options: Mapping[str, str]) -> XlogOptions:
-    """Return the checked options.
-
-    Args:
-        options: As Spark passes them; names in any case.
-
-    Raises:
-        ConfigurationError: If an option is unknown or wrong; the error names the option and the reason.
-    """
+    """Return the checked options, whose names are in any case; an error names the option and the reason."""
     named = _with_documented_names(options)
     fields: dict[str, Any] = {}
     for name, (field, parse) in _PARSERS.items():

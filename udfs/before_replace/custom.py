@@ -55,14 +55,7 @@ class Change:
 
 
 def load_function(name: str) -> Function:
-    """Import a custom function.
-
-    Args:
-        name: `package.module:function`.
-
-    Raises:
-        ConfigurationError: The module or function does not exist.
-    """
+    """Import a custom function, `package.module:function`; raise ConfigurationError if it does not exist."""
     module, _, function = name.partition(":")
     advice = (
         "give its module to spark-submit with --py-files, or put it on PYTHONPATH of driver and executors"
@@ -90,10 +83,6 @@ def fold_custom(
     """Call a custom function for each version of a key but the first; return the outcome for the key.
 
     Args:
-        function: The custom function.
-        candidates: The versions of the key, in the order of `Candidate`.
-        names: The names of the fields of each format; `Candidate.format_index` is an index in this sequence.
-        space: Name of the space.
         repeats_calls: Whether to make each call twice and compare the answers.
 
     Raises:

@@ -38,11 +38,7 @@ def is_decimal(data: bytes, pos: int) -> bool:
 
 
 def read(data: bytes, pos: int) -> Decimal:
-    """Return the decimal at `pos` (`decimal_unpack`).
-
-    Raises:
-        TupleError: The body is not a decimal that the server can store.
-    """
+    """Return the decimal at `pos` (`decimal_unpack`); raise TupleError if the server cannot store it."""
     start, end = string_bounds(data, pos)
     body = data[start:end]
     if not body or KIND[body[0]] not in (UINT, INT):

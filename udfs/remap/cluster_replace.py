@@ -141,12 +141,7 @@ class Decision:
 
 
 def decide_row(cluster: Cluster, new: IncomingMember) -> Decision:
-    """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does.
-
-    Args:
-        cluster: `_cluster` before the row.
-        new: The row.
-    """
+    """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does."""
     old = cluster.members.get(new.uuid or new.replicaset_uuid)
     row = _row_to_insert(cluster, new) if old is None else _row_after_update(old, new)
     if row is None or row == old:
@@ -217,9 +212,6 @@ def apply_incoming(
     Rows that undo each other change nothing, so a batch that is repeated after a kill makes no second change. If the
     aggregator is not a member yet, this call adds it: with the allocation `counter` before the first row, with
     `preserve` after the last row, so that it takes an id that no instance needs.
-
-    Args:
-        own_uuid: The aggregator's uuid; used if the aggregator is not a member yet.
     """
     incoming = list(rows)
     if cluster.own_member is None:

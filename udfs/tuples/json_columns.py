@@ -40,7 +40,6 @@ def tuple_fields(tuples: pa.Array, tables: pa.Array, fields: pa.Array, numbers: 
     """Return one field of each tuple as JSON; null if the tuple is null, or ends before the field.
 
     Args:
-        tuples: MessagePack tuples.
         tables, fields: For each tuple, the table of its space, and the name of the field.
 
     Raises:

@@ -80,11 +80,6 @@ def key_versions(
     Args:
         batches: `INPUT_COLUMNS`; rows sorted by `KEY_COLUMNS` (never null), then by `POSITION_COLUMNS`. A key's rows
             may span several batches.
-        formats: Indexed by the column `layout`.
-        ends: By replicaset id, in the order of the log.
-
-    Yields:
-        `VERSIONS_ARROW`, one row for each row of the log, or end of all versions, that had an effect or failed.
     """
     collector = _VersionCollector(Fold(formats), ends or {})
     for batch in batches:

@@ -143,10 +143,7 @@ class Fold:
 
     @property
     def version(self) -> Version:
-        """The version after the rows so far.
-
-        Its tuple is None if the key has no tuple. If the tuple is unknown, it is the last known one.
-        """
+        """The version after the rows so far."""
         if self._fields is not None and self._tuple is None:
             self._tuple = join_tuple(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.format_index)

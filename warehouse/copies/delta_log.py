@@ -100,8 +100,6 @@ def plan_log(
 
     Args:
         source, target: Files of `_delta_log`: name to size in bytes.
-        version: The target's version after the changes.
-        has_same_content: Compares a file that both sides have.
         check_all: Whether to compare the content of every commit; otherwise from the newest one back to the first equal
             one.
     """
@@ -137,10 +135,7 @@ def _with_other_content(
 
 
 def is_readable(names: Mapping[str, int], version: int) -> bool:
-    """Whether log files suffice to read a version: all commits up to it, from a checkpoint or the first commit on.
-
-    The keys of `names` are the names of the files.
-    """
+    """Whether log files suffice to read a version: all commits up to it, from a checkpoint or the first commit on."""
     files = [file for file in log_files(names) if file.version <= version]
     commits = {file.version for file in files if file.is_commit}
     start = max((file.version for file in files if file.is_checkpoint), default=-1)

@@ -121,7 +121,6 @@ class RidTable:
         """Change the RID, and return the row that is in effect then; if nothing changes, no row is written.
 
         Args:
-            epoch: The warehouse's newest epoch, read by the caller before this call.
             change: Called with the node at that epoch, and returns the new one. Called again if another process wrote
                 first.
             may_lower_epoch: Whether `epoch` may be lower than the recorded epoch, because a branch was discarded.

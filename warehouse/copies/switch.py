@@ -24,9 +24,6 @@ UNNAMED_COPIES = "outside"
 def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidChange:
     """Make a warehouse the primary.
 
-    Args:
-        abandon_sync: Whether to abandon an unfinished sync into this warehouse.
-
     Raises:
         LockError: If a writer has the lock.
         RidStateError: If a sync is unfinished, and is not abandoned.

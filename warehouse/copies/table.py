@@ -66,7 +66,6 @@ def plan_table(
     """Plan the copy of a table: compare the files of source and target.
 
     Args:
-        version: The version of the source that is copied.
         check_all: Whether to compare the contents of files that both have, not only their sizes.
         trusts_target: Whether to assume that the target has every file that its log names, and that its checkpoints are
             correct.
@@ -199,12 +198,7 @@ def copy_files(
     on_copied: Callable[[int], None],
     map_paths: MapPaths,
 ) -> None:
-    """Copy the files that the target lacks, and remove log files that the source no longer has.
-
-    Args:
-        on_copied: Called with the size of each copied file, in bytes.
-        map_paths: Calls a function with each path of a list, in any order.
-    """
+    """Copy the files that the target lacks, and remove log files that the source no longer has."""
     map_paths(
         lambda path: on_copied(files.copy(source, target, plan.table, *path.split("/"))),
         list(plan.data_files),
@@ -237,9 +231,6 @@ def check_copy(
     source: WarehouseLocation, target: WarehouseLocation, plan: TableCopyPlan, *, only_copied: bool = False
 ) -> int:
     """Check that a table is the same in both locations at the plan's version, and return the number of rows checked.
-
-    Args:
-        only_copied: Whether to check only the data files that were copied; otherwise all data files of the version.
 
     Raises:
         SyncError: If the version, the files, their sizes or the numbers of rows differ.

@@ -95,11 +95,7 @@ class OpenTables:
         return table in self._tables or self.location.has(table)
 
     def read(self, table: str) -> DeltaTable | None:
-        """Open a table at its newest version, for reading; return None if there is no table.
-
-        Raises:
-            LockError: Another writer has committed to it.
-        """
+        """Open a table at its newest version, for reading; None if there is none. LockError: see `open`."""
         return self._read(table, must_refresh=True)
 
     def open(self, table: str) -> DeltaTable:
@@ -176,9 +172,6 @@ class OpenTables:
 
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
         """Make one commit to a table by delta-rs, and return the table's version after it.
-
-        Args:
-            make: Makes the commit: called with the open table and the properties that the commit must have.
 
         Raises:
             WarehouseError: The commit failed.
@@ -320,7 +313,6 @@ class OpenTables:
 
         Args:
             removed: Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
-            deleted: Physical numbers of the rows to delete by a deletion vector, by file.
 
         Raises:
             WarehouseError: The commit failed.
@@ -462,11 +454,7 @@ class OpenTables:
         self.forget(table)
 
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
-        """Replace all files and the columns of a table, and return its version.
-
-        Raises:
-            WarehouseError: The commit failed.
-        """
+        """Replace all files and the columns of a table, and return its version; raise WarehouseError if that fails."""
         state, moment = self.log(table), now_millis()
         changes = [
             *protocol_for(state, schema),

@@ -68,12 +68,7 @@ def write_file(
     dictionary: Sequence[str] = (),
     is_new_data: bool = True,
 ) -> DataFile:
-    """Write rows as one new file of a table.
-
-    Args:
-        rows: With the columns of the table.
-        dictionary: Columns with few different values, to be dictionary-encoded.
-    """
+    """Write rows as one new file of a table."""
     path = f"part-{uuids.uuid4()}.parquet"
     found: list[pq.FileMetaData] = []
     with location.fs.open_output_stream(location.at(table, path)) as stream:
@@ -137,9 +132,6 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
 
     Each column should have both bounds in every file. If one file has the bounds of a column and another file does not,
     a filter through delta-rs' Arrow dataset of the table finds no row of the file without the bounds.
-
-    Args:
-        long_texts: From `long_text_bounds`.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}

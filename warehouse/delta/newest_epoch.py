@@ -53,11 +53,7 @@ def newest_row(location: WarehouseLocation) -> dict[str, Any] | None:
 
 
 def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
-    """Return the newest row of `_epochs`.
-
-    Raises:
-        WarehouseError: No batch has been committed yet.
-    """
+    """Return the newest row of `_epochs`; raise WarehouseError if no batch has been committed yet."""
     row = newest_row(location)
     if row is None:
         raise no_batch_error(location.root)

@@ -99,11 +99,7 @@ def commit_path(version: int) -> str:
 
 
 def read_log(location: WarehouseLocation, table: str, version: int | None = None) -> LogState:
-    """Return what the log says about a version of a table, by default about the newest one.
-
-    Raises:
-        WarehouseError: The log does not have the version, or it is damaged.
-    """
+    """Return what the log says about a version, by default the newest; raise WarehouseError if it lacks it."""
     names = _names(location, table)
     commits = sorted(int(found[1]) for name in names if (found := _COMMIT.match(name)))
     checkpoints = _checkpoints(names)
@@ -124,11 +120,7 @@ def read_log(location: WarehouseLocation, table: str, version: int | None = None
 
 
 def read_commit(location: WarehouseLocation, table: str, version: int) -> list[Action] | None:
-    """Return the actions of a commit; None if the log does not have it.
-
-    Raises:
-        WarehouseError: The commit is damaged.
-    """
+    """Return the actions of a commit, None if the log lacks it; raise WarehouseError if it is damaged."""
     path = location.at(table, commit_path(version))
     try:
         with location.fs.open_input_stream(path) as stream:

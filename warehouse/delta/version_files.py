@@ -28,11 +28,7 @@ _KEY = "_key"
 
 
 def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
-    """Return the files of a table at a version.
-
-    Raises:
-        WarehouseError: The version cannot be read any more.
-    """
+    """Return the files of a table at a version; raise WarehouseError if it cannot be read any more."""
     try:
         found = location.open(table, version)
     except DeltaError as error:

@@ -98,10 +98,6 @@ def _tag(metadata: Mapping[str, Any]) -> dict[str, str]:
 def object_lease(root: str, name: str) -> ObjectLease:
     """Return the lease of a warehouse, as an object of its store.
 
-    Args:
-        root: The folder of the database, as a URI.
-        name: The object's name in the folder.
-
     Raises:
         UnsupportedError: The store has no conditional writes, or cannot be opened.
     """

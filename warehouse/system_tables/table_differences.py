@@ -100,11 +100,7 @@ AS_NAMED = TableDifference("", TableState.EQUAL, "", "")
 def table_differences(
     location: WarehouseLocation, row: Mapping[str, Any] | None
 ) -> Iterator[TableDifference]:
-    """Yield the tables that differ from what an epoch names.
-
-    Args:
-        row: The newest row of `_epochs`; None if it has none.
-    """
+    """Yield the tables that differ from what an epoch names."""
     names = set(location.tables())
     if row is None:
         yield from _epochs_without_rows(location, names)
@@ -128,11 +124,7 @@ def _pairs(versions: Any) -> Any:
 def compare_table(
     location: WarehouseLocation, table: str, version: int, opened: DeltaTable | None = None
 ) -> TableDifference:
-    """Return how a table compares with a version of it, which an epoch names.
-
-    Args:
-        opened: The table at its newest version, if the caller has opened it.
-    """
+    """Return how a table compares with a version of it, which an epoch names."""
     if opened is None:
         if _is_at(location, table, version):
             return AS_NAMED

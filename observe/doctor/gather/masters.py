@@ -55,10 +55,7 @@ _SELECT_OF_PRIV: dict[int, Any] = {
 
 
 def gather_masters(section: Subscribe, max_block_bytes: int) -> list[SubscribedReplicaset]:
-    """Return, by entry of `subscribe.replicasets`, the facts of its masters and of its spool.
-
-    `max_block_bytes` is the setting of that name.
-    """
+    """Return, by entry of `subscribe.replicasets`, the facts of its masters and of its spool."""
     peers = asyncio.run(_ask_all(section, seconds(section.answer)))
     return [
         _with_spool(replicaset, facts, max_block_bytes)

@@ -36,12 +36,7 @@ SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException, ValueError)
 def gather_source(
     source: SourceConfig, max_block_bytes: int, spool_paths: frozenset[str] = frozenset()
 ) -> SourceFacts:
-    """Return the facts of a source's files.
-
-    Args:
-        max_block_bytes: The configuration's `max_block_bytes`.
-        spool_paths: Paths of the spools of the section `subscribe`, which the daemon creates.
-    """
+    """Return the facts of a source's files."""
     awaits_daemon = source.path in spool_paths and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
         Source(source.name, source.path, source.replicaset, frozenset(source.origins)),
@@ -89,12 +84,7 @@ def gather_source(
 def start_positions(
     config: Config, state: State, read_offset: Offset
 ) -> tuple[list[StartPosition], dict[str, str]]:
-    """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason.
-
-    Args:
-        state: The state of the tables at the newest epoch.
-        read_offset: The offset up to which the stream has read; empty before the first batch.
-    """
+    """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason."""
     log_stream = open_log_stream(config, state, skip_unreadable=True)
     ends = log_stream.latest(read_offset)
     begins = begin_offsets(log_stream, read_offset, ends)

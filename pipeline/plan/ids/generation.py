@@ -54,11 +54,7 @@ def find_generation(
 ) -> SnapshotGeneration | None:
     """Return the generation that a batch begins with; None if there is none.
 
-    The first snapshot of a new replicaset is not a generation.
-
-    Args:
-        known: Before the batch; None for a replicaset that is new.
-        segments: The replicaset's segments in log order; waiting rows may come first.
+    The first snapshot of a new replicaset is not a generation. Before a generation's segments waiting rows may come.
     """
     first = next((part for part in segments if not part.has_waited), None)
     if known is None or first is None or not first.is_snapshot:

@@ -65,11 +65,8 @@ def build_history(
     """Return what each space id means at each position of a batch.
 
     Args:
-        before: By replicaset id.
-        changes: By replicaset id, in log order.
         snapshot_segments: Segments that are snapshots without the rows of vinyl spaces.
         vinyl_spaces: For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
-        undefined_ranges: By replicaset id, the ranges of the log in which spaces are unknown.
         owners: The spaces that have rows in tables, but neither rows nor events in the batch.
         holds_ddl: Whether a DROP or TRUNCATE of the space with this name holds its table instead of emptying it.
     """

@@ -132,12 +132,9 @@ def table_plan(
 
     Args:
         definitions: The definition of each replicaset's rows at the end of the batch, by replicaset id.
-        state: Before the batch.
-        ended_definitions: Definitions that ended within the batch; used if no replicaset defines the table at its end.
         writer_ids: Ids of replicasets that write the table in the batch.
         primary_keys: For each replicaset whose primary key must equal that of the others: all primary keys that its
             space has had.
-        definitions_before: Each replicaset's definition before the batch, by replicaset id.
 
     Raises:
         UnsupportedError: If two replicasets' definitions contradict each other, or a mask would not hide its field.
@@ -223,12 +220,7 @@ def table_check(config: Config) -> TableCheck:
 
 
 def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) -> TableOwners:
-    """Return the spaces that have rows in tables before a batch, but have neither rows nor events in the batch.
-
-    Args:
-        state: Before the batch.
-        tracked: By replicaset uuid: the ids of the spaces with rows or events in the batch, which are left out.
-    """
+    """Return the spaces that have rows in tables before a batch, but have neither rows nor events in the batch."""
     found = TableOwners(table_check(config))
     for uuid, one in state.replicasets.items():
         for space_id in one.tables.keys() - tracked.get(uuid, frozenset()):
@@ -261,10 +253,7 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
 
 
 def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) -> bool:
-    """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way.
-
-    `row_types` is the result of `change_types` for the batch.
-    """
+    """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way."""
     return lineage.changes_keys_without_rows or (lineage.replicaset_id, lineage.space_id) in row_types
 
 
@@ -297,12 +286,7 @@ def plan_tables(
     history: History,
     summaries: Mapping[int, Summary],
 ) -> tuple[dict[str, TablePlan], dict[str, str]]:
-    """Return the plans of the tables that a batch changes, and the reason for each table that cannot be written.
-
-    Args:
-        before, after: The states before and after the batch.
-        summaries: By replicaset id.
-    """
+    """Return the plans of the tables that a batch changes, and the reason for each table that cannot be written."""
     is_active = lineages_with_changes(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}

@@ -112,8 +112,6 @@ class FileEnds:
         is found when the rows are read.
 
         Args:
-            file: As listed.
-            closed: Whether the file cannot grow: a snapshot, or a log with a successor.
             begin: Where the walk over blocks begins, unless a later position is cached: the end of a complete block, or
                 0.
 
@@ -236,10 +234,7 @@ class FileEnds:
         return remembered[1]
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
-        """Return the vclock after the last complete block of a log.
-
-        This is slow, because it reads the headers of all rows.
-        """
+        """Return the vclock after the last complete block of a log; slow, since it reads the headers of all rows."""
         end = self.end_of(file, closed=file.name in self.following_vclocks)
         remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
@@ -257,13 +252,7 @@ class FileEnds:
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
 
     def block_start_from(self, file: LogFile, begin: int, target: int, end: int) -> int:
-        """Return the position of the first block start at or after `target`; `end` if there is none before it.
-
-        Args:
-            file: As listed.
-            begin, end: Bytes; a block starts at `begin`, and the last block ends at `end`.
-            target: A position between `begin` and `end`, in bytes.
-        """
+        """Return the position of the first block start at or after `target`; `end` if there is none before it."""
         for last in (target + SEARCH_AHEAD_BYTES, end):
             starts = self.block_starts(file.name, begin, min(last, end), target - begin)
             if len(starts) > 1:

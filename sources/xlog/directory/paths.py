@@ -34,11 +34,7 @@ def is_glob(path: str) -> bool:
 
 
 def expand_glob(pattern: str) -> list[str]:
-    """Return the paths that a glob matches now, sorted.
-
-    Raises:
-        OSError: If a directory in which matches are searched cannot be listed.
-    """
+    """Return the paths that a glob matches now, sorted; raise OSError if a directory cannot be listed."""
     stem, query = _split_query(pattern)
     found: set[str] = set()
     for alternative in _expanded_braces(stem):

@@ -58,10 +58,7 @@ def _type_names() -> pa.Array:
 
 
 def new_columns(row_count: int, binary_bytes: int, with_binary: bool = True) -> RowColumns:
-    """Return empty buffers for `row_count` rows and `binary_bytes` bytes in each binary column.
-
-    The memory is not written, so parts that are never filled take address space only.
-    """
+    """Return empty buffers for `row_count` rows and `binary_bytes` bytes in each binary column."""
     ends = np.empty((len(BINARY_COLUMNS), row_count + 1), np.int32)
     ends[:, 0] = 0
     return RowColumns(
@@ -100,14 +97,7 @@ class FileColumns:
 def batch_of(
     columns: RowColumns, count: int, file_columns: FileColumns, permissive: bool = False
 ) -> pa.RecordBatch:
-    """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again.
-
-    Args:
-        columns: Filled by `fill.walk_rows`.
-        count: Number of rows.
-        file_columns: The columns with the file's name and instance.
-        permissive: Whether the batch has the schema `XROW_PERMISSIVE`, with nulls in the last column.
-    """
+    """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again."""
     row_bits = columns.row_bits[:count]
     everywhere, somewhere = _bits_in_all_and_any(row_bits)
     arrays = []

@@ -73,7 +73,6 @@ class FileBuffer:
         """Load the file from `position` on, and return the offset in `bytes` of the byte at `position`.
 
         Args:
-            position: Position in the file.
             need_bytes: Number of bytes that the buffer has from `position` on afterwards, unless the file ends before.
                 0 means as many as fit.
         """

@@ -142,11 +142,7 @@ def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: s
 
 
 def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
-    """Yield the rows of one block.
-
-    Raises:
-        XlogRowError: If a row is damaged.
-    """
+    """Yield the rows of one block; raise XlogRowError if one is damaged."""
     unpacker = msgpack.Unpacker(
         strict_map_key=False, max_buffer_size=max(len(data), 1), unicode_errors="surrogateescape"
     )

@@ -175,10 +175,6 @@ def _with_vinyl_runs(log_stream: LogStream, segments: list[Segment]) -> Iterator
 def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple[Segment, ...]:
     """Return the segments that a batch reads, with their numbers.
 
-    Args:
-        log_stream: Knows the directories of the sources.
-        start, end: Start and end of the batch.
-
     Raises:
         SourceError: If a source cannot be listed or is not configured any more.
         XlogMissingError: If a file is gone.

@@ -99,10 +99,6 @@ class ForeignFiles:
     def refuse(self, listing: Listing, replicaset: str) -> None:
         """Raise an error if a file is of another replicaset.
 
-        Args:
-            listing: Of the source.
-            replicaset: The uuid of the source's replicaset.
-
         Raises:
             SourceError: If there is such a file. The error names it and a file of the source's replicaset, with their
                 instances.

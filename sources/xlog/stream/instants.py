@@ -61,9 +61,6 @@ def hopeless_waits(
     """Return {replicaset uuid: reason} of the replicasets that wait in vain.
 
     Args:
-        progress: By replicaset uuid, for all followed replicasets.
-        wait_seconds: How long after its marker a replicaset waits for the others.
-        now: The time of the clock, microseconds since 1970.
         unidentified_source: Name of a source that cannot be read and whose replicaset is unknown. No instant is
             complete without it.
     """
@@ -162,10 +159,7 @@ class InstantLogStream(LogStream):
     _logged_changes: set[tuple[str, str]] = field(default_factory=set)
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
-        """Return the offset up to which a batch can read, at most up to the next marker in each replicaset.
-
-        The parameters and errors are documented at `LogStream.latest`.
-        """
+        """Return the offset up to which a batch can read, at most up to the next marker in each replicaset."""
         bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
         end_without_waits = super().latest(bare, max_bytes)
         waiting = self._waiting_replicasets(start, end_without_waits)

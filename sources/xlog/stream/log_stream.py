@@ -65,11 +65,7 @@ class LogStream:
     """Uuids of replicasets whose leader has another history than the one that was read."""
 
     def directory(self, name: str) -> Directory:
-        """Return the directory of a source.
-
-        Raises:
-            SourceError: If no configured source has this name.
-        """
+        """Return the directory of a source; raise SourceError if no configured source has this name."""
         if name not in self._directory_by_source:
             source = next((s for s in self.options.sources if s.name == name), None)
             if source is None and self._is_glob_match(name):

@@ -73,12 +73,7 @@ class MarkerFinder:
         self._searched_up_to: tuple[str, str, int] | None = None
 
     def find(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
-        """Yield the markers of a segment of a log, in their order.
-
-        Args:
-            directory, listing: Of the source.
-            segment: A segment of one of its logs.
-        """
+        """Yield the markers of a segment of a log, in their order."""
         if self._label_field_by_space and self._searched_up_to != (
             segment.source,
             segment.file,

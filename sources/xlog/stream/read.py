@@ -148,9 +148,6 @@ def _verified_block_starts(
 def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in a range, without those that the options leave out.
 
-    Args:
-        byte_range, options: The range, and the reader's options.
-
     Raises:
         XlogMissingError: If the file was removed since the batch was planned.
         XlogError: If the file is damaged and `mode` is FAILFAST.
