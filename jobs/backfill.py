@@ -1,14 +1,8 @@
 """Read part of a log again, read a space from a snapshot, heal a divergence, or rebuild a table.
 
-    spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
-    spark-submit jobs/backfill.py --config FILE --snapshot SPACE [--source S]
-    spark-submit jobs/backfill.py --config FILE --heal S
-    spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
-
 The holder of the writer lock does the work: a running stream does it between two batches, and this command waits for
-the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. `--dry-run` shows what
-would change and writes nothing. The work is in `pipeline.requests`: `read_again` (logs),
-`snapshots` (also heal), `rebuild`.
+the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. The work is in
+`pipeline.requests`: `read_again` (logs), `snapshots` (also heal), `rebuild`.
 """
 
 from __future__ import annotations

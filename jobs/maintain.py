@@ -1,11 +1,7 @@
 """Maintain the tables: join small files, and remove files and rows by age.
 
-    spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--purge] [--dry-run]
-
 The holder of the writer lock does the work, as for a backfill, since files must not be replaced while a batch rewrites
-them. Table versions younger than `--keep-days` stay readable, and those of the newest epoch. Rows of the aggregator's
-own tables are removed by the configuration's `retention`; `--dry-run` counts them and writes nothing.
-`pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
+them. `pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
 """
 
 from __future__ import annotations

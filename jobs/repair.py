@@ -1,12 +1,8 @@
 """Close the gaps in `_gaps`: read the sources with gaps again, then other members, until no gap is open.
 
-    spark-submit jobs/repair.py --config FILE
-
-Each reading is a backfill by the holder of the writer lock, as in `jobs/backfill.py` (`pipeline.requests.read_again`).
-Each source is read from the settled position on, which is the vclock up to which all rows were applied. If a lost file
-is back, or another member has the missing rows, the gap is closed, and the rows that waited in `_pending` are applied.
-Gaps that stay open are printed, with exit code 1. A divergence is printed too, but cannot be repaired by reading: the
-operator must choose the correct member (`aggregator heal`).
+Each reading is a backfill by the holder of the writer lock (`pipeline.requests.read_again`), from the settled position
+on. A divergence is printed, but cannot be repaired by reading: the operator must choose the correct member
+(`aggregator heal`).
 """
 
 from __future__ import annotations

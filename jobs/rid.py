@@ -1,13 +1,7 @@
-"""Show, change and compare the RIDs of warehouses, and copy one warehouse onto another.
+"""Show, change and compare the RIDs of warehouses, and copy one warehouse onto another, without Spark.
 
-    python -m jobs.rid show|promote|demote|disconnect WAREHOUSE        (or --config FILE)
-    python -m jobs.rid connect WAREHOUSE WAREHOUSE…
-    python -m jobs.rid compare A B [--json]                 A, B: warehouses, or RIDs as text
-    python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
-
-WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark. Exit codes of compare: 0
-same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table in `warehouse.copies.rid`,
-the copy in `warehouse.copies`. A copy shows its progress: on a terminal a bar of bytes, elsewhere plain lines.
+Exit codes of compare: 0 same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table
+in `warehouse.copies.rid`, the copy in `warehouse.copies`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Validate the tables as of the last epoch, by suites of Great Expectations: the aggregator's and the user's.
 
-    spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
-
 May run while the stream runs, and does not block it. Spark starts only for suites of the user's, large tables, and
-spaces with unique secondary indexes. Results go to `_validations`, and as Data Docs into a folder if
-one is named. Groups of rows that violate a unique secondary index go to `_conflicts` (kind `secondary`), by a request
-to the holder of the writer lock. Exit code 1 if an expectation fails. The expectations are in `observe.validation` and
-`observe.validation.secondary_keys`.
+spaces with unique secondary indexes. Groups of rows that violate a unique secondary index go to `_conflicts` (kind
+`secondary`), by a request to the holder of the writer lock. The expectations are in `observe.validation`.
 """
 
 from __future__ import annotations

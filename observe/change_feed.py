@@ -2,11 +2,7 @@
 
 Columns are named as in Delta's Change Data Feed (`_change_type`, `_commit_version`). The tables do not use Delta's
 feed: a batch rewrites the file of a changed row, so that feed would have all rows of the file. Instead, the files that
-differ between two versions are compared, and unchanged rows are left out. Files are compared by key range, so memory is
-bounded. The module uses neither Spark nor a lock. `jobs.changes` prints the feed.
-
-A *masked table* is the table of a space with masks, which hide the values of some fields from its readers. It has no
-column `_tuple`.
+differ between two versions are compared by key range, so memory is bounded. The module uses neither Spark nor a lock.
 """
 
 from __future__ import annotations

@@ -1,19 +1,11 @@
 """Every version of each key of a space, with its period of validity: computed from `_changelog` as a view.
 
-    from observe.space_history import register_history        # in a session of your own
-    register_history(Warehouse(spark, "/data/warehouse"), config, "accounts")
-    spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
-
 The view shows each replicaset's own versions; `_conflicts` says which of them won between replicasets. An UPDATE's
 tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). The
 view `<table>_history` reads the changelog at the newest epoch and lives in the session: nothing is stored. If the
 aggregator first read a space from a snapshot, the history of the space begins with the snapshot's rows, whose time is
 unknown. If maintenance has removed rows of a key, the key's history begins with the first remaining row that has a
 complete tuple or is a DELETE.
-
-A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
-A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.all_versions`
-computes the versions of keys.
 """
 
 from __future__ import annotations

@@ -9,9 +9,6 @@ the files of the last batch stay while a stream is idle.
 Neither Spark nor delta-rs syncs its commits to the disk, but the daemon removes a file that every reader has
 acknowledged. So the file system of a local warehouse is synced before each acknowledgement that differs from the last
 one. An object store is durable by itself.
-
-If an acknowledgement fails, it is only logged as a warning, because no row waits for it. The daemon then keeps the
-files until a later acknowledgement.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
 The local executor calls `process_partition` once, the distributed one in a task for each partition
 (`pipeline.lookup.partitions`). The base version of a key is the version that a replicaset had before the batch.
-
-`pipeline.bucket_moves` finds what comes from moves of vshard's buckets.
 """
 
 from __future__ import annotations

@@ -5,10 +5,6 @@ which are collected once: with Spark the library would need several jobs a check
 expectations always run with Spark, since they may contain its SQL. First all expectations of a check run together and
 only say whether they hold. Failed expectations run again, for counts and examples. The results of all checks can be
 written as Data Docs. The library is imported on first use, since the import takes seconds.
-
-Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN_NAME`; other
-files in the folder stay. The pages load their styles from public networks when they are opened; the report's pages do
-not (`observe.report`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Decides which peer feeds the rows of each instance (sends them to the daemon), and from which vclock on.
 
-The rules are pure functions. `FeedChooser` applies them to the peers' last ballots. Some decisions need a condition
-that lasts for some time, so it stores since when each condition has been true. `replicaset` starts and ends the
-streams. A peer is identified by its instance uuid, and an instance by its replica id.
-
 A server accepts a start vclock that is higher than its own: it sends no row, and no error, until it has passed the
 start. So `peer_fitness` is checked before each SUBSCRIBE.
 """

@@ -3,8 +3,6 @@
 These requests need a connection without a stream, because a connection with a stream accepts only acknowledgements. A
 peer that does not answer in time counts as disconnected even if its socket is open, because a frozen server accepts
 connections but sends no greeting.
-
-`peer_rows` has the streams; `replicaset` uses the state for its decisions.
 """
 
 from __future__ import annotations

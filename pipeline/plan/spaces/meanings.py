@@ -2,10 +2,6 @@
 
 The meaning of a row depends only on its position in the log, so it does not matter where a log is divided into batches.
 
-A *lineage* is a space from its creation to its drop. The versions of its keys belong to it even if the space is
-renamed: a rename only moves them to another table. A truncation, or the drop, ends all of its versions. A changed
-primary key begins an *era*, in which the versions continue under new keys.
-
 Pure data. `pipeline.plan.spaces.meanings_builder` makes a `History`.
 """
 
