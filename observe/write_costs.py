@@ -1,6 +1,6 @@
 """What batches cost, for `status`, `doctor` and the report page: key copies, amplification, compaction debt.
 
-A running stream stores the costs of its newest batch beside the key copies (`pipeline.commit.costs`), so this is known
+A running stream stores the costs of its newest batch next to the key copies (`pipeline.commit.costs`), so this is known
 on the stream's own machine alone. Debts are read from the logs of the tables, so they are those of this moment.
 """
 
@@ -35,7 +35,7 @@ class WriteCosts:
     copies_limit: int
     """The maximum size of the folder."""
     last_batch: BatchCosts | None = None
-    """The costs of the newest batch; None if the stream has not run on this machine."""
+    """The costs of the newest batch; None if the stream never ran on this machine."""
     debts: Mapping[str, CompactionDebt] = field(default_factory=dict)
     """By table with deletion vectors: its debt now."""
 

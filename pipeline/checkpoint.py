@@ -2,7 +2,7 @@
 
 Spark passes only a batch's number to `foreachBatch`, but it writes the end offset into a file under `offsets` before
 the batch begins, and a file under `commits` after it (`OffsetSeqLog`, `CommitLog`); `metadata` has the query id. The
-format of `offsets` has not changed since Spark 2.1: a line `v1`, a line of metadata, one line for each source. The
+format of `offsets` is the same since Spark 2.1: a line `v1`, a line of metadata, one line for each source. The
 aggregator's query has one source. A batch in `_epochs` is finished even if it is not in `commits`.
 
 The checkpoint is only read: by Spark's file system while a stream runs, without Spark by `resume_offset`.

@@ -4,7 +4,7 @@
 
 Ivy resolves the coordinates and downloads the jars; those with classes that Spark has already are left out. Afterwards
 neither spark-submit nor plain python needs the network or `--packages`. Each jar must have its SHA-256 in
-`jars-delta.sha256` or `jars-s3.sha256` beside this module. With Delta's jars, Spark's configuration folder becomes a
+`jars-delta.sha256` or `jars-s3.sha256` next to this module. With Delta's jars, Spark's configuration folder becomes a
 link to `conf/`, in a clone of the repository.
 """
 

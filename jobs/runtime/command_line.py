@@ -180,7 +180,7 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
 
 
 def _end_without_reader() -> int:
-    """End well although nobody reads stdout any more, as behind `| head -1`."""
+    """End well although no program reads stdout any more, as behind `| head -1`."""
     with suppress(OSError, ValueError):  # stdout may be no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE

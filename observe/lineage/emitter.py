@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_WAITING_EVENTS = 100
-"""Maximum number of waiting events; more are dropped, since the service has not answered for many batches."""
+"""Maximum number of waiting events; more are dropped, since the service did not answer for many batches."""
 
 MAX_RETRIES = 3
 """Number of retries to send an event; the client waits 0.3, 0.6, 1.2 s before them."""

@@ -43,7 +43,7 @@ class TriggerReport:
     leaders: frozenset[str] = frozenset()
     """The leader (the source that is read now) of each replicaset."""
     unread_bytes_by_leader: Mapping[str, int] = field(default_factory=dict)
-    """By leader: the number of unread bytes of its newest log file. Leaders of which an earlier file is read are
+    """By leader: the number of unread bytes of its newest log file. Leaders that are read in an earlier file are
     absent.
     """
     waiting_since_by_leader: Mapping[str, float] = field(default_factory=dict)

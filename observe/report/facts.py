@@ -178,7 +178,7 @@ WITH placed AS (
 SELECT validated_at, `table`, expectation, holds, rows, unexpected, examples, error
 FROM placed WHERE place = 1 ORDER BY holds, validated_at DESC, `table`, expectation LIMIT 2000""",
 }
-"""The SQL queries of the page, by name. `{changelog}` stands for the table `_changelog` at its version of the epoch,
+"""The SQL queries of the page, by name. `{changelog}` is the table `_changelog` at its version of the epoch,
 `<point>` and `<lag>` for expressions of the engine (`QueryEngine.dialect`).
 
 Each result is small even for large tables: it is grouped, or limited to `MAX_TABLE_ROWS` rows with the total number in

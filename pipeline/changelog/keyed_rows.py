@@ -61,7 +61,7 @@ KEY_ERRORS = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""Errors of rows whose key cannot be computed. An error stands for `rows` rows of the log, and has the `global_id` and
+"""Errors of rows whose key cannot be computed. An error represents `rows` rows of the log, and has the `global_id` and
 `lsn` of one of them."""
 
 ACTIONS = np.array([*CHANGE_ACTIONS.values()], np.int8)

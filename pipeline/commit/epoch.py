@@ -20,7 +20,7 @@ ROLLED_BACK_QUERY_ID = "rolled back"
 def after_roll_back(tables: OpenTables, state: State, last: Epoch | None, rolled_back: RollBack) -> State:
     """Commit an epoch without changes after a batch was rolled back, and return the state after it.
 
-    The epoch's number is one more than that of the batch, which is never used again: so whoever has read rows of the
+    The epoch's number is one more than that of the batch, which is never used again: so a reader that has rows of the
     batch, such as a stream on `_changelog`, sees that they do not count, since `_epochs` does not have their epoch.
     """
     if not rolled_back.restored:

@@ -1,7 +1,7 @@
 """Mends a table of a space that is set aside: one that somebody else has changed, or that is lost.
 
-The table is taken back to the version that the newest epoch names, by a commit; a table that has not got this version
-any more is made anew. Rows that came while it was set aside are in `_changelog` alone: the space is read again from
+The table is restored to the version that the newest epoch names, by a commit; a table that lacks this version is made
+again. Rows that came while it was set aside are in `_changelog` alone: the space is read again from
 snapshots, and later rows are applied again (`pipeline.requests.snapshots`).
 """
 

@@ -90,7 +90,7 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
 def merge_key_errors(errors: pa.Table) -> pa.Table:
     """Merge the errors of each lineage into one, in which `rows` counts all rows of the lineage without a key.
 
-    The last error in the order of the columns `error`, `lsn` and `global_id` stands for the others.
+    The last error in the order of the columns `error`, `lsn` and `global_id` represents the others.
     """
     if errors.num_rows <= 1:
         return errors

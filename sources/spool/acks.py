@@ -56,7 +56,7 @@ def is_spool(directory: Path) -> bool:
 
 
 def ask_for_snapshot(spool: Path) -> None:
-    """Ask the daemon for a new snapshot, beside the logs that it writes."""
+    """Ask the daemon for a new snapshot, in addition to the logs that it writes."""
     folder = spool / ACKS_FOLDER
     folder.mkdir(exist_ok=True)
     (folder / ASKED_SNAPSHOT).touch()

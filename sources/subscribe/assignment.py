@@ -55,7 +55,7 @@ class FeedChooser:
     _rewound_since: dict[int, float] = field(default_factory=dict)
     """For each replica id whose instance has lost rows, the time since when."""
     _stuck_since: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """For each replica id of which the leader lacks rows: its lsn there, and since when it has not changed."""
+    """For each replica id of which the leader lacks rows: its lsn there, and since when it is the same."""
     unfit_reasons: dict[str, str] = field(default_factory=dict)
     """For each connected peer, by instance uuid, that cannot feed all ids: why, as of the last decision."""
     _gap_since: float | None = None

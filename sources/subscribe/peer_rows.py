@@ -44,7 +44,7 @@ from sources.xlog.format.writer import XlogWriter
 logger = logging.getLogger(__name__)
 
 REACH_SECONDS = 60.0
-"""How long a snapshot beside the logs waits until the logs have reached it."""
+"""How long a snapshot next to the logs waits until the logs have reached it."""
 
 DISK_CHECK_SECONDS = 0.05
 """Seconds between two checks of the disk while a snapshot is received."""

@@ -60,7 +60,7 @@ class RidChange:
     """One row of `_rid`."""
 
     number: int = 0
-    """Counts the changes, from 1; 0 stands for a warehouse without a RID."""
+    """Counts the changes, from 1; 0 is a warehouse without a RID."""
     event: str = "none"
     """What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …"""
     node: Node = field(default_factory=Node)

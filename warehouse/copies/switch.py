@@ -18,7 +18,7 @@ from warehouse.delta.newest_epoch import EPOCHS, last_epoch
 from warehouse.lock.lock import WriterLock
 
 UNNAMED_COPIES = "outside"
-"""Stands for copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
+"""Represents copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
 
 
 def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidChange:

@@ -44,7 +44,7 @@ _FEATURES_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-"""The features that an older writer version stands for (Delta protocol, "Valid Feature Names in Table Features")."""
+"""The features that an older writer version means (Delta protocol, "Valid Feature Names in Table Features")."""
 
 
 def commit_info(operation: str, parameters: Mapping[str, Any], moment: int, *, is_append: bool) -> Action:

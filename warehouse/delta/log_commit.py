@@ -1,6 +1,6 @@
 """Writes one commit of a Delta table: the JSON of its actions, at exactly the version after the one that was read.
 
-A commit succeeds only if the log has no commit of this version yet ("put if absent"), so nobody else's commit can come
+A commit succeeds only if the log has no commit of this version yet ("put if absent"), so no other commit can come
 between what a writer has read and what it writes. delta-rs commits in another way: if others have committed meanwhile,
 it checks for conflicts by its own rules and takes a later version; and it cannot write deletion vectors (delta-rs
 issue 4512). Not here: what a commit contains (`warehouse.delta.commits`).

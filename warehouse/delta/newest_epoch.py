@@ -23,7 +23,7 @@ NEVER_ROLLED_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests
 same rows again, or no batch writes them."""
 
 NO_EPOCH = -1
-"""Stands for the newest epoch of a warehouse that has no epoch yet."""
+"""Represents the newest epoch of a warehouse that has no epoch yet."""
 
 
 @dataclass(frozen=True)

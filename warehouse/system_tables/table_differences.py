@@ -74,7 +74,7 @@ class TableDifference:
 
     @property
     def stops_job(self) -> bool:
-        """Whether no batch is possible with it; a table of a space is set aside, and the others go on."""
+        """Whether no batch is possible with it; a table of a space is set aside, and the others continue."""
         return not is_space_table(self.table) and not self.table.startswith(EXACT_PREFIX)
 
     def error(self) -> AggregatorError:
@@ -86,7 +86,7 @@ class TableDifference:
 def tables_of_spaces(location: WarehouseLocation, differences: Iterable[TableDifference]) -> dict[str, str]:
     """Return the differing tables of spaces, by the name that readers see, with what was found.
 
-    Such a table is set aside: it stays as it is, and the others go on. Differences of other tables are left out.
+    Such a table is set aside: it stays as it is, and the others continue. Differences of other tables are left out.
     """
     texts = {one.table: one.text for one in differences}
     named = filter(is_space_table, {*texts, *location.tables()}) if texts else ()
