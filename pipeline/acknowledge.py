@@ -65,11 +65,7 @@ def acknowledged_vclock(
 
 
 class Acknowledger:
-    """Acknowledges rows to the local spools of a deployment.
-
-    Args:
-        log_stream: Follows the same sources; it finds the replicaset of a spool.
-    """
+    """Acknowledges rows to the local spools of a deployment."""
 
     def __init__(self, config: Config, log_stream: LogStream) -> None:
         self._reader = reader_name(config)

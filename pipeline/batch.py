@@ -111,9 +111,6 @@ class BatchWriter:
     Other work on the tables holds the attribute `batch_lock`, so that no batch runs at the same time.
 
     Args:
-        log_stream: Follows the deployment's sources.
-        lock: The acquired lock.
-        state: The loaded state (`pipeline.commit.load`).
         distributed: Makes the executor of a batch that is processed in Spark's tasks; by default all batches are
             processed in this process.
     """

@@ -38,12 +38,7 @@ STOP_SECONDS = 20.0
 
 
 class StreamWriter:
-    """Processes the micro-batches of a streaming query.
-
-    Args:
-        watch: Called with the result of each batch that was committed.
-        around: Returns a context manager in which a batch is processed.
-    """
+    """Processes the micro-batches of a streaming query."""
 
     def __init__(
         self,

@@ -51,11 +51,7 @@ class StoppedInBatch(Stopped):
 
 
 class JobCommand(click.Command):
-    """A command with examples in its help, whose errors are one line and an exit code.
-
-    Args:
-        examples: Command lines, shown at the end of the help.
-    """
+    """A command with examples in its help, whose errors are one line and an exit code."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **{"context_settings": CONTEXT_SETTINGS, **settings})

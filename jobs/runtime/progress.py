@@ -22,11 +22,7 @@ from pipeline.commit.batch import BatchName
 
 
 class StreamProgress:
-    """Shows the progress of a stream.
-
-    Args:
-        sources: The sources that the stream reads.
-    """
+    """Shows the progress of a stream."""
 
     def __init__(self, sources: Sequence[SourceConfig]) -> None:
         self._sources = sources

@@ -75,11 +75,7 @@ class KeyHistory:
 
 
 class KeyChangesReader:
-    """Reads histories of keys from the tables of a warehouse at its newest epoch.
-
-    Raises:
-        WarehouseError: No batch is done yet.
-    """
+    """Reads histories of keys from the tables of the newest epoch; raises WarehouseError if there is none yet."""
 
     def __init__(self, location: WarehouseLocation) -> None:
         self._location = location

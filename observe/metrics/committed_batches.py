@@ -75,11 +75,7 @@ class PendingCounts:
 
 
 class CommittedBatchReader:
-    """Reads each batch of a warehouse once, after it has been committed.
-
-    Args:
-        location: Location of the warehouse.
-    """
+    """Reads each batch of a warehouse once, after it has been committed."""
 
     def __init__(self, location: WarehouseLocation) -> None:
         self._location = location

@@ -57,7 +57,6 @@ class MetricsListener(StreamingQueryListener):
 
     Args:
         committed: Reads what each batch did after Spark has reported its trigger.
-        log_file: The JSON log; None: no log is written.
         health: Called each time when Spark's events show that the reader of the logs has answered.
     """
 

@@ -139,12 +139,7 @@ class StreamMetrics(Collector):
     """The metrics of the stream since its start, as a collector of the Prometheus client.
 
     Args:
-        trigger_seconds: Seconds between two batches; None without a fixed interval.
         stale_seconds: Seconds without a row after which a leader is stale; None: never.
-        gaps: Gaps that are open at the start.
-        now: Returns the time in seconds since 1970.
-        is_lock_held: Returns whether this job has the writer lock.
-        standbys: Returns the state of each standby copy of the warehouse.
     """
 
     def __init__(

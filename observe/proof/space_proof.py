@@ -214,10 +214,7 @@ class SpaceComparison:
     """Compares one space with a server.
 
     Args:
-        connection: Connection to the server.
-        tables: Returns the tables at the newest epoch.
         rate_limit: One object for all spaces of a server.
-        with_checksums: Whether the server computes page checksums.
     """
 
     def __init__(

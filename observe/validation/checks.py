@@ -49,11 +49,7 @@ DEFAULT_SUITES_FOLDER = "expectations"
 
 
 class CheckedTables:
-    """The tables at the Delta versions that they have in the newest epoch.
-
-    Args:
-        start_spark: Called if rows are asked for that only Spark reads, and the warehouse has no session.
-    """
+    """The tables at the Delta versions that they have in the newest epoch."""
 
     def __init__(
         self, warehouse: Warehouse, state: State, start_spark: Callable[[], SparkSession] | None = None

@@ -71,11 +71,7 @@ _INDEX_META_KEY = "index"
 
 
 class Validator:
-    """Runs checks one after another.
-
-    Args:
-        moment: Time of the run, for Data Docs.
-    """
+    """Runs checks one after another."""
 
     def __init__(self, moment: datetime | None = None) -> None:
         import great_expectations as gx

@@ -92,12 +92,7 @@ Task = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 class DistributedExecutor:
-    """Executes one batch in Spark's tasks.
-
-    Args:
-        frame: The log cells of the segments, as the stream gives them; by default tasks of this executor read them.
-        title: The batch's name in the descriptions of Spark's jobs.
-    """
+    """Executes one batch in Spark's tasks."""
 
     name = "tasks"
 

@@ -78,12 +78,7 @@ def read_locally(
 
 
 class LocalExecutor:
-    """Executes one batch in this process.
-
-    Args:
-        rows: By segment number, as `read_locally` returns them.
-        search: Shared by all batches of the writer.
-    """
+    """Executes one batch in this process."""
 
     name = "driver"
 

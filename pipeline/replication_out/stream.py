@@ -43,11 +43,7 @@ NEW_SNAPSHOT_BYTES = 64 << 20
 
 
 class Stream:
-    """Writes the spool that subscribers follow; a context manager that locks it.
-
-    Args:
-        forget_seconds: The seconds for which files stay for a subscriber that does not acknowledge any more.
-    """
+    """Writes the spool that subscribers follow; a context manager that locks it."""
 
     def __init__(
         self, directory: Path, max_block_bytes: int = BLOCK_LIMIT, forget_seconds: float = 86400.0

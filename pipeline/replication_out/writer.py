@@ -60,14 +60,7 @@ TRANSACTION_ROWS = 100_000
 
 
 class ReplicationWriter:
-    """Keeps a stream at the newest epoch of a warehouse.
-
-    Args:
-        warehouse: A warehouse without Spark.
-        stream: A stream whose context manager was entered: it is locked and open.
-        readers: The users of the subscribers.
-        transaction_rows: The maximum number of changes of one transaction.
-    """
+    """Keeps a stream at the newest epoch of a warehouse."""
 
     def __init__(
         self,

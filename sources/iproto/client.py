@@ -25,10 +25,7 @@ from sources.iproto.wire import WireProtocol
 
 
 class Connection:
-    """An authenticated connection to a server; `connect` creates it.
-
-    `timeout` is the longest wait for an answer, in seconds.
-    """
+    """An authenticated connection to a server; `connect` creates it."""
 
     def __init__(self, peer: Peer, wire: WireProtocol, greeting: Greeting, timeout: float) -> None:
         self.peer, self.wire, self.greeting = peer, wire, greeting

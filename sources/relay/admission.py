@@ -17,10 +17,7 @@ MAX_ADDRESSES = 4096
 
 @dataclass(eq=False)
 class AdmittedConnection:
-    """One open connection of a client.
-
-    `address` is the client's IP address (empty for a unix socket); `close` closes the connection.
-    """
+    """One open connection of a client."""
 
     address: str
     close: Callable[[], None]

@@ -54,13 +54,7 @@ GUEST_USER = "guest"
 
 
 class RefusalError(Exception):
-    """Refuses a request: the client gets the error as its answer.
-
-    Args:
-        code: Tarantool's error code.
-        message: Text of the error; for an error of Tarantool, the same text.
-        is_last: Whether the connection is closed after the answer.
-    """
+    """Refuses a request: the client gets the error as its answer."""
 
     def __init__(self, code: int, message: str, *, is_last: bool = False) -> None:
         super().__init__(message)
@@ -68,10 +62,7 @@ class RefusalError(Exception):
 
 
 class RelaySession:
-    """Answers the requests of one connection.
-
-    `admitted` is this connection as `limiter` counts it. `salt` is the salt in the greeting that the client got.
-    """
+    """Answers the requests of one connection."""
 
     def __init__(
         self,

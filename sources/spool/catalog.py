@@ -45,8 +45,6 @@ class SpoolCatalog:
     """The files, vclock and instances of one spool, as of the last `refresh`.
 
     Args:
-        directory: The spool.
-        limit: Longest accepted block, in bytes.
         durable_end: Returns the path of the log that is being written, and how many of its bytes are certainly on the
             disk; only these are sent. Needed if the spool is the only copy of its rows, because a power failure may
             remove other bytes. Without it, or if it returns None, all bytes may be sent.

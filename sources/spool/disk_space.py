@@ -107,10 +107,7 @@ def remove_files(paths: Sequence[Path]) -> None:
 
 
 class DiskSpace:
-    """Compares the free space of a spool's file system with the estimated size of the next snapshot.
-
-    `reserve` is the space that must remain free, in bytes.
-    """
+    """Compares the free space of a spool's file system with the estimated size of the next snapshot."""
 
     def __init__(self, directory: Path, reserve: int) -> None:
         self._directory, self._reserve = directory, reserve

@@ -24,13 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(Sequence[Any]):
-    """One immutable tuple.
-
-    Args:
-        data: MessagePack of an array.
-        names: Names of its first fields.
-        layout: Index of the tuple's format in `udfs.before_replace.policy.Formats.spaces`.
-    """
+    """One immutable tuple."""
 
     __slots__ = ("_parts", "data", "layout", "names")
 

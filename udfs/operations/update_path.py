@@ -69,10 +69,6 @@ def element_at(data: bytes, pos: int, token: Token) -> int | None:
 class SingleUpdate:
     """A single operation inside a field; its path leads to `point` (`XUPDATE_BAR` in the server).
 
-    Args:
-        op: The operation.
-        path: The part of the operation's path inside the field.
-
     Attributes:
         parent: Offset in the field's data at which the container of the point starts.
         point, point_end: Offsets of the replaced or removed bytes: start and end, which are equal for an insertion.

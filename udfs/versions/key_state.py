@@ -100,7 +100,6 @@ class Fold:
     """The state of one key between two rows.
 
     Args:
-        formats: Indexed by a row's `format_index`.
         tuple_limit: Greatest size in bytes of a tuple after operations.
 
     Attributes:

@@ -87,11 +87,7 @@ def write_file(
 
 
 class FileWriter:
-    """A new file of a table that is written batch by batch.
-
-    Args:
-        dictionary: Columns with few different values, to be dictionary-encoded.
-    """
+    """A new file of a table that is written batch by batch."""
 
     def __init__(
         self, location: WarehouseLocation, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()

@@ -25,12 +25,7 @@ _REFUSALS = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundE
 
 
 class ObjectLease:
-    """A lease as one object of a store (a `warehouse.lock.lease.LeaseStore`).
-
-    Args:
-        name: The object's name.
-        root: The warehouse, for messages.
-    """
+    """A lease as one object of a store (a `warehouse.lock.lease.LeaseStore`)."""
 
     def __init__(self, store: Any, name: str, root: str) -> None:
         self._store, self._name, self._root = store, name, root

@@ -71,10 +71,7 @@ def _sources_above_and_within(config: Config) -> tuple[tuple[str, ...], tuple[st
 
 
 class _FolderTestErrors(NamedTuple):
-    """The errors of three tests in a folder; None if a test passed.
-
-    The tests write a file, rename it, and create it again, which must fail.
-    """
+    """The errors of tests in a folder, which write a file, rename it and create it again; None if one passed."""
 
     write: str | None = None
     rename: str | None = None

@@ -93,12 +93,9 @@ class Decoder(Generic[Batch]):
     """Decodes the block groups of one file, in their order.
 
     Args:
-        file: Base name, for errors.
-        decoding: Selection, mode and limits.
         skipped: Counts what a lenient mode leaves out.
         make_batch: Makes a batch from filled columns and the number of rows in them.
         make_error_batch: Makes the batch that represents an error among the rows, in mode PERMISSIVE.
-        with_binary: Whether the binary columns are filled, or only the numbers of the row headers.
     """
 
     def __init__(

@@ -74,10 +74,6 @@ class FileColumns:
     """The columns `file` and `instance_uuid`, which have the same value in all rows of a file.
 
     They are made once for the longest batch so far; shorter batches get a slice.
-
-    Args:
-        file: Base name.
-        instance_uuid: From the file's header.
     """
 
     def __init__(self, file: str, instance_uuid: str | None) -> None:

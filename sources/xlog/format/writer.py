@@ -39,8 +39,6 @@ class XlogWriter:
     It is also a context manager, which closes the file, or leaves it without end marker after an exception.
 
     Args:
-        path: The final name, such as `00000000000000000042.xlog`.
-        meta: The header.
         fsync: When bytes are forced to the disk. With `BLOCK`, this is done before `flush` returns.
         compress: Whether to compress every block; by default as Tarantool does (above 2 KiB).
         replace: Whether an existing file of that name is replaced, atomically: the new file has a temporary name until

@@ -58,13 +58,7 @@ class ScanRange:
 
 
 class Scanner:
-    """Finds and checks the blocks of ranges of one file.
-
-    Args:
-        buffer: The open file.
-        decoding: Mode and limits.
-        skipped: Counts what a lenient mode leaves out.
-    """
+    """Finds and checks the blocks of ranges of one file."""
 
     def __init__(self, buffer: FileBuffer, decoding: DecodeSettings, skipped: SkippedDamage) -> None:
         self._buffer, self._decoding, self._skipped = buffer, decoding, skipped
