@@ -73,7 +73,7 @@ def state(deployment: Deployment) -> dict[str, Any]:
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
     """Return the state after one run in one batch."""
     deployment = deployed(tmp_path_factory.mktemp("whole"), "a1", "b1")
-    deployment.run()
+    deployment.write()
     return state(deployment)
 
 
