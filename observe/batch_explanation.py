@@ -32,7 +32,6 @@ class ReadRange:
 
     replicaset: str
     source: str
-    """The source that was read."""
     first: tuple[str, int]
     last: tuple[str, int]
     """(File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset."""

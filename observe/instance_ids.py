@@ -31,7 +31,6 @@ class InstanceIdReader:
     """Reads the ids of instances and replicasets from the tables of a warehouse, each table on first use."""
 
     location: WarehouseLocation
-    """Location of the warehouse."""
 
     def _open_table(self, table: str) -> DeltaTable:
         try:

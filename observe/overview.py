@@ -24,9 +24,7 @@ class Overview:
     """What `aggregator status` prints."""
 
     warehouse: str
-    """Location of the warehouse."""
     epoch: int
-    """The newest epoch."""
     committed_at: str
     """Time at which the newest epoch was committed, in UTC."""
     age_seconds: float

@@ -44,7 +44,6 @@ class NextRunChange:
     subject: str
     """The changed thing: a source, a replicaset's uuid, a table, a setting."""
     text: str
-    """Description of the change."""
 
 
 _LINE_BY_TABLE_CHANGE = {

@@ -29,7 +29,6 @@ class WriteCosts:
     """What batches of a deployment cost, as this machine knows it."""
 
     copies_folder: str
-    """The folder of key copies."""
     copies_bytes: int
     """The size of the key copies in it."""
     copies_limit: int

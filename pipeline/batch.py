@@ -143,7 +143,6 @@ class BatchWriter:
         self.last_executor: str | None = None
         """`driver` or `tasks`: where the last batch was processed."""
         self.costs = BatchCosts()
-        """What the last batch has cost."""
 
     def process(
         self,

@@ -37,7 +37,6 @@ class Deployment:
     config: Config | None
     """None if the file has only the sections of the daemons."""
     subscribe: Subscribe | None
-    """The section `subscribe`; None without it."""
     max_block_bytes: int = BLOCK_LIMIT
     """The setting `max_block_bytes`: the maximum size of a transaction in a log."""
 

@@ -50,16 +50,13 @@ class SourceFacts:
     snapshot_count: int = 0
     """Number of `.xlog` files and of `.snap` files."""
     snapshot_vclock: Mapping[int, int] | None = None
-    """Vclock of the newest complete snapshot; None without a snapshot."""
     is_spool: bool = False
     instance_uuids: tuple[str, ...] = ()
-    """Uuids of the instances in the files' headers."""
     foreign_files_text: str | None = None
     """Which files are of other replicasets than the source, as text; None if no such file is known."""
     is_replicaset_configured: bool = False
     """Whether the configuration has the key `replicaset` for the source."""
     replicaset_uuid: str | None = None
-    """Uuid of the source's replicaset; None if unknown."""
     identity_error: str | None = None
     """Why the replicaset is unknown, or how it differs from the one in the configuration; else None."""
     server_version: str | None = None
@@ -72,7 +69,6 @@ class SourceFacts:
     """This machine's time when the newest row was read, in seconds since 1970."""
     holes: tuple[LogHole, ...] = ()
     newest_log_error: str | None = None
-    """Damage in the newest log; None without damage."""
     spool_error: str | None = None
     """Damage of a spool; None without damage, or if the source is not a spool."""
     awaits_daemon: bool = False
@@ -88,7 +84,6 @@ class StartPosition:
     file: str
     """Name of the leader (the source that is read), and of the log file."""
     byte_offset: int
-    """Offset in the file."""
     is_new_replicaset: bool
     """Whether the tables do not have the replicaset yet."""
 

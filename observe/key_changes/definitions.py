@@ -59,7 +59,6 @@ class SpaceDefinitions:
     tables: frozenset[str]
     """Tables to which the rows of the space were written."""
     names_of_other_spaces: frozenset[str]
-    """Names of all other spaces."""
     definitions: tuple[DatedDefinition, ...]
     """The oldest first."""
     id_periods: tuple[SpaceIdPeriod, ...] = ()

@@ -48,7 +48,6 @@ class KeyChange:
     tuple_after: bytes | None
     """The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known."""
     is_tuple_known: bool
-    """Whether `tuple_after` is known."""
     transaction_rows: Sequence[Row] = ()
     """The other rows of the same transaction."""
 
@@ -58,7 +57,6 @@ class KeyHistory:
     """All that the tables have about one key."""
 
     space: SpaceDefinitions
-    """The definitions of the space that has the key."""
     changes: Sequence[KeyChange]
     """In log order, grouped by replicaset."""
     decisions: Sequence[Row]

@@ -51,7 +51,6 @@ class WrittenTable:
     uri: str
     """Path or URI of the table's folder."""
     version: int
-    """The Delta version."""
     columns: tuple[tuple[str, str, str], ...]
     """(Name, type, description) of each column."""
 

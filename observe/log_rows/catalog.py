@@ -31,7 +31,6 @@ class RowContext(NamedTuple):
     """What the catalog adds to a row."""
 
     definition: LoggedSpace | None
-    """The definition of the row's space; None if it is unknown."""
     key: HashableKey | None = None
     """The key, from `LoggedSpace.hashable_key`; None if the catalog does not store tuples of the space."""
     tuple_after: bytes | None = None

@@ -26,7 +26,6 @@ class OriginRows:
     """How many new rows of one instance a batch read from one source, and the time of the newest one."""
 
     source: str
-    """Name of the source."""
     replicaset_id: int
     global_id: int | None
     """The instance's global id; None for rows that name no instance, such as those of a snapshot."""
@@ -40,7 +39,6 @@ class CommittedBatch:
     """What one committed batch did."""
 
     epoch: int
-    """The epoch that commits the batch."""
     query_id: str
     batch_id: int
     """Together they identify the batch of a stream, or of a request to the writer."""

@@ -24,7 +24,6 @@ MAX_BARS = 30
 """Maximum number of bars in a plot."""
 
 BAR_HEIGHT_PIXELS = 18
-"""Height of a bar in pixels."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ MAX_SHOWN_CHARACTERS = 300
 """Maximum number of characters of a shown value."""
 
 MISSING_VALUE_TEXT = "—"
-"""Text of a missing value."""
 
 
 def render_page(facts: PageFacts) -> str:

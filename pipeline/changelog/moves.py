@@ -170,9 +170,7 @@ class ShardPlan:
     """vshard's buckets as the tasks of a batch need them. Picklable."""
 
     moves_by_replicaset: Mapping[int, BucketMoves]
-    """By replicaset id."""
     storage_ids: frozenset[int]
-    """Ids of replicasets that are storages of vshard."""
     bucket_id_keys: KeyPlan
     """As `BucketMoves.bucket_id_keys`."""
     doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]

@@ -120,7 +120,6 @@ class SegmentPlan:
     applier_map: tuple[IdEntry, ...]
     """The applier map of the source: which global id the rows of a replica id have, from which lsn on."""
     meanings: Meanings
-    """The meanings of the batch."""
     undefined_spaces: Mapping[int, LogPosition] = field(default_factory=dict)
     """For each space id, the position from which on its rows wait for its definition."""
     is_released: bool = False

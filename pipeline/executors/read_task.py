@@ -110,12 +110,10 @@ class ReadWork:
     """The inputs of the first stage's tasks."""
 
     segment_plans: Mapping[int, SegmentPlan]
-    """By segment number."""
     reduce: ReducePlan
     key_ranges: KeyRanges
     """The keys of each partition."""
     location: WarehouseLocation
-    """Of the warehouse."""
     changelog_files: Sequence[TableFile] = ()
     """Files of `_changelog` that may contain rows which the tasks read again."""
     healed_gaps: Sequence[Mapping[str, Any]] = ()

@@ -28,7 +28,6 @@ class KeyRanges:
     """The ranges of keys that form each partition. Picklable."""
 
     partition_count: int
-    """The number of partitions."""
     table_groups: Int32s
     """The group number of each table: the tables of a group are divided at the same keys (int32[tables])."""
     first_partitions: Int32s

@@ -45,7 +45,6 @@ class BaseRequest:
     """The base versions of one table that must be read."""
 
     table: int
-    """The number of the table."""
     keys: pa.Array
     """Keys of which all replicasets' versions are needed; may contain duplicates."""
     key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)

@@ -73,7 +73,6 @@ class BatchPlan:
     """The plan of a batch. Mappings whose keys are not described are by replicaset uuid."""
 
     epoch: int
-    """The number of the epoch that the batch commits."""
     before: State
     after: State
     """The states before and after the batch; `after` lacks what is found only while rows are written."""
@@ -90,7 +89,6 @@ class BatchPlan:
     refused_tables: Mapping[str, str]
     """For each table that cannot be written any more, the reason."""
     new_map_rows: tuple[MapRow, ...]
-    """New rows of `_applier_map`."""
     cluster_changes: tuple[Member, ...] = ()
     """The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn."""
     undefined_ranges: Mapping[str, UnknownRanges] = field(default_factory=dict)

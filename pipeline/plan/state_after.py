@@ -38,7 +38,6 @@ class ReplicasetDecision:
     """The decisions on one replicaset's part of a batch, made before global ids are allocated."""
 
     before: ReplicasetState
-    """The state before the batch."""
     settlement: Settlement
     """Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.ids.members`)."""
     control: ControlChanges
@@ -46,7 +45,6 @@ class ReplicasetDecision:
     registrations: tuple[ReplicaIdChange, ...]
     """The assignments of replica ids that take effect, with replica ids of the replicaset."""
     source_ids: SourceIds
-    """The replica ids that each source uses."""
     translations_by_segment: Mapping[int, IdTranslation]
     """For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the
     map.

@@ -26,7 +26,6 @@ class TupleChange:
     """A key whose tuple differs between two versions of a space's table."""
 
     key: bytes
-    """The canonical key."""
     before: bytes | None
     after: bytes | None
     """The tuples in the two versions of the table; None if the table has no row of the key."""

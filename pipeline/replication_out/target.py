@@ -40,7 +40,6 @@ class EpochRow:
     committed_at: int
     """The epoch's number, and its time in microseconds since 1970 UTC."""
     versions: Mapping[str, int]
-    """The version of each table."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class Target:
     cluster: Mapping[int, str]
     """Instance uuids by global id."""
     aggregator: Member
-    """The aggregator in its `_cluster`."""
     vclock: Mapping[int, int]
     """The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
     highest of them, since the vclock of a stream never goes back.

@@ -71,7 +71,6 @@ class ReplicationWriter:
     ) -> None:
         self.warehouse, self.stream = warehouse, stream
         self.newest: EpochRow | None = None
-        """The newest epoch of the warehouse."""
         self._readers, self._transaction_rows = readers, transaction_rows
         self._is_complete = False
         self._not_served: Mapping[str, str] = {}

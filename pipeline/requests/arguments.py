@@ -75,7 +75,6 @@ KINDS: Mapping[str, type[Arguments]] = {
     RequestKind.CONFLICTS: ConflictsArguments,
     RequestKind.MAINTENANCE: MaintenanceArguments,
 }
-"""The arguments of each kind of request."""
 
 
 def parse_arguments(kind: str, arguments: Mapping[str, Any]) -> Arguments:

@@ -39,7 +39,6 @@ from warehouse.delta.table_files import read_file
 from warehouse.system_tables.gaps import KEY
 
 GapRows = list[Mapping[str, Any]]
-"""Rows of `_gaps`."""
 
 
 ReadLog = Callable[[], pa.Table]

@@ -162,7 +162,6 @@ class _ContendedVersions:
     keys: pa.Array
     """The canonical key of each version."""
     key_count: int
-    """The number of keys."""
     is_changed: Flags
     """bool[n]."""
     is_row: Flags

@@ -35,7 +35,6 @@ class SourceProgress:
     """What was read so far of the configured sources."""
 
     replicaset_uuids: frozenset[str] = frozenset()
-    """The replicasets of the sources."""
     unread_reasons: Mapping[str, str] = field(default_factory=dict)
     """By source: why the tables have no row of its replicaset. Only sources for which this is so."""
     unreadable: frozenset[str] = frozenset()

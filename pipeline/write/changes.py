@@ -140,7 +140,6 @@ class TableChanges:
     removed_keys: pa.Array | None
     """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING
-    """The change that the exact table needs."""
 
 
 def write_exact(

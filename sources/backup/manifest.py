@@ -35,7 +35,6 @@ class BackupArchive:
     """The archive of one replicaset in one backup."""
 
     backup_id: str
-    """The id of the backup."""
     created_at: str
     """When the backup was made, as text; such texts sort by time."""
     replicaset_uuid: str
@@ -58,7 +57,6 @@ class BackupManifest:
     """The parsed manifest of one backup of a cluster."""
 
     backup_id: str
-    """The id of the backup."""
     previous_id: str | None
     """The id of the backup that this one continues; None for the first one of a chain."""
     archives: tuple[BackupArchive, ...]
@@ -147,7 +145,6 @@ class BackupChain:
     """The archives of one replicaset in a storage, and the gaps between them."""
 
     replicaset_uuid: str
-    """Uuid of the replicaset."""
     archives: tuple[BackupArchive, ...]
     """The oldest first."""
     gaps: tuple[ChainGap, ...]

@@ -80,7 +80,6 @@ class RelaySession:
         """Instance uuid of the subscriber; None before SUBSCRIBE."""
         self.acknowledged: dict[int, int] = {}
         self.sent_bytes = 0
-        """Number of bytes sent."""
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
         self._user = GUEST_USER

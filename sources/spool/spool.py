@@ -68,7 +68,6 @@ class FlushPoint:
     path: Path
     """The log."""
     position: int
-    """The position, in bytes."""
     vclock: Mapping[int, int]
     """The spool's vclock at the position."""
     truncation_count: int

@@ -221,7 +221,6 @@ class StoppedSpool:
     """A spool without a daemon that runs and shows signs of life."""
 
     directory: str
-    """The spool."""
     instance_uuid: str
     """The uuid under which the spool's daemon subscribed."""
     written: float

@@ -30,7 +30,6 @@ class MarkerSpace:
     """A space whose rows mark instants."""
 
     space: str
-    """Name of the space."""
     label_field: str | int | None = None
     """Name of the field that has the label, or its number, from 1 on; None for the space `_recovery_point`."""
 

@@ -27,7 +27,6 @@ ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", 
 """Columns of a row of the log, in the order of `udfs.versions.key_state.RowChange`."""
 
 INPUT_COLUMNS = (*KEY_COLUMNS, *POSITION_COLUMNS, "epoch", *ROW_COLUMNS)
-"""Columns of the input."""
 
 VERSIONS_ARROW = pa.schema(
     [

@@ -79,7 +79,6 @@ class ComparedRid:
     name: str
     """The warehouse's folder, or the RID as text."""
     node: Node
-    """The RID and its mark."""
     epoch: int | None = None
     """The newest epoch of a warehouse; None for a RID."""
     ranges: tuple[GenerationRange, ...] = field(default=())

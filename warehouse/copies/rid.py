@@ -64,7 +64,6 @@ class RidChange:
     event: str = "none"
     """What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …"""
     node: Node = field(default_factory=Node)
-    """The RID and the mark after the change."""
     epoch: int = NO_EPOCH
     """The warehouse's newest epoch at the time of the change."""
     peer: str | None = None

@@ -49,7 +49,6 @@ class DataFile:
     size: int
     """In bytes."""
     rows: int
-    """The number of rows."""
     stats: str
     """The file's statistics as JSON, as in Delta's log."""
     is_new_data: bool = True

@@ -35,7 +35,6 @@ class SnapshotGeneration:
     """A snapshot that replaces a replicaset's state at the beginning of a batch."""
 
     segment: int
-    """The snapshot's segment number."""
     settled_vclock: Mapping[int, int]
     """The replicaset's settled vclock after the snapshot."""
     bridged_gaps: tuple[LsnGap, ...]

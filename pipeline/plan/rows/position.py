@@ -99,7 +99,6 @@ SEGMENT_NUMBER_STEP = 1 << 20
 """Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
 
 MAX_SEGMENT_NUMBER = 2**31 - 1
-"""The highest number of a segment."""
 
 
 def with_spaced_numbers(segments: Sequence[Segment]) -> tuple[Segment, ...]:

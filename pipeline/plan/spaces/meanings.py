@@ -41,7 +41,6 @@ class Meaning:
     version: int = NO_TABLE
     """Number of the schema version, `NO_TABLE` if rows go to no table."""
     lineage: int = NO_TABLE
-    """Number of the lineage, or `NO_TABLE`."""
     era: int = 0
     """Number of the era (the period with one primary key) within the lineage."""
     truncations: int = 0

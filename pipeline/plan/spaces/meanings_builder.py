@@ -94,7 +94,6 @@ class _SpaceTrack:
     definitions: list[Space] = field(default_factory=list)
     """All definitions so far."""
     primary_keys: frozenset[KeyParts] = frozenset()
-    """All primary keys so far."""
     lineage: int = NO_TABLE
     """The lineage's number; `NO_TABLE` if no table has versions of the space."""
     refusal_reason: str | None = None

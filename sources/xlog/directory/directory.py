@@ -64,7 +64,6 @@ SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException)
 logger = logging.getLogger(__name__)
 
 FileLocation = tuple[pafs.FileSystem, str]
-"""A file system, and a path in it."""
 
 
 @dataclass

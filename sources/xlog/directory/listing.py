@@ -58,7 +58,6 @@ class Listing:
     """The readable files of a source at one moment."""
 
     source: str
-    """Name of the source."""
     snapshots: tuple[LogFile, ...]
     logs: tuple[LogFile, ...]
     """Each from the oldest to the newest."""

@@ -56,7 +56,6 @@ class BlockGroup:
     blocks: Blocks
     """A column for each block, as `chain.walk_blocks` fills it (int64[4, n])."""
     block_count: int
-    """Number of blocks."""
 
 
 @dataclass(frozen=True)

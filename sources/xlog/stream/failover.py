@@ -37,7 +37,6 @@ class MemberFiles:
     """One source of a replicaset at one moment."""
 
     name: str
-    """Name of the source."""
     listing: Listing | None
     """None if the source cannot be read."""
     initial_snapshot: LogFile | None = None

@@ -45,7 +45,6 @@ class LogStream:
     """The logs of all sources of a deployment as one stream; one object computes the offsets of all its batches."""
 
     options: XlogOptions
-    """The options of the reader."""
     ignores_growth: bool = False
     """Whether the files are read once and their growth is ignored."""
     unreadable_sources: dict[str, str] = field(default_factory=dict)

@@ -43,14 +43,12 @@ class Marker:
     """A row that marks an instant."""
 
     label: str
-    """The label of the instant."""
     time: int
     """Timestamp of the row, microseconds since 1970."""
     replica_id: int
     lsn: int
     """Replica id and lsn of the row, which identify it."""
     segment: Segment
-    """The segment that has the row."""
     block_position: int
     """Start of the row's block, in bytes."""
     row_index: int
@@ -62,7 +60,6 @@ class MarkerFinder:
     """Finds the markers of one replicaset, segment by segment."""
 
     spaces: Sequence[MarkerSpace]
-    """The spaces whose rows are markers."""
 
     def __post_init__(self) -> None:
         self._label_field_by_space = {

@@ -28,7 +28,6 @@ class ReplicasetFiles:
     """The files that a batch reads of one replicaset."""
 
     replicaset_uuid: str
-    """The replicaset."""
     source: Source
     """The leader of the replicaset."""
     files: tuple[LogFile, ...]

@@ -88,7 +88,6 @@ class ByteRange:
     """The blocks of a segment that start in [begin, end)."""
 
     segment: Segment
-    """The segment that the range is a part of."""
     begin: int
     end: int
     """Positions in bytes."""
