@@ -10,7 +10,6 @@ complete tuple or is a DELETE.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -56,8 +55,6 @@ from warehouse.delta.newest_epoch import no_batch_error
 from warehouse.system_tables import epochs
 from warehouse.system_tables.maintenance import cleaned_replicasets
 from warehouse.warehouse import Warehouse
-
-LOG = logging.getLogger(__name__)
 
 SPACE_CHANGE_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 """The system spaces whose rows define, truncate and drop spaces."""

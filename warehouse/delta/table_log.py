@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,16 +131,6 @@ def read_commit(location: WarehouseLocation, table: str, version: int) -> list[A
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise WarehouseError(f"a commit is damaged: {error}", table=table, file=path) from error
-
-
-def commits_after(
-    location: WarehouseLocation, table: str, version: int
-) -> Iterator[tuple[int, list[Action]]]:
-    """Yield (version, actions) of each commit after a version, until one is missing."""
-    number = version + 1
-    while (actions := read_commit(location, table, number)) is not None:
-        yield number, actions
-        number += 1
 
 
 def _names(location: WarehouseLocation, table: str) -> list[str]:
