@@ -1,7 +1,5 @@
 """Aggregate the xlog streams of several replicasets into Delta tables, as a streaming job.
 
-    spark-submit jobs/aggregate.py --config FILE [--once]
-
 Reads the configuration, takes the writer lock, rolls back an unfinished batch of a killed job, and starts the stream.
 `pipeline.batch` has a batch's steps.
 """

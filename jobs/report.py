@@ -1,7 +1,5 @@
 """Print SQL queries over the tables of a warehouse with their results, and write an HTML page.
 
-    spark-submit jobs/report.py --config FILE [--page FILE]
-
 Reads only, takes no lock, and may run while the stream runs. Spark starts only if tables are large. The page is one
 HTML file that needs no network; it shows the newest epoch. Alerts are in `observe.metrics`.
 """

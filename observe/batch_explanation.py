@@ -2,8 +2,7 @@
 
 Reads with delta-rs, without Spark and without a lock. To find what a batch wrote, the files of each table are compared
 at two Delta versions: that of the batch's epoch and that of the preceding epoch. A table is not compared if maintenance
-has removed one of the versions. `jobs.explain`
-prints the result.
+has removed one of the versions.
 """
 
 from __future__ import annotations

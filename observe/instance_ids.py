@@ -1,7 +1,6 @@
 """Reads from the tables which instance has which replica id, and up to which vclock each source was read; no Spark.
 
-The *applier map* of a replicaset, in the table `_applier_map`, says which instance a replica id means, and from which
-lsn on. If the `_cluster` of a source differs from that of its replicaset, the map has rows for that source, and the
+If the `_cluster` of a source differs from that of its replicaset, the applier map has rows for that source, and the
 source's vclock uses other replica ids than the tables.
 """
 

@@ -1,9 +1,6 @@
 """Computes the stream's metrics from committed batches and Spark's reports: Prometheus samples, a status, warnings.
 
 Thread-safe, since Spark's listener, the job and the status page run in different threads. No I/O.
-
-A *marker* is a row that a coordinator writes to all replicasets under one label (the section `instants` of the
-configuration); an epoch at which every replicaset is at its marker of one label is an *instant*.
 """
 
 from __future__ import annotations

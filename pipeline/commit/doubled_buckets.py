@@ -1,7 +1,4 @@
-"""Records vshard's buckets: their states, rows of its garbage collector, and the conflicts of doubled buckets.
-
-A *doubled* bucket is active in several replicasets at once (`pipeline.plan.spaces.vshard`).
-"""
+"""Records vshard's buckets: their states, rows of its garbage collector, and the conflicts of doubled buckets."""
 
 from __future__ import annotations
 

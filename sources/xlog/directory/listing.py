@@ -1,7 +1,4 @@
-"""The files of a source as plain data, and the order in which they are read: pure functions.
-
-`sources.xlog.directory.directory` makes a listing.
-"""
+"""The files of a source as plain data, and the order in which they are read: pure functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The part of one file that a batch reads, as plain data that is sent to Spark's workers.
-
-`sources.xlog.stream.plan` makes it.
-"""
+"""The part of one file that a batch reads, as plain data that is sent to Spark's workers."""
 
 from __future__ import annotations
 
