@@ -1,4 +1,4 @@
-"""Print all versions of a space's keys with their periods of validity, by SQL; `observe.space_history` computes them."""
+"""Print all versions of a space's keys with their periods of validity, by SQL (`observe.space_history`)."""
 
 from __future__ import annotations
 
