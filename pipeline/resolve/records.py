@@ -133,8 +133,8 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
         "space": table_names(versions.table_numbers[rows], plan),
         "key": keys.take(pa.array(rows)),
         "tuple": versions.tuples.take(pa.array(rows)),
-        "global_id": _null_if_negative(versions.global_ids[rows]),
-        "lsn": _null_if_negative(versions.lsns[rows]),
+        "global_id": null_if_negative(versions.global_ids[rows]),
+        "lsn": null_if_negative(versions.lsns[rows]),
         "reason": pa.array([reasons[int(key)] for key in versions.key_numbers[rows]], pa.string()),
     }
     return quarantine_rows(columns, plan.epoch)
@@ -166,8 +166,8 @@ def conflict_rows(
     index = pa.array(rows)
     loser = {
         "replicaset_id": pa.array(versions.replicaset_ids[rows]),
-        "global_id": _null_if_negative(versions.global_ids[rows]),
-        "lsn": _null_if_negative(versions.lsns[rows]),
+        "global_id": null_if_negative(versions.global_ids[rows]),
+        "lsn": null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
         "tuple": versions.tuples.take(index),
     }
@@ -226,8 +226,8 @@ def _winner_columns(
         tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
     return {
         "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
-        "global_id": _null_if_negative(np.where(nobody, -1, versions.global_ids[index])),
-        "lsn": _null_if_negative(np.where(nobody, -1, versions.lsns[index])),
+        "global_id": null_if_negative(np.where(nobody, -1, versions.global_ids[index])),
+        "lsn": null_if_negative(np.where(nobody, -1, versions.lsns[index])),
         "timestamp": time_column(np.where(nobody, NO_TIME, versions.times[index])),
         "tuple": tuples,
     }
@@ -257,5 +257,6 @@ def _constant_array(value: object, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-def _null_if_negative(numbers: Int64s) -> pa.Array:
+def null_if_negative(numbers: Int64s) -> pa.Array:
+    """Return ids or lsns as an array, in which negative ones are null."""
     return pa.array(numbers, pa.int64(), mask=numbers < 0)

@@ -21,6 +21,7 @@ from pipeline.resolve.records import (
     VERSIONS_ARROW,
     conflict_rows,
     fault_rows,
+    null_if_negative,
     table_names,
     undecided_rows,
     version_rows,
@@ -339,9 +340,9 @@ def _new_rows(contended: _ContendedVersions, choices: Choices) -> pa.Table:
             pa.array(versions.table_numbers[rows]),
             contended.keys.take(index),
             versions.tuples.take(index),
-            _null_if_negative(versions.global_ids[rows]),
+            null_if_negative(versions.global_ids[rows]),
             pa.array(versions.replicaset_ids[rows]),
-            _null_if_negative(versions.lsns[rows]),
+            null_if_negative(versions.lsns[rows]),
             time_column(versions.times[rows]),
             time_column(versions.created[rows]),
         ],
@@ -364,9 +365,9 @@ def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np
             pa.array(versions.table_numbers[greatest]),
             contended.keys.take(pa.array(greatest)),
             pa.array([choices.policy_outcomes[int(key)].tuple for key in keys], pa.binary()),
-            _null_if_negative(versions.global_ids[greatest]),
+            null_if_negative(versions.global_ids[greatest]),
             pa.array(-versions.replicaset_ids[greatest]),
-            _null_if_negative(versions.lsns[greatest]),
+            null_if_negative(versions.lsns[greatest]),
             time_column(versions.times[greatest]),
             time_column(created),
         ],
@@ -385,13 +386,9 @@ def _contended_version_rows(
         "key": contended.keys.take(index),
         "replicaset_id": pa.array(versions.replicaset_ids[rows]),
         "tuple": versions.tuples.take(index),
-        "global_id": _null_if_negative(versions.global_ids[rows]),
-        "lsn": _null_if_negative(versions.lsns[rows]),
+        "global_id": null_if_negative(versions.global_ids[rows]),
+        "lsn": null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
         "created": time_column(versions.created[rows]),
     }
     return version_rows(columns, versions.states[rows], plan)
-
-
-def _null_if_negative(numbers: Int64s) -> pa.Array:
-    return pa.array(numbers, pa.int64(), mask=numbers < 0)
