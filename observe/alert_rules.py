@@ -16,7 +16,7 @@ RULES = ROOT / "conf" / "prometheus" / "alerts.yaml"
 
 _HEAD = """\
 # Alerts on the metrics of the stream, the daemon, the relay and the node; written by `python -m observe.alert_rules`
-# from the list of conditions (schemas/conditions.py). docs/reference/conditions.md says what each means, and what to do:
+# from the list of conditions (schemas/conditions.py). docs/reference/conditions.md says what each means and what to do:
 # `runbook_url` names the entry, relative to the project's folder.
 #   page: data is late or incomplete now, and does not mend itself     ticket: look at it in working hours
 groups:
@@ -47,7 +47,6 @@ def _rule(condition: Condition) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a scalar of YAML."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 

@@ -101,7 +101,6 @@ def register_functions(
     Args:
         warehouse: The folder or URI of the warehouse. Without it, `global_id` is always null, and `tuple_field` knows
             no space.
-        database: The database in the warehouse.
     """
     facts = SqlFacts() if warehouse is None else sql_facts(location_of(warehouse, database))
 

@@ -16,8 +16,7 @@ DRIVER_LOG_BYTES_ON_CLUSTER = 4 * MIB
 def max_driver_log_bytes(choice: ExecutorChoice, local_bytes: int, *, is_cluster: bool) -> int:
     """Return how many bytes of logs a batch may have at most to be processed in the driver; 0: it never is.
 
-    Args:
-        local_bytes: The greatest size of its decoded rows, which are not smaller than the logs.
+    Decoded rows, which `local_bytes` limits, are not smaller than the logs.
     """
     if choice == "tasks":
         return 0
