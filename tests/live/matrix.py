@@ -82,7 +82,7 @@ def run(server: str, others: Sequence[str], folder: Path, name: str | None) -> l
 
 
 def page(by_version: Mapping[str, Sequence[Outcome]]) -> str:
-    """Return the page: counts with a row per file and a column per version, then how many failed or were skipped, and why."""
+    """Return the page: counts by file and version, then how many failed or were skipped, and why."""
     counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for version, tests in by_version.items():
         for test in tests:
