@@ -27,6 +27,7 @@ from schemas.conditions import CONDITIONS
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
+from warehouse.sql_functions import SQL_FUNCTIONS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 WRITTEN = "Written by `make reference`; do not edit it.\n"
@@ -200,6 +201,9 @@ def tables_page() -> str:
                 f"## {name}\n\n{described}{' Also the columns of a row of the log.' if is_row else ''}\n\n"
             )
             text += table("column", "type", "", rows=_columns(_without(fields, XROW if is_row else ())))
+    text += "## Functions for SQL\n\n[How to get them](../sql.md#functions).\n\n"
+    calls = ((name, *described.partition(": ")) for name, described in SQL_FUNCTIONS.items())
+    text += table("function", "result", rows=((f"`{name}{call}`", result) for name, call, _, result in calls))
     return text.rstrip("\n") + "\n"
 
 
