@@ -137,7 +137,7 @@ def register_functions(
 
 SQL_FUNCTIONS = {
     "global_id": (
-        "(replicaset string, replica_id int, lsn bigint) → bigint: the instance that wrote a row, by its replicaset's uuid"
+        "(replicaset string, replica_id int, lsn bigint) → bigint: the instance that wrote a row; NULL if unknown"
     ),
     "msgpack_json": "(value binary) → string: any MessagePack value as JSON; NULL if it is none",
     "tuple_json": "(tuple binary) → string: a tuple as a JSON array, also `operations`",
