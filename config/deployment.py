@@ -267,7 +267,7 @@ class Config(ConfigSection):
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     """Approximate number of bytes of logs that one micro-batch reads."""
     executor: ExecutorChoice = "auto"
-    """Where a batch is processed, once Spark's tasks have read its rows. `auto`: a small one (up to 16 MiB of logs, on
+    """Where a batch is processed, once Spark's tasks have read its rows. `auto`: a small one (up to 40 MiB of logs, on
     a cluster up to 4 MiB) in the driver, a larger one in tasks. `driver`: in the driver, up to `local_bytes`. `tasks`:
     always in tasks.
     """

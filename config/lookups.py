@@ -17,7 +17,10 @@ DEFAULT_VECTORS_ABOVE = 64 * 1024 * 1024
 
 
 class KeyCache(ConfigSection):
-    """The folder of key copies: what lookups need of each data file, on the local disk of each process."""
+    """The folder of key copies: what lookups need of each data file, on the local disk of each process.
+
+    Where Spark runs on one machine, its folder `cells` has the rows of the batch in progress.
+    """
 
     path: Location | None = None
     """A folder of the local disk; None: beside the checkpoint, or in the system's folder for temporary files if the

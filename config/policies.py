@@ -32,7 +32,7 @@ class Policy(ConfigSection):
     """How the conflict between several replicasets' versions of a key is resolved."""
 
     policy: PolicyName = LAST_WRITE_WINS
-    """`last_write_wins`, `first_write_wins`, `source_priority`, `max`, `min`, `merge_fields`, `sum` or `custom`."""
+    """What chooses between the versions of a key."""
     sequence: tuple[str, ...] = ()
     """Fields of the space that say which version is later; the first difference decides. If empty, the rows' timestamps
     are compared. Policies other than `last_write_wins` use it only between equals.

@@ -1,7 +1,5 @@
 """Aggregate the xlog streams of several replicasets into Delta tables, as a streaming job.
 
-    spark-submit jobs/aggregate.py --config FILE [--once]
-
 Reads the configuration, takes the writer lock, rolls back an unfinished batch of a killed job, and starts the stream.
 `pipeline.batch` has a batch's steps.
 """
@@ -57,11 +55,7 @@ BATCHES_TO_RETAIN = "spark.sql.streaming.minBatchesToRetain"
 
 
 def check_custom_functions(config: Config) -> None:
-    """Check, before anything starts, that the functions of all `custom` policies can be imported.
-
-    Raises:
-        ConfigurationError: One of them cannot be imported.
-    """
+    """Raise ConfigurationError, before anything starts, if the function of a `custom` policy cannot be imported."""
     policies = config.policies
     for policy in (policies.default, *map(policies.of, policies.spaces)):
         if policy.function is not None:
@@ -71,11 +65,7 @@ def check_custom_functions(config: Config) -> None:
 def open_batch_writer(
     spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock
 ) -> BatchWriter:
-    """Open the writer of a deployment's batches; large batches run in the tasks of `spark`.
-
-    Args:
-        lock: Must be held by this process.
-    """
+    """Open the writer of a deployment's batches, with the lock; large batches run in the tasks of `spark`."""
     tasks = spark.sparkContext.defaultParallelism
     return open_writer(config, warehouse, lock, partial(DistributedExecutor, spark), tasks)
 
@@ -83,8 +73,7 @@ def open_batch_writer(
 def configured_standbys(config: Config, *, waits: bool) -> Standbys | None:
     """Return the standbys that the configuration names; None if it names none.
 
-    Args:
-        waits: Whether the job, when it ends, waits for copies to standbys that are in progress.
+    With `waits` the job, when it ends, waits for copies to standbys that are in progress.
     """
     if not config.standby.peers:
         return None
@@ -96,11 +85,7 @@ def configured_standbys(config: Config, *, waits: bool) -> Standbys | None:
 def keep_standbys_connected(
     writer: BatchWriter, standbys: Standbys | None, *, may_have_new_epoch: bool
 ) -> None:
-    """Copy an epoch that was committed between two batches to the standbys; try to connect lost standbys again.
-
-    Args:
-        may_have_new_epoch: Whether an epoch may have been committed since the last batch.
-    """
+    """Copy an epoch that was committed between two batches to the standbys; try to connect lost standbys again."""
     if standbys is not None and (may_have_new_epoch or standbys.has_retry_due()):
         with writer.batch_lock:
             standbys.copy_and_reconnect()
@@ -109,13 +94,7 @@ def keep_standbys_connected(
 def start_stream(
     spark: SparkSession, config: Config, state: State, write_batch: StreamWriter, *, once: bool
 ) -> StreamingQuery:
-    """Start the streaming query of a deployment.
-
-    Args:
-        state: The state after the last epoch, from which the stream continues.
-        write_batch: Called by Spark with each micro-batch.
-        once: Whether to stop at the current end of the logs.
-    """
+    """Start the streaming query of a deployment."""
     cell_source.register(spark)
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
     files = cell_files(config, is_cluster=runs_on_cluster(spark))

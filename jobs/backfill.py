@@ -1,14 +1,8 @@
 """Read part of a log again, read a space from a snapshot, heal a divergence, or rebuild a table.
 
-    spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
-    spark-submit jobs/backfill.py --config FILE --snapshot SPACE [--source S]
-    spark-submit jobs/backfill.py --config FILE --heal S
-    spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
-
 The holder of the writer lock does the work: a running stream does it between two batches, and this command waits for
-the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. `--dry-run` shows what
-would change and writes nothing. The work is in `pipeline.requests`: `read_again` (logs),
-`snapshots` (also heal), `rebuild`.
+the answer without Spark; otherwise this command takes the lock, starts Spark and does it itself. The work is in
+`pipeline.requests`: `read_again` (logs), `snapshots` (also heal), `rebuild`.
 """
 
 from __future__ import annotations
@@ -48,11 +42,7 @@ POLL_SECONDS = 1.0
 
 
 def rebuild_policy(config: Config, space: str, policy_option: str | None) -> Policy:
-    """Return the policy of the option `--policy`: a name, or YAML keys; by default the space's configured policy.
-
-    Raises:
-        ConfigurationError: The option is not a policy.
-    """
+    """Return the policy of the option `--policy`: a name, or YAML keys; by default the space's configured policy."""
     if policy_option is None:
         return config.policies.of(space)
     try:
@@ -110,13 +100,7 @@ def request_and_wait(
     """Write a request, and wait for its answer; if no process has the writer lock, take it and do the work here.
 
     Args:
-        warehouse: May be without a Spark session.
-        kind: A `RequestKind`.
-        arguments: The arguments of this kind (`pipeline.requests.arguments`).
         get_session: Starts Spark, or returns the session that runs; called only if this process must do the work.
-
-    Returns:
-        The request with its answer.
     """
     request = None
     while True:
@@ -139,7 +123,6 @@ def request_and_wait(
 
 
 def _serve_requests(spark: SparkSession, config: Config, warehouse: Warehouse, lock: PrimaryLock) -> None:
-    """Do the work of all open requests in this process, which has the lock."""
     bar = ProgressBar()
     try:
         log_step(f"reading {len(warehouse.tables())} tables")
@@ -173,11 +156,7 @@ class BackfillOptions:
 
 
 def requested_work(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
-    """Return the request that options describe: its kind (`RequestKind`) and its arguments.
-
-    Raises:
-        ConfigurationError: The options contradict each other.
-    """
+    """Return the request that options describe: its kind (`RequestKind`) and its arguments."""
     names = [one.name for one in config.sources]
     for source in (options.source, options.heal):
         if source is not None and source not in names:

@@ -25,8 +25,6 @@ def cat(
     """Print the rows of a file or a directory that match a filter, and return their number.
 
     Args:
-        path: A .xlog or .snap file, or a directory, whose logs are read.
-        as_json: Print one JSON object per line instead of text.
         follow: Wait for more rows at the end.
         with_tuples: Show UPDATE and UPSERT with the resulting tuple if the old one is known.
         with_origins: Name the instance of each row in text, too; JSON always has it.

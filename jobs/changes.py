@@ -39,12 +39,9 @@ def show(
     """Print each change of a winning row as a JSON line; with `follow` until the process is stopped.
 
     Args:
-        space: Name of the space or of its table.
         after_epoch: Print only the changes of later epochs; None: of all.
-        upto_epoch: The last epoch to print; None, or an epoch that does not exist yet: the newest one.
         config: Path of the configuration, for the command that the output suggests.
         follow: Whether to wait for new epochs.
-        sleep: Called with the seconds to wait before the next check for a new epoch.
 
     Raises:
         WarehouseError: No batch is done yet, and `follow` is False.

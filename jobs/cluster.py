@@ -1,13 +1,7 @@
 """Show the owners of replica ids, the vclock after which a source is read next, and checksums of replicasets.
 
-    python -m jobs.cluster show --config FILE
-    python -m jobs.cluster vclock SOURCE --config FILE
-    python -m jobs.cluster checksum REPLICASET --config FILE
-
-Reads the tables only, without Spark, also while a stream runs. `vclock` prints the vclock after which a source is
-read next, in the source's own replica ids; the applier map (`warehouse.system_tables.applier_map`) translates global
-ids to them. `checksum` prints the crc32 of a replicaset's instances (docs/formats.md). SOURCE is a source's name;
-REPLICASET is a uuid, or the name of a source: then the replica ids are those of the source.
+Reads the tables only, without Spark, also while a stream runs. The applier map
+(`warehouse.system_tables.applier_map`) translates global ids to a source's own replica ids.
 """
 
 from __future__ import annotations

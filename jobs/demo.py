@@ -1,7 +1,5 @@
 """Aggregate all current rows, validate the tables and show them: three commands in one Spark session.
 
-    spark-submit jobs/demo.py --config FILE [--page FILE]
-
 The same as `jobs/aggregate.py --once`, `jobs/validate.py` and `jobs/report.py`, without starting Spark three times.
 """
 

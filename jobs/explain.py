@@ -19,12 +19,7 @@ from warehouse.delta.newest_epoch import last_epoch, no_batch_error
 
 
 def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = False) -> int:
-    """Print what an epoch's batch did; by default the newest epoch's.
-
-    Raises:
-        ConfigurationError: There is no such epoch.
-        WarehouseError: No batch is done yet.
-    """
+    """Print what an epoch's batch did; by default the newest epoch's."""
     newest = last_epoch(location)
     if newest < 0:
         raise no_batch_error(location.root)

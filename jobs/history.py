@@ -1,7 +1,4 @@
-"""Print all versions of a space's keys with their periods of validity, by SQL; `observe.space_history` computes them.
-
-spark-submit jobs/history.py --config FILE --space SPACE [--sql QUERY]
-"""
+"""Print all versions of a space's keys with their periods of validity, by SQL (`observe.space_history`)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """Maintain the tables: join small files, and remove files and rows by age.
 
-    spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--purge] [--dry-run]
-
 The holder of the writer lock does the work, as for a backfill, since files must not be replaced while a batch rewrites
-them. Table versions younger than `--keep-days` stay readable, and those of the newest epoch. Rows of the aggregator's
-own tables are removed by the configuration's `retention`; `--dry-run` counts them and writes nothing.
-`pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
+them. `pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
 """
 
 from __future__ import annotations
@@ -23,11 +19,9 @@ from pipeline.commit.load import load_state
 from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import plan_cleaning
 from pipeline.retention.progress import source_progress
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import ConfigurationError
 from schemas.states import RequestKind, RequestState
-from sources.xlog.options import parse_options
-from sources.xlog.stream.log_stream import LogStream
 from warehouse.warehouse import Warehouse
 
 
@@ -61,7 +55,7 @@ def show_removable_rows(warehouse: Warehouse, config: Config, keep_days: int) ->
     """Print how many rows would be removed, and why some rows would stay although they are old enough."""
     log_step(f"reading {len(warehouse.tables())} tables, and the newest snapshots of the sources")
     state = load_state(warehouse)
-    sources = source_progress(LogStream(parse_options(stream_options(config, state, 1))), state)
+    sources = source_progress(open_log_stream(config, state), state)
     log_step("looking for rows that are older than their retention")
     cleaning = plan_cleaning(warehouse.open_tables, state, config, config.retention, sources, keep_days)
     for count in cleaning.count_texts() or ["nothing"]:

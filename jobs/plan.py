@@ -24,11 +24,7 @@ COLOUR_BY_SIGN = {
 
 
 def show(config: Config, file: str, *, is_json: bool) -> int:
-    """Print what a run will do, and return 1 if something is refused or rows will wait.
-
-    Args:
-        file: Path of the configuration, for the command that the output suggests.
-    """
+    """Print what a run will do, and return 1 if something is refused or rows will wait."""
     preview = preview_next_run(config)
     changes = planned_changes(config, preview)
     if is_json:

@@ -34,16 +34,7 @@ def prove(
     *,
     as_json: bool = False,
 ) -> int:
-    """Compare, print differences, store the results; return 1 if something differs or cannot be compared.
-
-    Args:
-        spaces: Names of spaces or tables; empty: all.
-        peers: The members of each replicaset to compare.
-        as_json: Print each space's result as a JSON line.
-
-    Raises:
-        ConfigurationError: A requested space is in no table.
-    """
+    """Compare, print differences, store the results; return 1 if something differs or cannot be compared."""
     location, moment = location_of(config.warehouse, config.database), datetime.now(UTC)
     epoch = newest_tables(location).epoch
     state = load_state(Warehouse(None, config.warehouse, config.database))
@@ -93,7 +84,6 @@ def servers_to_read(
 
     Args:
         addresses: One server of each replicaset, `user@host:port`; empty: those of the section `subscribe`.
-        password_env: Environment variable with the password of the users in `addresses`.
 
     Raises:
         ConfigurationError: An address is malformed, or there are neither addresses nor the section.
@@ -116,7 +106,6 @@ def _peer_at(address_text: str, password_env: str | None) -> Peer:
 
 
 def _require_known_spaces(state: State, spaces: Collection[str]) -> None:
-    """Raise ConfigurationError if one of the names is neither a table's nor that of a space with a table."""
     known = set(state.versions)
     for one in state.replicasets.values():
         known |= {rows.decoded().name for space_id, rows in one.spaces.items() if space_id in one.tables}

@@ -1,11 +1,7 @@
 """Serve spools over IPROTO, to other subscription daemons and to anonymous replicas of Tarantool.
 
-    aggregator relay --config FILE
-    aggregator relay --config FILE --aggregated
-
-With `--aggregated` it serves the rows of the warehouse's tables as one replicaset, instead of the rows of spools.
-Reads the configuration's section `relay`, serves the status page, runs until SIGTERM. The work is in
-`sources.relay` and `pipeline.replication_out`.
+With `--aggregated` it serves the rows of the warehouse's tables as one replicaset, instead of the rows of spools. The
+work is in `sources.relay` and `pipeline.replication_out`.
 """
 
 from __future__ import annotations

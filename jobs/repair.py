@@ -1,12 +1,8 @@
 """Close the gaps in `_gaps`: read the sources with gaps again, then other members, until no gap is open.
 
-    spark-submit jobs/repair.py --config FILE
-
-Each reading is a backfill by the holder of the writer lock, as in `jobs/backfill.py` (`pipeline.requests.read_again`).
-Each source is read from the settled position on, which is the vclock up to which all rows were applied. If a lost file
-is back, or another member has the missing rows, the gap is closed, and the rows that waited in `_pending` are applied.
-Gaps that stay open are printed, with exit code 1. A divergence is printed too, but cannot be repaired by reading: the
-operator must choose the correct member (`aggregator heal`).
+Each reading is a backfill by the holder of the writer lock (`pipeline.requests.read_again`), from the settled position
+on. A divergence is printed, but cannot be repaired by reading: the operator must choose the correct member
+(`aggregator heal`).
 """
 
 from __future__ import annotations
@@ -23,10 +19,9 @@ from jobs.main import main
 from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from pipeline.commit.load import load_state
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import AggregatorError
 from schemas.states import GapKind, RequestKind, RequestState
-from sources.xlog.options import parse_options
 from sources.xlog.stream.identity import replicaset_uuid_of
 from sources.xlog.stream.log_stream import LogStream
 from warehouse.copies.primary import require_primary
@@ -51,11 +46,7 @@ class RepairResult:
 
 
 def sources_to_read(gaps: Iterable[Gap], id_by_source: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members.
-
-    Args:
-        id_by_source: Name of each configured source to its replicaset id; None if unknown.
-    """
+    """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members."""
     all_gaps = list(gaps)
     own = dict.fromkeys(gap.source for gap in all_gaps if gap.source in id_by_source)
     ids = {gap.replicaset_id for gap in all_gaps}
@@ -69,13 +60,7 @@ def repair(
     id_by_source: Mapping[str, int | None],
     read_again: ReadSourceAgain,
 ) -> RepairResult:
-    """Read the sources of replicasets with gaps again, until no gap is open or no source is left.
-
-    Args:
-        find_gaps: Returns the gaps that are open now.
-        id_by_source: Name of each configured source to its replicaset id; None if unknown.
-        read_again: Reads one source again (`ReadSourceAgain`).
-    """
+    """Read the sources of replicasets with gaps again, until no gap is open or no source is left."""
     before = left = tuple(find_gaps())
     done: list[str] = []
     for replicaset in dict.fromkeys(gap.replicaset_id for gap in before):
@@ -91,12 +76,7 @@ def repair(
 
 
 def replicaset_ids_by_source(log_stream: LogStream, id_by_uuid: Mapping[str, int]) -> dict[str, int | None]:
-    """Return source name to replicaset id, from the headers of the source's files; None if it is unknown.
-
-    Args:
-        log_stream: Reads the directories of all sources.
-        id_by_uuid: Replicaset uuid to id.
-    """
+    """Return source name to replicaset id, from the headers of the source's files; None if it is unknown."""
     found: dict[str, int | None] = {}
     for source in log_stream.options.sources:
         directory = log_stream.directory(source.name)
@@ -127,9 +107,8 @@ def repair_warehouse(config: Config) -> int:
         if gap.kind == GapKind.DIVERGENCE:
             say(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/corrections.md)")
     state = load_state(warehouse)
-    options = parse_options(stream_options(config, state, 1))
     id_by_source = replicaset_ids_by_source(
-        LogStream(options), {uuid: one.id for uuid, one in state.replicasets.items()}
+        open_log_stream(config, state), {uuid: one.id for uuid, one in state.replicasets.items()}
     )
     done = repair(
         lambda: [gap for gap in all_open_gaps() if gap.kind == GapKind.MISSING], id_by_source, read_again

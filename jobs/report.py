@@ -1,7 +1,5 @@
 """Print SQL queries over the tables of a warehouse with their results, and write an HTML page.
 
-    spark-submit jobs/report.py --config FILE [--page FILE]
-
 Reads only, takes no lock, and may run while the stream runs. Spark starts only if tables are large. The page is one
 HTML file that needs no network; it shows the newest epoch. Alerts are in `observe.metrics`.
 """
@@ -40,14 +38,7 @@ def write_page(
     config: Config | None = None,
     start_spark: Callable[[], SparkSession] | None = None,
 ) -> None:
-    """Write the page of a warehouse; with its configuration it shows what needs attention.
-
-    Args:
-        start_spark: Called if the tables are large, and the warehouse has no Spark session.
-
-    Raises:
-        ConfigurationError: The file cannot be written.
-    """
+    """Write the page of a warehouse; with its configuration it shows what needs attention."""
     if not file.parent.is_dir():
         raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
     problems = () if config is None else _problems(config)
@@ -64,7 +55,6 @@ def write_page(
 
 
 def _problems(config: Config) -> tuple[Problem, ...]:
-    """Return what needs attention in a deployment."""
     try:
         return tuple(deployment_problems(config))
     except WarehouseError:  # no batch is done yet

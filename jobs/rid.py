@@ -1,13 +1,7 @@
-"""Show, change and compare the RIDs of warehouses, and copy one warehouse onto another.
+"""Show, change and compare the RIDs of warehouses, and copy one warehouse onto another, without Spark.
 
-    python -m jobs.rid show|promote|demote|disconnect WAREHOUSE        (or --config FILE)
-    python -m jobs.rid connect WAREHOUSE WAREHOUSE…
-    python -m jobs.rid compare A B [--json]                 A, B: warehouses, or RIDs as text
-    python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
-
-WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark. Exit codes of compare: 0
-same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table in `warehouse.copies.rid`,
-the copy in `warehouse.copies`. A copy shows its progress: on a terminal a bar of bytes, elsewhere plain lines.
+Exit codes of compare: 0 same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table
+in `warehouse.copies.rid`, the copy in `warehouse.copies`.
 """
 
 from __future__ import annotations
@@ -96,11 +90,7 @@ def rid_of_argument(argument: str, database: str) -> ComparedRid:
 def location_from(
     warehouse: str | None, file: str | None, database: str = DEFAULT_DATABASE
 ) -> WarehouseLocation:
-    """Return the location of the warehouse that a command names by its address or by `--config`.
-
-    Raises:
-        ConfigurationError: Neither or both are given, or there is no such folder.
-    """
+    """Return the location of the warehouse that a command names by its address or by `--config`."""
     if (warehouse is None) == (file is None):
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
@@ -208,11 +198,7 @@ def copy(
     discard_target: str | None = None,
     check_all: bool = True,
 ) -> None:
-    """Copy a warehouse to another location, or bring the copy that is there up to date.
-
-    Raises:
-        ConfigurationError: The source does not exist.
-    """
+    """Copy a warehouse to another location, or bring the copy that is there up to date."""
     source, target = _require_existing(location_of(source_root, database)), location_of(target_root, database)
     discard = None if discard_target is None else parse_rid(discard_target)
     print_lost_epochs(source, target)

@@ -31,7 +31,6 @@ def set_up(parts: Sequence[str]) -> int:
 
 
 def _install(name: str) -> str:
-    """Install a part, and return what was done."""
     if name in ("delta", "s3"):
         from jobs.installation.spark_jars import install_jars
 

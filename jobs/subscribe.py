@@ -1,15 +1,9 @@
 """Follow live Tarantool masters as an anonymous replica, into spools that the main job reads.
 
-    python -m jobs.subscribe --config FILE [--accept-rewind]
-
-Reads the configuration's section `subscribe`, serves the status page, runs until SIGTERM. The work is in
-`sources.subscribe`. If a master was restored from an older state, its lsns have gone back; with
-`--accept-rewind` the daemon then moves the old spool away and begins a new one.
-
 If a spool is empty or lost, the daemon gets the rows that follow those in the tables. `_vclock` has global ids, and the
 vclock that is sent to a master has the replica ids of its replicaset: they are found by the inverse of the applier map
 (`warehouse.system_tables.applier_map`). Rows that wait in `_pending` are not settled (they were not applied), so they
-are read again. The tables are read without Spark.
+are read again. The work is in `sources.subscribe`.
 """
 
 from __future__ import annotations
@@ -39,19 +33,12 @@ log = logging.getLogger(__name__)
 
 
 def is_empty_spool(spool: Path) -> bool:
-    """Whether a spool has no file yet.
-
-    Raises:
-        SpoolError: The spool is damaged.
-    """
+    """Whether a spool has no file yet; raise SpoolError if it is damaged."""
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
 def spool_start_of(ids: InstanceIdReader, source: str) -> SpoolStart | None:
-    """Return where an empty spool begins: after the rows of the source's replicaset that the tables have.
-
-    None if the tables have no rows of the source.
-    """
+    """Return where an empty spool begins: after the rows of its replicaset in the tables; None without any."""
     uuid = ids.replicaset_of_read_source(source)
     return None if uuid is None else SpoolStart(uuid, vclock_in_source(ids, uuid, source))
 

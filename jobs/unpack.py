@@ -20,10 +20,7 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
     """Unpack new archives, print them and the missing ones; return 1 if one is missing or damaged, else 0.
 
     Args:
-        location: The storage: a path or a URI.
         into: A local folder; its subfolders `<replicaset uuid>/<instance uuid>` become the directories of sources.
-        replicasets: Uuids of the wanted replicasets; empty: all.
-        as_json: Print each archive, and each one that is missing, as a JSON line.
     """
     storage = BackupStorage(location)
     manifests = storage.manifests()

@@ -1,12 +1,8 @@
 """Validate the tables as of the last epoch, by suites of Great Expectations: the aggregator's and the user's.
 
-    spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
-
 May run while the stream runs, and does not block it. Spark starts only for suites of the user's, large tables, and
-spaces with unique secondary indexes. Results go to `_validations`, and as Data Docs into a folder if
-one is named. Groups of rows that violate a unique secondary index go to `_conflicts` (kind `secondary`), by a request
-to the holder of the writer lock. Exit code 1 if an expectation fails. The expectations are in `observe.validation` and
-`observe.validation.secondary_keys`.
+spaces with unique secondary indexes. Groups of rows that violate a unique secondary index go to `_conflicts` (kind
+`secondary`), by a request to the holder of the writer lock. The expectations are in `observe.validation`.
 """
 
 from __future__ import annotations
@@ -80,11 +76,6 @@ def _print_to_stderr(line: str) -> None:
 
 
 def _differing_tables(config: Config) -> tuple[Warehouse, list[TableDifference]]:
-    """Return the warehouse, and its tables that are not as the newest epoch names them.
-
-    Raises:
-        WarehouseError: There are no tables yet.
-    """
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
     location = warehouse.location
@@ -107,9 +98,6 @@ def validate(
     """Run all suites on the tables, print the failed expectations, and return the exit code.
 
     Args:
-        file: Path of the configuration; the user's suites are in its folder.
-        spaces: Names of the spaces to validate; default: all.
-        docs: Folder of Data Docs; default: the configured one.
         as_json: Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)

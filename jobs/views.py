@@ -1,11 +1,4 @@
-"""Print SQL that registers the tables by name and creates views: who wrote each row, and the tables of an epoch.
-
-    python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
-    spark-sql -f views.sql
-    python -m jobs.views --config FILE --dbt > models/sources.yml
-
-`observe.sql_views` makes the SQL, without Spark.
-"""
+"""Print SQL that registers the tables by name and creates views, made by `observe.sql_views` without Spark."""
 
 from __future__ import annotations
 

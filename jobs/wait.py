@@ -15,11 +15,7 @@ from warehouse.delta.location import location_of
 
 
 def wait(config: Config, instance: str | int, lsn: int, timeout: float, *, as_json: bool = False) -> int:
-    """Print whether a row is in the tables, and since which epoch; return 1 if it is not when the time is over.
-
-    Args:
-        instance: The uuid of the instance that wrote the row, or its global id.
-    """
+    """Print whether a row is in the tables, and since which epoch; return 1 if it is not when the time is over."""
     uuid = instance_uuid(instance_id_reader(config), instance) if isinstance(instance, int) else instance
     row = wait_until_applied(location_of(config.warehouse, config.database), uuid, lsn, timeout)
     if as_json:

@@ -105,10 +105,7 @@ def _decision_as_json(row: Mapping[str, Any], history: KeyHistory, definition: L
 
 
 def decision_reason(decision: Mapping[str, Any]) -> str:
-    """Return why the winner of a decision won, as text: the policy, the compared values, the note.
-
-    A decision has the keys that `_decision_as_json` returns.
-    """
+    """Return why the winner of a decision won, as text: the policy, the compared values, the note."""
     winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
     text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
     if sequence == "timestamp":
@@ -122,7 +119,6 @@ def decision_reason(decision: Mapping[str, Any]) -> str:
 
 
 def _fields_text(values: Any, names: Sequence[str]) -> str | None:
-    """Return the named fields of a tuple as text; None if it is no mapping, or lacks one of them."""
     if not isinstance(values, dict) or not all(name in values for name in names):
         return None
     return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
@@ -185,12 +181,7 @@ def _json_line(value: Any) -> str:
 
 
 def who(location: WarehouseLocation, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:
-    """Print everything about a key; return 1 if no row has the key.
-
-    Args:
-        space: Name of the space or of its table.
-        values: The values of the key's parts.
-    """
+    """Print everything about a key; return 1 if no row has the key."""
     history = KeyChangesReader(location).history(space, values)
     found = history_as_json(history)
     if as_json:

@@ -1,8 +1,8 @@
-"""Writes Prometheus' alerts, and the table of conditions in the documents, from the list of conditions.
+"""Writes Prometheus' alerts from the list of conditions.
 
     python -m observe.alert_rules
 
-A test compares both files with the list (`schemas.conditions`).
+A test compares the file with the list (`schemas.conditions`); `make reference` writes its page in the documents.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from schemas.conditions import CONDITIONS, Condition, Job
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "conf" / "prometheus" / "alerts.yaml"
-PAGE = ROOT / "docs" / "alerts.md"
-
-TABLE_HEAD = "| condition, alert | severity | means | found by | what to do |\n|---|---|---|---|---|\n"
 
 _HEAD = """\
 # Alerts on the metrics of the stream, the daemon, the relay and the node; written by `python -m observe.alert_rules`
-# from the list of conditions (schemas/conditions.py). What each means, and what to do, is in docs/alerts.md:
+# from the list of conditions (schemas/conditions.py). docs/reference/conditions.md says what each means and what to do:
 # `runbook_url` names the entry, relative to the project's folder.
 #   page: data is late or incomplete now, and does not mend itself     ticket: look at it in working hours
 groups:
@@ -45,32 +42,14 @@ def _rule(condition: Condition) -> str:
         f"        labels: {{severity: {condition.severity}}}\n"
         "        annotations:\n"
         f"          summary: {_quoted(condition.summary)}\n"
-        f"          runbook_url: docs/alerts.md#alert-{condition.alert.lower()}\n"
+        f"          runbook_url: docs/reference/conditions.md#alert-{condition.alert.lower()}\n"
     )
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a scalar of YAML."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 
 
-def documents_table() -> str:
-    """Return the table of all conditions, in Markdown."""
-    return TABLE_HEAD + "".join(
-        f'| <a id="alert-{one.alert.lower()}"></a>`{one.name}`, `{one.alert}` | {one.severity} | {one.means} '
-        f"| {one.found}{'; only by Prometheus' if one.is_alert_only else ''} | {one.advice} |\n"
-        for one in CONDITIONS.values()
-    )
-
-
-def page_with_table(page: str) -> str:
-    """Return a page whose table of conditions is the one of the list."""
-    begin = page.index(TABLE_HEAD)
-    end = page.index("\n\n", begin) + 1
-    return page[:begin] + documents_table() + page[end:]
-
-
 if __name__ == "__main__":
     RULES.write_text(rules_text(), encoding="utf-8")
-    PAGE.write_text(page_with_table(PAGE.read_text("utf-8")), encoding="utf-8")

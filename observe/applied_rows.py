@@ -40,11 +40,7 @@ class AppliedRow:
 
 
 def instance_uuid(reader: InstanceIdReader, global_id: int) -> str:
-    """Return the uuid of the instance with a global id.
-
-    Raises:
-        ConfigurationError: No instance has it.
-    """
+    """Return the uuid of the instance with a global id; raise ConfigurationError if there is none."""
     uuid = reader.cluster.instance_uuids.get(global_id)
     if uuid is None:
         raise ConfigurationError(
@@ -106,11 +102,7 @@ def wait_until_applied(
 
 
 def wait_page(location: WarehouseLocation, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of the status server's page `/wait?instance=UUID&lsn=N&timeout=SECONDS`.
-
-    Raises:
-        ValueError: A parameter is missing or wrong.
-    """
+    """Return the status server's page `/wait?instance=UUID&lsn=N&timeout=SECONDS`; ValueError: the client's mistake."""
     try:
         instance, lsn = str(UUID(parameters["instance"])), int(parameters["lsn"])
         timeout = min(float(parameters.get("timeout", 0)), PAGE_SECONDS_MAX)

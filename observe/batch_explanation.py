@@ -2,8 +2,7 @@
 
 Reads with delta-rs, without Spark and without a lock. To find what a batch wrote, the files of each table are compared
 at two Delta versions: that of the batch's epoch and that of the preceding epoch. A table is not compared if maintenance
-has removed one of the versions. `jobs.explain`
-prints the result.
+has removed one of the versions.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ class ReadRange:
 
     replicaset: str
     source: str
-    """The source that was read."""
     first: tuple[str, int]
     last: tuple[str, int]
     """(File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset."""
@@ -104,11 +102,7 @@ class BatchExplanation:
 
 
 def explain_batch(location: WarehouseLocation, epoch: int) -> BatchExplanation:
-    """Return what the batch of an epoch did.
-
-    Raises:
-        ConfigurationError: There is no such epoch.
-    """
+    """Return what the batch of an epoch did."""
     rows = {
         int(row["epoch"]): row for row in _query(location, EPOCHS, _EPOCH_AND_PREVIOUS.format(epoch=epoch))
     }
@@ -158,10 +152,7 @@ def _query(
 def _labelled_definitions(
     location: WarehouseLocation, epoch: int, offset: str | None
 ) -> list[dict[str, Any]]:
-    """Return the rows of `_schema` of an epoch, with the names of their replicasets in the output.
-
-    `offset` is the end offset of the epoch's batch, as JSON; it names the leaders.
-    """
+    """Return the rows of `_schema` of an epoch, with the names of their replicasets in the output."""
     rows = _query(location, "_schema", _DEFINED_SPACES.format(epoch=epoch))
     leaders = {} if offset is None else {uuid: entry.leader for uuid, entry in from_text(offset).items()}
     members = (
@@ -200,17 +191,13 @@ def _file_and_position(entry: OffsetEntry | None) -> tuple[str, int]:
 
 
 def _instant_label(entry: OffsetEntry) -> str | None:
-    """Return the label of the marker at which a range ends; None if it does not end at a marker."""
     return entry.instant.label if entry.instant is not None and entry.instant.is_stream_at_point else None
 
 
 def _pending_counts(
     location: WarehouseLocation, before: int | None, after: int | None
 ) -> list[dict[str, Any]]:
-    """Return the numbers of rows at two Delta versions of `_pending`, for each source and reason.
-
-    A version is None if the table does not exist there. The result is empty if maintenance has removed a version.
-    """
+    """Return the numbers of rows at two Delta versions of `_pending`, for each source and reason."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for moment, version in (("before", before), ("after", after)):
         try:

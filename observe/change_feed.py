@@ -2,11 +2,7 @@
 
 Columns are named as in Delta's Change Data Feed (`_change_type`, `_commit_version`). The tables do not use Delta's
 feed: a batch rewrites the file of a changed row, so that feed would have all rows of the file. Instead, the files that
-differ between two versions are compared, and unchanged rows are left out. Files are compared by key range, so memory is
-bounded. The module uses neither Spark nor a lock. `jobs.changes` prints the feed.
-
-A *masked table* is the table of a space with masks, which hide the values of some fields from its readers. It has no
-column `_tuple`.
+differ between two versions are compared by key range, so memory is bounded. The module uses neither Spark nor a lock.
 """
 
 from __future__ import annotations
@@ -96,9 +92,6 @@ def changes(
     """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
 
     Args:
-        table: The table of a space.
-        after, upto: The epoch before the feed (None: the feed begins with the first epoch), and the feed's last epoch
-            (None: the newest epoch).
         range_rows: Approximate number of rows that are compared at a time; an epoch may have several results.
 
     Raises:
@@ -122,10 +115,7 @@ def changes(
 
 
 def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the differences between the old and the new rows of a table, each with its `_change_type`.
-
-    None stands for a table without rows.
-    """
+    """Return the differences between the old and the new rows of a table, each with its `_change_type`."""
     removed_or_old, added_or_new = _rows_missing_in(old, new), _rows_missing_in(new, old)
     keys_before = set() if removed_or_old is None else set(removed_or_old[_KEY].to_pylist())
     keys_after = set() if added_or_new is None else set(added_or_new[_KEY].to_pylist())

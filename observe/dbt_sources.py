@@ -70,12 +70,7 @@ class Table:
 
 
 def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
-    """Return a dbt source as YAML text.
-
-    Args:
-        database: Name of the source and of the schema with its tables.
-        epoch: The newest epoch.
-    """
+    """Return a dbt source as YAML text."""
     source = {
         "name": database,
         "description": "Tables of several Tarantool replicasets, kept by the aggregator.",
@@ -90,11 +85,7 @@ def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
 
 
 def tables_at_epoch(location: WarehouseLocation, versions: Mapping[str, int]) -> list[Table]:
-    """Return the descriptions of all tables of a warehouse: as of an epoch, or as of now if epochs do not name a table.
-
-    Args:
-        versions: The Delta version of each table in the epoch.
-    """
+    """Return the descriptions of all tables: as of an epoch, or as of now if epochs do not name a table."""
     descriptions = field_descriptions(location, versions.get("_schema"))
     tables = []
     for name in location.tables():
@@ -118,10 +109,7 @@ def field_descriptions(location: WarehouseLocation, version: int | None) -> dict
 
 
 def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
-    """Return, by column, the description of a space's field: `Field 1, unsigned; part 1 of the primary key.`.
-
-    The arguments are the columns `format` and `primary_key` of `_schema`.
-    """
+    """Return, by column, the description of a space's field: `Field 1, unsigned; part 1 of the primary key.`."""
     parts: dict[int, int] = {}
     for number, part in enumerate(json.loads(key_json), start=1):
         parts.setdefault(part["field"], number)
@@ -135,13 +123,7 @@ def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
 def describe_table(
     name: str, version: int | None, delta_table: DeltaTable, descriptions: Mapping[str, Mapping[str, str]]
 ) -> Table:
-    """Return the description of a table.
-
-    Args:
-        version: The table's Delta version in the epoch; None if no epoch names the table.
-        delta_table: The table at this version, or at its newest version if `version` is None.
-        descriptions: By table and column: the description of the space's field.
-    """
+    """Return the description of a table."""
     types = {field.name: sql_type(json.loads(field.type.to_json())) for field in delta_table.schema().fields}
     if name in TABLES:
         columns = [

@@ -72,7 +72,6 @@ class DeploymentState:
         )
 
     def _stream_problems(self) -> Iterator[Problem]:
-        """Yield what the stream says of itself, or that it says nothing."""
         metrics = self.config.metrics
         address = None if metrics is None else listen_address(metrics.status)
         if address is None:

@@ -49,7 +49,7 @@ _SET_ASIDE_QUERY = f"""
 
 
 @dataclass(frozen=True)
-class PendingRows:
+class PendingGroup:
     """Rows of `_pending` of one replicaset that wait for the same reason."""
 
     replicaset_id: int
@@ -155,10 +155,10 @@ class DeploymentFacts:
         return open_requests(self.location)
 
     @cached_property
-    def pending(self) -> tuple[PendingRows, ...]:
+    def pending(self) -> tuple[PendingGroup, ...]:
         """The rows that wait, by replicaset and reason."""
         return tuple(
-            PendingRows(int(row["replicaset_id"]), str(row["reason"]), int(row["n"]), row["oldest"])
+            PendingGroup(int(row["replicaset_id"]), str(row["reason"]), int(row["n"]), row["oldest"])
             for row in self._rows("_pending", _PENDING_QUERY)
         )
 

@@ -1,7 +1,6 @@
 """Reads from the tables which instance has which replica id, and up to which vclock each source was read; no Spark.
 
-The *applier map* of a replicaset, in the table `_applier_map`, says which instance a replica id means, and from which
-lsn on. If the `_cluster` of a source differs from that of its replicaset, the map has rows for that source, and the
+If the `_cluster` of a source differs from that of its replicaset, the applier map has rows for that source, and the
 source's vclock uses other replica ids than the tables.
 """
 
@@ -31,10 +30,8 @@ class InstanceIdReader:
     """Reads the ids of instances and replicasets from the tables of a warehouse, each table on first use."""
 
     location: WarehouseLocation
-    """Location of the warehouse."""
 
     def _open_table(self, table: str) -> DeltaTable:
-        """Open a table; raise WarehouseError if it does not exist or cannot be opened."""
         try:
             opened = self.location.open(table)
         except DeltaError as error:
@@ -44,7 +41,6 @@ class InstanceIdReader:
         return opened
 
     def _rows_of_table(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return all rows of a table at its newest version, with some of its columns; empty `columns`: with all."""
         opened = self._open_table(table)
         try:
             return rows_of(opened, columns)
@@ -77,7 +73,6 @@ class InstanceIdReader:
 
     @cached_property
     def _vclock_rows(self) -> list[dict[str, Any]]:
-        """The rows of `_vclock` up to the newest epoch."""
         last = int(str(self.newest_epoch.get("epoch", -1)))
         rows = self._rows_of_table(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return [row for row in rows if row["epoch"] <= last]
@@ -99,11 +94,7 @@ class InstanceIdReader:
         return {} if offset is None else {u: entry.leader for u, entry in from_text(str(offset)).items()}
 
     def replicaset_of(self, config: Config, source: str) -> str:
-        """Return the uuid of a source's replicaset, from the tables or the configuration.
-
-        Raises:
-            ConfigurationError: Neither the tables nor the configuration have the replicaset.
-        """
+        """Return the uuid of a source's replicaset, from the tables or the configuration."""
         read = self.replicaset_of_read_source(source)
         known = [] if read is None else [read]
         configured = [one.replicaset for one in config.sources if one.name == source and one.replicaset]

@@ -26,12 +26,9 @@ class LogEnds:
         }
 
     def unread_bytes(self, positions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Return, by source that the stream reads, the number of bytes of its logs beyond a position.
+        """Return, by source that the stream reads, the number of bytes of its logs beyond the positions of an offset.
 
         A source that cannot be listed, or no longer has the file of its position, is left out.
-
-        Args:
-            positions: By replicaset uuid: its entry of the stream's offset, with `leader`, `file` and `position`.
         """
         found = {}
         for position in positions.values():
@@ -58,6 +55,5 @@ def _bytes_after(logs: Sequence[LogFile], name: str, position: int) -> int | Non
 
 
 def _rows_bytes(file: LogFile, position: int) -> int:
-    """Return the bytes of a file after a position, without its header and its end marker."""
     size = max(0, file.size - max(position, file.header_bytes))
     return 0 if size <= len(EOF_MARKER) else size

@@ -24,9 +24,7 @@ class Overview:
     """What `aggregator status` prints."""
 
     warehouse: str
-    """Location of the warehouse."""
     epoch: int
-    """The newest epoch."""
     committed_at: str
     """Time at which the newest epoch was committed, in UTC."""
     age_seconds: float
@@ -66,11 +64,7 @@ class Overview:
 
 
 def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:
-    """Return the state of a warehouse, without what is outside of its tables.
-
-    Raises:
-        WarehouseError: No batch has been committed yet.
-    """
+    """Return the state of a warehouse's tables; raise WarehouseError if no batch has been committed yet."""
     leaders = {uuid: str(one["leader"]) for uuid, one in facts.positions.items()}
     return Overview(
         warehouse=facts.location.root,

@@ -32,9 +32,6 @@ def pending_rows(location: WarehouseLocation, leaders: Mapping[str, str]) -> tup
     """Return for each replicaset and reason a text: how many rows wait, since when, and for what.
 
     The time is that of the oldest of these rows, by the clock of the server that wrote its log.
-
-    Args:
-        leaders: The source that is read now, by replicaset uuid.
     """
     pending, cluster = location.open("_pending"), location.open("_cluster")
     if pending is None or cluster is None:
@@ -84,10 +81,6 @@ def _of_microseconds(moment: int) -> str:
 
 
 def unread_sources(reported_offset: str | None) -> dict[str, str]:
-    """Return the reason for each source that could not be read, from the newest offset that the stream reports.
-
-    Args:
-        reported_offset: JSON, as in the progress of a stream of Spark (`XlogStreamReader.reportLatestOffset`).
-    """
+    """Return the reason for each source that could not be read, from the newest offset that the stream reports."""
     report = json.loads(reported_offset or "null") or {}
     return {str(name): str(reason) for name, reason in report.get("unreadable", {}).items()}

@@ -44,7 +44,6 @@ class NextRunChange:
     subject: str
     """The changed thing: a source, a replicaset's uuid, a table, a setting."""
     text: str
-    """Description of the change."""
 
 
 _LINE_BY_TABLE_CHANGE = {
@@ -152,7 +151,6 @@ def _refusals(config: Config, preview: Preview) -> Iterator[NextRunChange]:
 
 
 def _changed_settings(config: Config, preview: Preview) -> Iterator[NextRunChange]:
-    """Yield a line for each source and each setting that differs from the last run."""
     if preview.before.settings is None:
         return
     old, new = json.loads(preview.before.settings), json.loads(settings_json(config))
@@ -238,7 +236,6 @@ def _changed_spaces(config: Config, preview: Preview, plan: BatchPlan) -> Iterat
 
 
 def _unused_space_settings(config: Config, plan: BatchPlan) -> Iterator[NextRunChange]:
-    """Yield a line for each name or pattern in the configuration that no space matches, as it may be misspelt."""
     states = plan.after.replicasets.values()
     names = sorted({rows.decoded().name for one in states for rows in one.spaces.values()})
     given = [(f"policies.spaces.{name}", escape(name)) for name in config.policies.spaces]

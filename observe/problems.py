@@ -120,7 +120,6 @@ def spool_problems(spools: Sequence[StoppedSpool], names: Mapping[str, str]) -> 
 
 
 def _spool_advice(spool: StoppedSpool) -> str:
-    """Return what to do about a spool that no daemon writes to."""
     start = "start aggregator subscribe"
     if not spool.keeps_logs:
         return start

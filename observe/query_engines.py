@@ -127,11 +127,7 @@ class SparkEngine(QueryEngine):
 def engine_of(
     warehouse: Warehouse, tables: Iterable[str], start_spark: Callable[[], SparkSession] | None = None
 ) -> QueryEngine:
-    """Return the engine for queries on some tables of a warehouse.
-
-    Args:
-        start_spark: Called if the tables are large, and the warehouse has no Spark session.
-    """
+    """Return the engine for queries on some tables of a warehouse."""
     opened = (warehouse.location.open(table) for table in tables)
     if sum(size_of(one) for one in opened if one is not None) <= LARGEST_WITHOUT_SPARK_BYTES:
         return LocalEngine(warehouse.location, warehouse.database)

@@ -97,7 +97,6 @@ class TableMeasure:
     changelog_rows: int
     changelog_bytes: int
     table_rows: int
-    """Rows of all spaces' tables."""
     table_bytes: int
     tables: int
     """Number of spaces' tables."""
@@ -118,7 +117,6 @@ class Estimate:
     cores: int
     """Cores of the stream, so that such a batch takes at most half of the trigger."""
     memory_bytes: int
-    """Memory of the driver."""
     spool_bytes_per_day: float
     """Logs that the daemon keeps for each day that a reader is away; 0 without the section `subscribe`."""
     changelog_bytes_per_day: float

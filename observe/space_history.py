@@ -1,24 +1,15 @@
 """Every version of each key of a space, with its period of validity: computed from `_changelog` as a view.
 
-    from observe.space_history import register_history        # in a session of your own
-    register_history(Warehouse(spark, "/data/warehouse"), config, "accounts")
-    spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
-
 The view shows each replicaset's own versions; `_conflicts` says which of them won between replicasets. An UPDATE's
 tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). The
 view `<table>_history` reads the changelog at the newest epoch and lives in the session: nothing is stored. If the
 aggregator first read a space from a snapshot, the history of the space begins with the snapshot's rows, whose time is
 unknown. If maintenance has removed rows of a key, the key's history begins with the first remaining row that has a
 complete tuple or is a DELETE.
-
-A *lineage* is a space from its creation to its drop; the definitions of the space within it are its schema versions.
-A *segment* is a part of one log file that a batch has read, numbered within the batch. `udfs.versions.all_versions`
-computes the versions of keys.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -64,8 +55,6 @@ from warehouse.delta.newest_epoch import no_batch_error
 from warehouse.system_tables import epochs
 from warehouse.system_tables.maintenance import cleaned_replicasets
 from warehouse.warehouse import Warehouse
-
-LOG = logging.getLogger(__name__)
 
 SPACE_CHANGE_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 """The system spaces whose rows define, truncate and drop spaces."""
@@ -122,7 +111,6 @@ def _is_unsupported_row() -> Column:
 
 
 def _control_row(row: Any) -> ControlRow:
-    """Return a row of `_changelog` as a `ControlRow`, the input of `apply_control_rows`."""
     packed = (row.key, row.tuple, row.operations, row.body)
     key, tuple_, operations, body = (None if data is None else bytes(data) for data in packed)
     return ControlRow(
@@ -144,10 +132,6 @@ def _control_row(row: Any) -> ControlRow:
 
 def space_history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     """Return the versions of the keys of a space.
-
-    Args:
-        config: Maps spaces to tables.
-        table: The space's table.
 
     Returns:
         `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, or unfit: the tuple is not known,
@@ -202,7 +186,6 @@ def _lineages_of_table(history: History, table: str) -> dict[int, Lineage]:
 
 
 def _belongs_to_lineage(history: History, lineages: Mapping[int, Lineage], version_number: int) -> bool:
-    """Return whether a schema version, given by its number in `history`, belongs to one of some lineages."""
     meanings = chain.from_iterable(history.meanings.values())
     return any(meaning.version == version_number and meaning.lineage in lineages for meaning in meanings)
 
@@ -223,12 +206,7 @@ class DefinitionInterval:
 def _definition_intervals(
     history: History, lineages: Mapping[int, Lineage], version_numbers: Sequence[int]
 ) -> list[DefinitionInterval]:
-    """Return the parts of all logs in which a space id belongs to one of some lineages.
-
-    Args:
-        lineages: Lineages of `history`, by number.
-        version_numbers: The numbers in `history` of the schema versions of these lineages.
-    """
+    """Return the parts of all logs in which a space id belongs to one of some lineages."""
     found = []
     for (replicaset_id, space_id), meanings in history.meanings.items():
         ends = [*(meaning.since for meaning in meanings[1:]), None]
@@ -343,11 +321,7 @@ def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: Collection[int]) -> DataFrame:
-    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows.
-
-    Args:
-        replicaset_ids_with_removed_rows: Ids of the replicasets of which maintenance has removed older rows.
-    """
+    """Leave out UPDATEs and UPSERTs of tuples that are unknown, since maintenance has removed older rows."""
     if not replicaset_ids_with_removed_rows:
         return rows
     knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*POSITION_COLUMNS))
@@ -359,13 +333,7 @@ def _without_unknown_tuples(rows: DataFrame, replicaset_ids_with_removed_rows: C
 
 
 def _with_range_deletions(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Add, for each DELETE_RANGE, a DELETE of each key in its range that has an earlier row.
-
-    Args:
-        rows: Rows with a key.
-        log: All changes of the space, with the index of their tuple format as `layout`.
-        versions: The schema version of each tuple format.
-    """
+    """Add, for each DELETE_RANGE, a DELETE of each key in its range that has an earlier row."""
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():
         return rows
@@ -406,7 +374,6 @@ def _key_versions(
 def _with_validity_periods(
     key_version_rows: DataFrame, versions: Sequence[SchemaVersion], config: Config
 ) -> DataFrame:
-    """Return the versions of keys with their typed columns and their period of validity, as `space_history` does."""
     decode = tuple_columns(build_table_layout([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEY_COLUMNS).orderBy(*POSITION_COLUMNS)
     return key_version_rows.select(

@@ -28,11 +28,7 @@ from warehouse.views import (
 
 
 def versions_by_epoch(location: WarehouseLocation) -> dict[int, Mapping[str, int]]:
-    """Return, by epoch, the Delta version of each table; a table that was not written up to the epoch has version 0.
-
-    Raises:
-        WarehouseError: There are no epochs.
-    """
+    """Return each table's Delta version by epoch, 0 before its first; raise WarehouseError without epochs."""
     table = location.open(EPOCHS)
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
     if not rows:
@@ -59,11 +55,7 @@ def epoch_by_instant(location: WarehouseLocation) -> dict[str, int]:
 
 
 def refuse_old_epochs(location: WarehouseLocation, requested_epochs: Collection[int]) -> None:
-    """Raise an error if maintenance may have removed files of one of the requested epochs.
-
-    Raises:
-        ConfigurationError: An epoch is too old; the message names this epoch and the oldest complete one.
-    """
+    """Raise ConfigurationError if maintenance may have removed files of one of the requested epochs."""
     horizon, first = retention_horizon(location)
     old = sorted(epoch for epoch in requested_epochs if epoch < first)
     if old:
@@ -80,7 +72,6 @@ def view_statements(
     """Yield the `CREATE VIEW` statements for the tables of a warehouse.
 
     Args:
-        extra_epochs: Epochs that get views, besides the newest one.
         labels: Labels of instants of a sharded cluster; the epochs of these instants get views, too.
         words: The words of a statement in lower case: yield only what it may name; None: all. Spark opens each table
             that it registers, so thousands of tables would take minutes.

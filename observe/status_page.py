@@ -75,9 +75,6 @@ def status_page(
     """Serve the status page while the block runs; yield the port, or None without an address.
 
     Args:
-        address: The address to listen on; None: the page is not served.
-        collector: Collects the metrics.
-        status: Returns the content of `/status`.
         further_pages: By path: returns the content of a page by the parameters of its address. A ValueError is the
             client's mistake.
 

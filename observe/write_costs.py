@@ -1,6 +1,6 @@
 """What batches cost, for `status`, `doctor` and the report page: key copies, amplification, compaction debt.
 
-A running stream stores the costs of its newest batch beside the key copies (`pipeline.commit.costs`), so this is known
+A running stream stores the costs of its newest batch next to the key copies (`pipeline.commit.costs`), so this is known
 on the stream's own machine alone. Debts are read from the logs of the tables, so they are those of this moment.
 """
 
@@ -29,13 +29,12 @@ class WriteCosts:
     """What batches of a deployment cost, as this machine knows it."""
 
     copies_folder: str
-    """The folder of key copies."""
     copies_bytes: int
     """The size of the key copies in it."""
     copies_limit: int
     """The maximum size of the folder."""
     last_batch: BatchCosts | None = None
-    """The costs of the newest batch; None if the stream has not run on this machine."""
+    """The costs of the newest batch; None if the stream never ran on this machine."""
     debts: Mapping[str, CompactionDebt] = field(default_factory=dict)
     """By table with deletion vectors: its debt now."""
 

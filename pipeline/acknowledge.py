@@ -9,9 +9,6 @@ the files of the last batch stay while a stream is idle.
 Neither Spark nor delta-rs syncs its commits to the disk, but the daemon removes a file that every reader has
 acknowledged. So the file system of a local warehouse is synced before each acknowledgement that differs from the last
 one. An object store is durable by itself.
-
-If an acknowledgement fails, it is only logged as a warning, because no row waits for it. The daemon then keeps the
-files until a later acknowledgement.
 """
 
 from __future__ import annotations
@@ -35,11 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def sync_file_system(path: Path) -> None:
-    """Sync the file system of a path to the disk (`syncfs`).
-
-    Raises:
-        OSError: If the path is missing, or data could not be written.
-    """
+    """Sync the file system of a path to the disk (`syncfs`); raise OSError if data could not be written."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(file) != 0:
@@ -59,10 +52,8 @@ def acknowledged_vclock(
 ) -> dict[int, int]:
     """Return the vclock up to which a source is never read again, in the source's replica ids.
 
-    Args:
-        file_vclock: The vclock in the header of the file in which the last batch began.
-        replicaset: The state of the replicaset after the last batch.
-        source: If its whitelist (`origins`) excludes an instance, the result has the instance's lsn in `file_vclock`.
+    An instance that the source's whitelist (`origins`) excludes has its lsn in `file_vclock`, the vclock in the header
+    of the file in which the last batch began.
     """
     ids = replicaset.id_translations.get(source.name, {})
     found = {}
@@ -74,11 +65,7 @@ def acknowledged_vclock(
 
 
 class Acknowledger:
-    """Acknowledges rows to the local spools of a deployment.
-
-    Args:
-        log_stream: Follows the same sources; it finds the replicaset of a spool.
-    """
+    """Acknowledges rows to the local spools of a deployment."""
 
     def __init__(self, config: Config, log_stream: LogStream) -> None:
         self._reader = reader_name(config)
@@ -90,12 +77,7 @@ class Acknowledger:
         self._acknowledged_by_source: dict[str, dict[int, int]] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
-        """Acknowledge to all local spools the rows up to the last batch.
-
-        Args:
-            began: The start offset of the last committed batch.
-            state: After that batch.
-        """
+        """Acknowledge to all local spools the rows up to the last batch."""
         for source in self._sources:
             spool = Path(source.path)
             try:
@@ -115,7 +97,6 @@ class Acknowledger:
         self._acknowledged_by_source[source_name] = vclock
 
     def _replicaset_uuid(self, source: SourceConfig) -> str:
-        """Return the uuid of a source's replicaset, which is determined once and then cached."""
         if source.name not in self._replicaset_uuid_by_source:
             directory = self._log_stream.directory(source.name)
             self._replicaset_uuid_by_source[source.name] = replicaset_uuid_of(

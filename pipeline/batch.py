@@ -112,9 +112,6 @@ class BatchWriter:
     Other work on the tables holds the attribute `batch_lock`, so that no batch runs at the same time.
 
     Args:
-        log_stream: Follows the deployment's sources.
-        lock: The acquired lock.
-        state: The loaded state (`pipeline.commit.load`).
         distributed: Makes the executor of a batch that is processed in Spark's tasks; by default all batches are
             processed in this process.
     """
@@ -149,7 +146,6 @@ class BatchWriter:
         self.last_executor: str | None = None
         """`driver` or `tasks`: where the last batch was processed."""
         self.costs = BatchCosts()
-        """What the last batch has cost."""
 
     def process(
         self,
@@ -166,8 +162,6 @@ class BatchWriter:
             segments: The parts of logs to read; waiting rows of the same replicasets are read as well.
             healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
             log_stream: Lists the segments' files; by default the one that follows the deployment's sources.
-            read_to_end_at: A time at which the logs were read to their end, if it is known.
-            frame: The log cells of the segments, as the stream gives them; by default the segments are read here.
         """
         self._read_to_end_at = read_to_end_at
         self._began, self.seconds_by_step, self.costs = time.monotonic(), {}, BatchCosts()
@@ -293,7 +287,6 @@ class BatchWriter:
         healing: Healing | None,
         log_stream: LogStream,
     ) -> tuple[BatchPlan, list[PendingRows]]:
-        """Return the plan, and the waiting rows that the batch reads."""
         planner = Planner(
             *(self._config, self.tables, self.state, self._allocate_global_ids, self._router),
             read_to_end_at=self._read_to_end_at,
@@ -313,7 +306,6 @@ class BatchWriter:
     def _prepare_work(
         self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
     ) -> tuple[BatchWork, PreparedTables]:
-        """Create missing tables; return the work for the executor, and how the tables were prepared."""
         tables, partition = self.tables, partition_plan(plan)
         prepared = prepare_tables(tables, partition.encodings)
         names = {name for one in partition.encodings for name in (one.exact_table, one.name)}
@@ -382,6 +374,5 @@ class BatchWriter:
         return arrow_rows("_changelog", rows)
 
     def _step_done(self, step: str) -> None:
-        """Record the time at which a step is done."""
         self.seconds_by_step[step] = time.monotonic() - self._began
         log_step_done(step)

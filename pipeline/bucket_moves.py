@@ -31,12 +31,7 @@ Int64s = NDArray[np.int64]
 def find_collected_rows(
     keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan, shards: ShardPlan | None
 ) -> pa.Table:
-    """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`.
-
-    Args:
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`.
-        shards: vshard's buckets; None if no replicaset is a storage of vshard.
-    """
+    """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
     events = as_array(keyed.rows["bucket_events"])
     if shards is None or events.null_count == len(events):
         return COLLECTED.empty_table()
@@ -73,9 +68,7 @@ def _deletes_with_buckets(
 ) -> Iterator[tuple[int, int, bytes, int]]:
     """Yield (row, replicaset id, bucket id as MessagePack, `bucket_events`) of each DELETE of a tuple with a bucket id.
 
-    Args:
-        rows: Indices of rows, sorted by key (int64[n]); the rows of a key are in log order.
-        replicasets: The replicaset id of each row (int32[n]).
+    `rows` are the indices of rows, sorted by key; the rows of a key are in log order.
     """
     index = pa.array(rows)
     versions = plan.meanings.versions[keyed.rows["meaning"].to_numpy()[rows]]
@@ -106,10 +99,6 @@ def _bucket_ids_before_batch(
     """Return the bucket id (MessagePack) in each replicaset's tuple of a key, as it was before the batch.
 
     The result is by (table number, replicaset id, key), and has only present tuples with a bucket id.
-
-    Args:
-        schema_versions: By (table number, key): the number of a schema version; by it, `ShardPlan.bucket_id_keys` has
-            the field with the bucket id.
     """
     whole = base_versions.combine_chunks()
     if not whole.num_rows:
@@ -131,11 +120,7 @@ def _bucket_ids_before_batch(
 
 
 def without_move_conflicts(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
-    """Return the conflicts, except those that only come from a move of a bucket between replicasets.
-
-    Args:
-        conflicts: `pipeline.resolve.records.CONFLICTS_ARROW`.
-    """
+    """Return the conflicts, except those that only come from a move of a bucket between replicasets."""
     if not conflicts.num_rows:
         return conflicts
     whole = conflicts.combine_chunks()

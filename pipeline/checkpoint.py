@@ -2,7 +2,7 @@
 
 Spark passes only a batch's number to `foreachBatch`, but it writes the end offset into a file under `offsets` before
 the batch begins, and a file under `commits` after it (`OffsetSeqLog`, `CommitLog`); `metadata` has the query id. The
-format of `offsets` has not changed since Spark 2.1: a line `v1`, a line of metadata, one line for each source. The
+format of `offsets` is the same since Spark 2.1: a line `v1`, a line of metadata, one line for each source. The
 aggregator's query has one source. A batch in `_epochs` is finished even if it is not in `commits`.
 
 The checkpoint is only read: by Spark's file system while a stream runs, without Spark by `resume_offset`.
@@ -28,11 +28,7 @@ NO_OFFSET = "-"
 
 
 def parse_offset_file(text: str, path: str) -> str | None:
-    """Return the source's offset from the text of an offset log file; errors name its `path`.
-
-    Raises:
-        OffsetError: If the text does not have the format that the module describes, or has several sources.
-    """
+    """Return the source's offset from the text of an offset log file; raise OffsetError for any other format."""
     lines = text.split("\n")
     if len(lines) != 3 or lines[0].strip() != "v1":
         raise OffsetError("the checkpoint's offset log is not that of one source", file=path)
@@ -74,11 +70,7 @@ class CheckpointBatches:
 
 
 def checkpoint_batches(checkpoint: str) -> CheckpointBatches | None:
-    """Return the batches of a checkpoint, read without Spark; None if there is no checkpoint.
-
-    Raises:
-        OffsetError: The checkpoint cannot be read.
-    """
+    """Return the batches of a checkpoint, None without one; raise OffsetError if it cannot be read."""
     try:
         fs, root = open_fs(checkpoint)
         if not _is_file(fs, f"{root}/metadata"):
@@ -90,11 +82,7 @@ def checkpoint_batches(checkpoint: str) -> CheckpointBatches | None:
 
 
 def resume_offset(warehouse: Warehouse, checkpoint: str) -> Offset | None:
-    """Return the end offset of the last finished batch; None if there is no checkpoint.
-
-    Raises:
-        OffsetError: If the checkpoint cannot be read.
-    """
+    """Return the end offset of the last finished batch, None without one; raise OffsetError if it cannot be read."""
     try:
         fs, root = open_fs(checkpoint)
         offsets, commits = _batch_numbers(fs, f"{root}/offsets"), _batch_numbers(fs, f"{root}/commits")

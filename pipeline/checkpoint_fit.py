@@ -32,10 +32,6 @@ def require_fitting_checkpoint(
 ) -> None:
     """Check that a checkpoint belongs to the tables; without a checkpoint nothing is wrong.
 
-    Args:
-        log_stream: Follows the deployment's sources.
-        state: As of the newest epoch.
-
     Raises:
         OffsetError: The checkpoint is of another warehouse, or of another time.
     """
@@ -68,7 +64,6 @@ def _mistake(found: CheckpointBatches, state: State, is_known: bool) -> str:
 
 
 def _missing_rows(log_stream: LogStream, state: State, offset: Offset) -> str | None:
-    """Return a text about a row before an offset that the tables do not have; None if none is found."""
     for uuid, entry in offset.items():
         try:
             lsn = _missing_lsn(log_stream, state, uuid, entry)

@@ -4,8 +4,6 @@
 
 The local executor calls `process_partition` once, the distributed one in a task for each partition
 (`pipeline.lookup.partitions`). The base version of a key is the version that a replicaset had before the batch.
-
-`pipeline.bucket_moves` finds what comes from moves of vshard's buckets.
 """
 
 from __future__ import annotations
@@ -92,13 +90,7 @@ def process_partition(
     search: KeySearch,
     partition_keys: PartitionKeys | None = None,
 ) -> PartitionResult:
-    """Compute the changes of all tables from the keyed rows of a partition.
-
-    Args:
-        keyed: `pipeline.changelog.keyed_rows.KEYED`; each replicaset's rows in log order.
-        files: The files with the base versions.
-        partition_keys: The keys of the partition; all keys by default.
-    """
+    """Compute the changes of all tables from the keyed rows of a partition."""
     _check_column_sizes(keyed)
     rows = group_keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, partition_keys)
@@ -182,10 +174,7 @@ def _misfit_quarantine(misfits: pa.Table, table: str, epoch: int) -> pa.Table:
 
 
 def _misfit_versions(misfits: pa.Table, table: str, plan: ResolvePlan) -> pa.Table:
-    """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit.
-
-    Tuples that a policy made are excluded: they are no replicaset's version.
-    """
+    """Return a version with the state unfit for each tuple that `encode` left out of its table because of a misfit."""
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
     columns["space"] = pa.repeat(pa.scalar(table), own.num_rows)

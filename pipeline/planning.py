@@ -56,13 +56,7 @@ class Planner:
         log_stream: LogStream,
         healing: Healing | None = None,
     ) -> tuple[BatchPlan, list[PendingRows]]:
-        """Return the plan of a batch, and the waiting rows that the batch reads.
-
-        Args:
-            summarizer: Summarizes the rows of the segments.
-            log_stream: Lists the segments' files.
-            healing: Given if a snapshot in the batch replaces the state of its replicaset, or some of its spaces.
-        """
+        """Return the plan of a batch, and the waiting rows that the batch reads."""
         numbered = {segment.number: segment for segment in segments}
         sources = len(self.config.sources)
         limits = reader.Limits(max_block_bytes=self.config.max_block_bytes)
@@ -100,11 +94,7 @@ class Planner:
             known, watched = found, more
 
     def _empty_summaries_of_waiting(self, all_waiting: bool) -> dict[str, Summary]:
-        """Return an empty summary, by replicaset uuid, for replicasets that the batch processes without new log rows.
-
-        These are the storages of vshard with waiting rows, since their rows may wait for logs of other replicasets.
-        With `all_waiting`, these are all replicasets with waiting rows.
-        """
+        """Return an empty summary, by uuid, for the replicasets that the batch processes without new log rows."""
         known = self.state.replicasets.items()
         return {
             uuid: Summary() for uuid, one in known if one.has_waiting_rows and (all_waiting or one.buckets)
@@ -147,7 +137,6 @@ def _with_pending(
     sync: SyncSpaces,
     watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
-    """Return the segments and the summaries of a batch, with those of its waiting rows added."""
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
         spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))

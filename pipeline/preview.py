@@ -22,7 +22,7 @@ from pipeline.plan.rows.summary import Summary, summaries_by_replicaset, summari
 from pipeline.plan.spaces.router import build_router
 from pipeline.plan.spaces.tables import check_space
 from pipeline.planning import Planner
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from pipeline.start import MaskChange, mask_changes
 from pipeline.state import State
 from pipeline.work import SyncSpaces, WatchedSpaces
@@ -30,9 +30,7 @@ from pipeline.write.changes import TableChange
 from pipeline.write.prepare import changes_needed
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
-from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
-from sources.xlog.stream.instants import log_stream_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
@@ -92,11 +90,7 @@ class Preview:
 
 
 def preview_next_run(config: Config) -> Preview:
-    """Plan the next run of a configuration, without writing.
-
-    Raises:
-        OffsetError: The checkpoint cannot be read, or does not belong to the tables.
-    """
+    """Plan the next run, without writing; raise OffsetError if the checkpoint does not belong to the tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     location, differences = warehouse.location, tuple[TableDifference, ...]()
     if warehouse.exists(EPOCHS):
@@ -114,8 +108,7 @@ def preview_next_run(config: Config) -> Preview:
         aggregator_id=own,
         aggregator_lsn=state.aggregator_lsn,
     )
-    options = stream_options(config, after_start, 1)
-    log_stream = log_stream_of(parse_options({**options, "on_source_error": "skip"}))
+    log_stream = open_log_stream(config, after_start, at_instants=True, skip_unreadable=True)
     require_fitting_checkpoint(warehouse, config.checkpoint, log_stream, after_start)
     start = resume_offset(warehouse, config.checkpoint) or {}
     begins = begin_offsets(log_stream, start, log_stream.latest(start))
@@ -160,12 +153,7 @@ def _vector_plans(warehouse: EpochWarehouse, config: Config, plan: BatchPlan) ->
 
 
 def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
-    """Return the offset at which a run begins to read each replicaset.
-
-    Args:
-        start: The end offset of the last finished batch.
-        end: The end of the logs, as `log_stream.latest(start)` returns it.
-    """
+    """Return the offset at which a run begins to read each replicaset."""
     return {**log_stream.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 
@@ -192,7 +180,6 @@ class _RangeSummarizer:
 
 
 def _cluster_after_next_start(warehouse: EpochWarehouse, config: Config) -> Cluster:
-    """Return the aggregator's `_cluster` as the next start will leave it."""
     known = Cluster(config.cluster.allocation, {})
     if warehouse.exists(cluster.TABLE):
         known = cluster.load(warehouse)

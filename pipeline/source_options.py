@@ -1,4 +1,4 @@
-"""Builds the options of the data source `xlog` for a deployment, for the stream as well as for a backfill."""
+"""Opens the logs of a deployment: the options of its sources, as text for Spark, and their stream in this process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,28 @@ import json
 from config.deployment import Config
 from config.subscribe import seconds
 from pipeline.state import State
+from sources.xlog.options import parse_options
+from sources.xlog.stream.instants import log_stream_of
+from sources.xlog.stream.log_stream import LogStream
+
+
+def open_log_stream(
+    config: Config,
+    state: State,
+    *,
+    cores: int = 1,
+    at_instants: bool = False,
+    skip_unreadable: bool = False,
+) -> LogStream:
+    """Return the logs of a deployment's sources as one stream.
+
+    Args:
+        at_instants: Whether offsets end at the configured instants, as those of the job do.
+        skip_unreadable: Whether a source that cannot be read is left out, whatever the configuration says.
+    """
+    skip = {"on_source_error": "skip"} if skip_unreadable else {}
+    options = parse_options(stream_options(config, state, cores) | skip)
+    return log_stream_of(options) if at_instants else LogStream(options)
 
 
 def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:

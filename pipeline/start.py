@@ -19,14 +19,12 @@ from pipeline.commit.load import load_state
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.plan.spaces.masks import MASKS_PROPERTY
 from pipeline.plan.spaces.tables import current_table_plan, spaces_by_table, warn_unknown_fields
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from pipeline.state import State
 from pipeline.write.changes import TableChange, write_rows
 from pipeline.write.prepare import PreparedTables, masks_differ, prepare_table, rewrite_exact, rewrite_masked
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_space_table
-from sources.xlog.options import parse_options
-from sources.xlog.stream.instants import log_stream_of
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.newest_epoch import EPOCHS
 from warehouse.delta.table_files import read_file
@@ -47,14 +45,7 @@ def open_writer(
     distributed: MakeDistributed | None = None,
     tasks: int = 1,
 ) -> BatchWriter:
-    """Roll back an unfinished batch, and return the writer of a deployment.
-
-    Args:
-        lock: The acquired lock.
-        distributed: Makes the executor of a batch that does not fit the driver's memory; by default all batches are
-            done locally.
-        tasks: The number of tasks that read a large batch.
-    """
+    """Roll back an unfinished batch, and return the writer of a deployment."""
     epoch = epochs.last(warehouse) if warehouse.exists(EPOCHS) else None
     aside = epochs.require_tables(warehouse.location)
     warehouse.create_system_tables()
@@ -65,7 +56,7 @@ def open_writer(
     state = apply_masks(warehouse, config, state)
     for definitions in spaces_by_table(state).values():
         warn_unknown_fields(config.policies, definitions.values())
-    log_stream = log_stream_of(parse_options(stream_options(config, state, tasks)))
+    log_stream = open_log_stream(config, state, cores=tasks, at_instants=True)
     return BatchWriter(warehouse, config, log_stream, lock, state, distributed)
 
 
@@ -87,11 +78,7 @@ class MaskChange:
 
 
 def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[MaskChange]:
-    """Yield the tables whose masks the start must change; writes nothing.
-
-    Raises:
-        UnsupportedError: A mask would not hide its field.
-    """
+    """Yield the tables whose masks the start must change; raise UnsupportedError if a mask does not hide its field."""
     for table in filter(is_space_table, state.versions.keys() - state.set_aside.keys()):
         was_masked = exact_table(table) in state.versions
         if not was_masked and not config.spaces.has_readers_tables:

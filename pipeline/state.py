@@ -102,7 +102,6 @@ class ReplicasetState:
     leader: str | None = None
     """The instance (uuid) whose log was read last. Component 0 of `settled` and `read` counts its local changes."""
     last_source: str | None = None
-    """The name of the source that was read last."""
     local_lsns: Mapping[str, int] = field(default_factory=dict)
     """For each instance uuid, the lsn of the last change of a local space that is in `_changelog`."""
     id_translations: Mapping[str, Mapping[int, int]] = field(default_factory=dict)

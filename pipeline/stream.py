@@ -38,12 +38,7 @@ STOP_SECONDS = 20.0
 
 
 class StreamWriter:
-    """Processes the micro-batches of a streaming query.
-
-    Args:
-        watch: Called with the result of each batch that was committed.
-        around: Returns a context manager in which a batch is processed.
-    """
+    """Processes the micro-batches of a streaming query."""
 
     def __init__(
         self,
@@ -60,12 +55,7 @@ class StreamWriter:
         self._is_finished = False
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Process one micro-batch.
-
-        Args:
-            frame: The log cells of the batch.
-            batch_id: Spark's number of the batch within the checkpoint.
-        """
+        """Process one micro-batch."""
         with self._writer.batch_lock:
             if self._is_finished:
                 raise AggregatorError("the job is being stopped: this batch is for the next start")
@@ -74,8 +64,7 @@ class StreamWriter:
     def finish(self, seconds: float = STOP_SECONDS) -> bool:
         """Wait until the current batch is done, and let all later batches fail.
 
-        Returns:
-            False if the batch took longer than so many seconds: it is left unfinished, and the next start repeats it.
+        Returns False after so many seconds: the batch is left unfinished, and the next start repeats it.
         """
         if self._writer.batch_lock.locked():
             log.warning(
@@ -124,10 +113,6 @@ def check_end_offset(committed_ends: Mapping[int, str | None], batch_id: int, of
     """Check that a batch's end offset in the checkpoint is the one that was committed.
 
     They differ if another job has overwritten the checkpoint's offset, after it had lost the writer's lock.
-
-    Args:
-        committed_ends: The committed end offsets, by batch number.
-        offset: The end offset in the checkpoint.
 
     Raises:
         OffsetError: If the offsets differ.

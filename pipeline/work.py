@@ -39,12 +39,9 @@ class BatchWork:
 
     plan: BatchPlan
     location: WarehouseLocation
-    """Of the warehouse."""
     segment_plans: Mapping[int, SegmentPlan]
-    """By segment number."""
     partition_plan: PartitionPlan
     base_files: BaseFiles
-    """The files in which the base versions are found."""
     files_by_table: Mapping[str, Sequence[TableFile]]
     """All files of each table that the batch may change, masked and exact tables included."""
     table_changes: Mapping[str, TableChange]
@@ -76,7 +73,6 @@ class BatchOutput:
     changelog: list[DataFile] = field(default_factory=list)
     pending: list[DataFile] = field(default_factory=list)
     tables: list[TableWrite] = field(default_factory=list)
-    """For the tables of spaces."""
     versions: list[DataFile] = field(default_factory=list)
     conflicts: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)

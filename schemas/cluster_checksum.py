@@ -17,23 +17,12 @@ _CRC32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
 
 def checksum_input(instances: Mapping[int, str]) -> bytes:
-    """Return the bytes to sum: `<replica_id>:<uuid>` and a line feed for each instance, by ascending replica id.
-
-    Args:
-        instances: Instance uuids by replica id.
-
-    Returns:
-        ASCII: the id in decimal without leading zeros, the uuid in lower case.
-    """
+    """Return the bytes to sum: `<replica_id>:<uuid>` and a line feed each, in ASCII, by ascending replica id."""
     return b"".join(
         f"{replica_id}:{instances[replica_id].lower()}\n".encode("ascii") for replica_id in sorted(instances)
     )
 
 
 def checksum(instances: Mapping[int, str]) -> int:
-    """Return the crc32 of a replicaset's instances; 0 for none.
-
-    Args:
-        instances: Uuids of the registered instances by replica id.
-    """
+    """Return the crc32 of a replicaset's instances; 0 for none."""
     return int(_CRC32(checksum_input(instances)))

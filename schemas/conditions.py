@@ -1,8 +1,8 @@
 """The conditions that need attention: the one list that commands, status pages, metrics, alerts and pages are made of.
 
-Each condition has a name, a severity, how it is found and what to do. Whoever finds one makes a `Problem` of it
+Each condition has a name, a severity, how it is found and what to do. The code that finds one makes a `Problem` of it
 (`schemas.problems`), so a name that is not in the list cannot be shown. `observe.alert_rules` writes Prometheus' alerts
-and the table of the documents from the list; `observe.problems` finds the conditions of a warehouse,
+and `make reference` a page from the list; `observe.problems` finds the conditions of a warehouse,
 `sources.subscribe.problems` those of the daemon. Plain data.
 """
 

@@ -181,12 +181,7 @@ def index_tuples() -> Iterator[list[Any]]:
 
 
 def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = None) -> list[Any]:
-    """Return a row of `_user`.
-
-    Args:
-        kind: `user` or `role`.
-        auth: Stored hash of the password, by authentication method.
-    """
+    """Return a row of `_user`."""
     return [id_, ADMIN, name, kind, dict(auth or {}), [], 0]
 
 

@@ -47,12 +47,12 @@ DEPTH_MAX = 100
 
 
 @dataclass(frozen=True)
-class Node:
+class Term:
     """One operation of an expression, with its operands."""
 
     operation: str
     """`column`, `literal`, `case`, `cast`, the name of a function in lower case, or an operator in upper case."""
-    operands: tuple[Node, ...] = ()
+    operands: tuple[Term, ...] = ()
     value: Any = None
     """The name of a column, the value of a literal, the type of a cast, the pattern of LIKE."""
 
@@ -62,7 +62,7 @@ class Expression:
     """A parsed expression."""
 
     text: str
-    root: Node
+    root: Term
 
     @property
     def columns(self) -> frozenset[str]:
@@ -70,7 +70,7 @@ class Expression:
         return frozenset(node.value for node in _nodes(self.root) if node.operation == "column")
 
 
-def _nodes(node: Node) -> Iterator[Node]:
+def _nodes(node: Term) -> Iterator[Term]:
     yield node
     for operand in node.operands:
         yield from _nodes(operand)
@@ -96,11 +96,7 @@ _COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
 
 
 def parse(text: str) -> Expression:
-    """Parse an expression.
-
-    Raises:
-        ExpressionError: It is not an expression of this language; the message says where.
-    """
+    """Parse an expression; an ExpressionError says where it is wrong."""
     parser = _Parser(text)
     root = parser.disjunction()
     if parser.kind != "end":
@@ -136,7 +132,6 @@ class _Parser:
             self.kind, self.token = "keyword", self.token.upper()
 
     def _accept(self, *tokens: str) -> str | None:
-        """Step over one of these operators or keywords, and return it; None if another token is there."""
         if self.kind in ("operator", "keyword") and self.token in tokens:
             token = self.token
             self._advance()
@@ -147,90 +142,90 @@ class _Parser:
         if self._accept(token) is None:
             raise self.error(token)
 
-    def disjunction(self) -> Node:
+    def disjunction(self) -> Term:
         """Read an expression of any form."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise ExpressionError(f"is nested deeper than {DEPTH_MAX} levels")
         node = self._conjunction()
         while self._accept("OR"):
-            node = Node("OR", (node, self._conjunction()))
+            node = Term("OR", (node, self._conjunction()))
         self._depth -= 1
         return node
 
-    def _conjunction(self) -> Node:
+    def _conjunction(self) -> Term:
         node = self._negation()
         while self._accept("AND"):
-            node = Node("AND", (node, self._negation()))
+            node = Term("AND", (node, self._negation()))
         return node
 
-    def _negation(self) -> Node:
+    def _negation(self) -> Term:
         count = 0
         while self._accept("NOT"):
             count += 1
         node = self._comparison()
-        return Node("NOT", (node,)) if count % 2 else node
+        return Term("NOT", (node,)) if count % 2 else node
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> Term:
         node = self._sum()
         operator = self._accept(*_COMPARISONS)
         if operator is not None:
-            return Node("<>" if operator == "!=" else operator, (node, self._sum()))
+            return Term("<>" if operator == "!=" else operator, (node, self._sum()))
         if self._accept("IS"):
             is_negative = self._accept("NOT") is not None
             self._expect("NULL")
-            return _negated(Node("IS NULL", (node,)), is_negative)
+            return _negated(Term("IS NULL", (node,)), is_negative)
         is_negative = self._accept("NOT") is not None
         if self._accept("IN"):
             self._expect("(")
-            return _negated(Node("IN", (node, *self._arguments())), is_negative)
+            return _negated(Term("IN", (node, *self._arguments())), is_negative)
         if self._accept("BETWEEN"):
             least = self._sum()
             self._expect("AND")
-            both = (Node(">=", (node, least)), Node("<=", (node, self._sum())))
-            return _negated(Node("AND", both), is_negative)
+            both = (Term(">=", (node, least)), Term("<=", (node, self._sum())))
+            return _negated(Term("AND", both), is_negative)
         if self._accept("LIKE"):
             if self.kind != "string":
                 raise self.error("a pattern in single quotes")
             pattern = self._string()
-            return _negated(Node("LIKE", (node,), pattern), is_negative)
+            return _negated(Term("LIKE", (node,), pattern), is_negative)
         if is_negative:
             raise self.error("IN, BETWEEN or LIKE")
         return node
 
-    def _sum(self) -> Node:
+    def _sum(self) -> Term:
         node = self._product()
         while operator := self._accept("+", "-", "||"):
-            node = Node(operator, (node, self._product()))
+            node = Term(operator, (node, self._product()))
         return node
 
-    def _product(self) -> Node:
+    def _product(self) -> Term:
         node = self._signed()
         while operator := self._accept("*", "/", "%"):
-            node = Node(operator, (node, self._signed()))
+            node = Term(operator, (node, self._signed()))
         return node
 
-    def _signed(self) -> Node:
+    def _signed(self) -> Term:
         is_negative = False
         while sign := self._accept("-", "+"):
             is_negative ^= sign == "-"
         node = self._primary()
-        return Node("-", (Node("literal", value=0), node)) if is_negative else node
+        return Term("-", (Term("literal", value=0), node)) if is_negative else node
 
-    def _primary(self) -> Node:
+    def _primary(self) -> Term:
         if self.kind == "number":
             text = self.token
             self._advance()
-            return Node("literal", value=_number(text))
+            return Term("literal", value=_number(text))
         if self.kind == "string":
-            return Node("literal", value=self._string())
+            return Term("literal", value=self._string())
         if self.kind == "quoted":
             name = self.token[1:-1].replace("``", "`")
             self._advance()
-            return Node("column", value=name)
+            return Term("column", value=name)
         return self._name() if self.kind == "word" else self._other_primary()
 
-    def _other_primary(self) -> Node:
+    def _other_primary(self) -> Term:
         """Read an operand that begins with a keyword or a parenthesis."""
         word = self._accept("(", "TRUE", "FALSE", "NULL", "CASE", "CAST")
         if word == "(":
@@ -243,18 +238,18 @@ class _Parser:
             return self._cast()
         if word is None:
             raise self.error("a column, a value or a function")
-        return Node("literal", value={"TRUE": True, "FALSE": False, "NULL": None}[word])
+        return Term("literal", value={"TRUE": True, "FALSE": False, "NULL": None}[word])
 
     def _string(self) -> str:
         text = self.token[1:-1].replace("''", "'")
         self._advance()
         return text
 
-    def _name(self) -> Node:
+    def _name(self) -> Term:
         name = self.token
         self._advance()
         if not self._accept("("):
-            return Node("column", value=name)
+            return Term("column", value=name)
         function = name.lower()
         if function not in FUNCTIONS:
             raise ExpressionError(f"{name} is not a function here; allowed: {', '.join(sorted(FUNCTIONS))}")
@@ -262,28 +257,28 @@ class _Parser:
         least, most = FUNCTIONS[function]
         if not least <= len(arguments) <= most:
             raise ExpressionError(f"{name} with {len(arguments)} arguments; wanted: {least} to {most}")
-        return Node(function, arguments)
+        return Term(function, arguments)
 
-    def _arguments(self) -> tuple[Node, ...]:
+    def _arguments(self) -> tuple[Term, ...]:
         found = [self.disjunction()]
         while self._accept(","):
             found.append(self.disjunction())
         self._expect(")")
         return tuple(found)
 
-    def _case(self) -> Node:
-        operands: list[Node] = []
+    def _case(self) -> Term:
+        operands: list[Term] = []
         while self._accept("WHEN"):
             operands.append(self.disjunction())
             self._expect("THEN")
             operands.append(self.disjunction())
         if not operands:
             raise self.error("WHEN")
-        operands.append(self.disjunction() if self._accept("ELSE") else Node("literal"))
+        operands.append(self.disjunction() if self._accept("ELSE") else Term("literal"))
         self._expect("END")
-        return Node("case", tuple(operands))
+        return Term("case", tuple(operands))
 
-    def _cast(self) -> Node:
+    def _cast(self) -> Term:
         self._expect("(")
         node = self.disjunction()
         self._expect("AS")
@@ -305,11 +300,11 @@ class _Parser:
             scale = 0
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise ExpressionError(f"decimal({precision},{scale}) is not a type")
-        return Node("cast", (node,), (kind, precision, scale) if kind == "decimal" else (kind,))
+        return Term("cast", (node,), (kind, precision, scale) if kind == "decimal" else (kind,))
 
 
-def _negated(node: Node, is_negative: bool) -> Node:
-    return Node("NOT", (node,)) if is_negative else node
+def _negated(node: Term, is_negative: bool) -> Term:
+    return Term("NOT", (node,)) if is_negative else node
 
 
 def _number(text: str) -> int | Decimal | float:

@@ -62,7 +62,6 @@ def table_name(space_name: str, local_instance: int | None = None, replicaset: i
     """Return the name of a space's table.
 
     Args:
-        space_name: Name in `_space`; undecodable bytes are surrogates.
         local_instance: For a local space (`group_id` 1), the global id of its instance.
         replicaset: For a space that is not merged, the id of its replicaset.
 
@@ -84,10 +83,7 @@ def column_name(field_name: str) -> str:
 
 
 def replicaset_label(uuid: str, *sources: str | None) -> str:
-    """Return a replicaset's name for people: its known sources and the beginning of its uuid, `a1, a2 (09e2d221)`.
-
-    Without a source it is the whole uuid.
-    """
+    """Return a replicaset's name for people: its known sources and the beginning of its uuid, `a1, a2 (09e2d221)`."""
     names = ", ".join(dict.fromkeys(source for source in sources if source is not None))
     return f"{names} ({uuid[:8]})" if names else uuid
 

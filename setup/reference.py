@@ -1,8 +1,9 @@
-"""Writes the reference pages from the code: commands, configuration, tables and metrics.
+"""Writes the reference pages from the code: commands, configuration, tables, metrics and conditions.
 
     python setup/reference.py       # or `make reference`: docs/reference/*.md
 
-They come from the commands' own options, the configuration's models, the tables' schemas and the metrics themselves. A
+They come from the commands' own options, the configuration's models, the tables' schemas, the metrics themselves and
+the list of conditions. A
 test compares the pages with them.
 """
 
@@ -22,9 +23,11 @@ from jobs.main import COMMANDS_BY_SECTION, commands
 from observe.metrics.stream_metrics import StreamMetrics
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions
+from schemas.conditions import CONDITIONS
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
+from warehouse.sql_functions import SQL_FUNCTIONS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 WRITTEN = "Written by `make reference`; do not edit it.\n"
@@ -198,6 +201,9 @@ def tables_page() -> str:
                 f"## {name}\n\n{described}{' Also the columns of a row of the log.' if is_row else ''}\n\n"
             )
             text += table("column", "type", "", rows=_columns(_without(fields, XROW if is_row else ())))
+    text += "## Functions for SQL\n\n[How to get them](../sql.md#functions).\n\n"
+    calls = ((name, *described.partition(": ")) for name, described in SQL_FUNCTIONS.items())
+    text += table("function", "result", rows=((f"`{name}{call}`", result) for name, call, _, result in calls))
     return text.rstrip("\n") + "\n"
 
 
@@ -252,6 +258,29 @@ def _metric(metric: Metric, labels: Iterable[str] | None) -> tuple[str, str]:
     return f"`{metric.name}{suffix}{'{' + names + '}' if names else ''}`", metric.documentation
 
 
+# Conditions
+
+
+def conditions_page() -> str:
+    """Return the page of the conditions, each with the anchor that its alert names."""
+    rows = (
+        (
+            f'<a id="alert-{one.alert.lower()}"></a>`{one.name}`, `{one.alert}`',
+            str(one.severity),
+            one.means,
+            f"{one.found}{'; only by Prometheus' if one.is_alert_only else ''}",
+            one.advice.replace("](", "](../"),
+        )
+        for one in CONDITIONS.values()
+    )
+    text = f"# Conditions and alerts\n\n{WRITTEN}[alerts.md](../alerts.md#conditions) says where each is seen.\n\n"
+    return (
+        text
+        + table("condition, alert", "severity", "means", "found by", "what to do", rows=rows).rstrip("\n")
+        + "\n"
+    )
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": lambda: commands_page("Commands", "Follow", "Look", "Use"),
     "commands-more.md": lambda: commands_page(
@@ -261,6 +290,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "configuration-live.md": live_page,
     "tables.md": tables_page,
     "metrics.md": metrics_page,
+    "conditions.md": conditions_page,
 }
 """The pages, by file name."""
 

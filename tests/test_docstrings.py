@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
-from tests.house import modules
+from tests.house import PHRASES_TO_AVOID, Module, duplicate_class_names, modules
 
 Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -52,9 +53,30 @@ def faults(source: str) -> Iterator[str]:
                 yield f"{node.name}: {line!r} is no name of a parameter with a text"
 
 
+@cache
+def product() -> dict[str, Module]:
+    return modules()
+
+
 def test_described_parameters_exist() -> None:
-    found = {name: list(faults(module.text)) for name, module in modules().items()}
+    found = {name: list(faults(module.text)) for name, module in product().items()}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+def test_words_do_not_outgrow_the_code() -> None:
+    words = sum(module.docstring_lines for module in product().values())
+    lines = sum(module.text.count("\n") for module in product().values())
+    assert words / lines < 0.17, "describe what a name does not say, once (CONTRIBUTING.md)"
+
+
+def test_words_are_plain() -> None:
+    docstrings = [text for module in product().values() for text in module.docstrings()]
+    odd = [text for text in docstrings if PHRASES_TO_AVOID.search(text)]
+    assert len(odd) / len(docstrings) <= 0.01, odd
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    assert duplicate_class_names(product()) == []
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ COMMAND = Extension(
         say(f"hello {name}")
     ''',
     "jobs/main.py",
-    (('("sql", "wait", "size")', '("sql", "wait", "size", "hello")'),),
+    (('    "Use": (', '    "Use": ("hello", '),),
     """
     from jobs.main import main
 

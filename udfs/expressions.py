@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from schemas.errors import ExpressionError
-from schemas.expression import Expression, Node
+from schemas.expression import Expression, Term
 
 DIVISION_SCALE = 18
 """Digits after the point of a quotient, and the most of a product, unless an operand has more."""
@@ -87,11 +87,7 @@ def keeps(expression: Expression, rows: pa.Table) -> pa.Array:
 
 
 def spark_type(expression: Expression, columns: Sequence[pa.Field]) -> DataType:
-    """Return the Spark type of an expression's values.
-
-    Raises:
-        ExpressionError: As `evaluate`.
-    """
+    """Return the Spark type of an expression's values; errors as of `evaluate`."""
     kind = evaluate(expression, pa.schema(columns).empty_table()).type
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
@@ -110,7 +106,7 @@ def _result_type(value: Value) -> Value:
     return value
 
 
-def _evaluate(node: Node, rows: pa.Table) -> Value:
+def _evaluate(node: Term, rows: pa.Table) -> Value:
     if node.operation == "column":
         if node.value not in rows.column_names:
             raise ExpressionError(f"there is no column {node.value}; known: {', '.join(rows.column_names)}")
@@ -178,7 +174,7 @@ _DECIMAL_OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 _CHECKED = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 
 
-def _arithmetic(node: Node, left: Value, right: Value) -> Value:
+def _arithmetic(node: Term, left: Value, right: Value) -> Value:
     operation = node.operation
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.scalar(None, pa.int64())
@@ -221,7 +217,6 @@ def _double_arithmetic(operation: str, left: Value, right: Value) -> Value:
 
 
 def _compared(left: Value, right: Value) -> tuple[Value, Value]:
-    """Return two values in a type in which they compare."""
     if pa.types.is_null(left.type):
         left = pa.scalar(None, right.type)
     if pa.types.is_null(right.type):
@@ -251,7 +246,7 @@ _COMPARISONS: dict[str, tuple[Callable[[Value, Value], Value], Callable[[Any, An
 }
 
 
-def _comparison(node: Node, left: Value, right: Value) -> Value:
+def _comparison(node: Term, left: Value, right: Value) -> Value:
     return _compare(node.operation, left, right)
 
 
@@ -264,7 +259,7 @@ def _compare(operation: str, left: Value, right: Value) -> Value:
     return _by_row(by_row, pa.bool_(), left, right)
 
 
-def _logical(node: Node, *operands: Value) -> Value:
+def _logical(node: Term, *operands: Value) -> Value:
     found = [pc.cast(one, pa.bool_()) if pa.types.is_null(one.type) else one for one in operands]
     if not all(pa.types.is_boolean(one.type) for one in found):
         raise pa.ArrowTypeError("not conditions")
@@ -273,7 +268,7 @@ def _logical(node: Node, *operands: Value) -> Value:
     return (pc.and_kleene if node.operation == "AND" else pc.or_kleene)(*found)
 
 
-def _is_in(_node: Node, value: Value, *others: Value) -> Value:
+def _is_in(_node: Term, value: Value, *others: Value) -> Value:
     found = _compare("=", value, others[0])
     for other in others[1:]:
         found = pc.or_kleene(found, _compare("=", value, other))
@@ -301,7 +296,7 @@ def _common(values: Sequence[Value]) -> list[Value]:
     return [value if value.type == kind else _cast(value, kind) for value in values]
 
 
-def _case(_node: Node, *operands: Value) -> Value:
+def _case(_node: Term, *operands: Value) -> Value:
     results = _common([*operands[1::2], operands[-1]])
     found = results[-1]
     for condition, value in reversed(list(zip(operands[:-1:2], results[:-1], strict=True))):
@@ -333,12 +328,12 @@ def _cast_one(value: Any, source: pa.DataType, kind: pa.DataType) -> Any:
         return None
 
 
-def _cast_node(node: Node, value: Value) -> Value:
+def _cast_node(node: Term, value: Value) -> Value:
     name = node.value[0]
     return _cast(value, pa.decimal128(*node.value[1:]) if name == "decimal" else _CAST_TYPES[name])
 
 
-def _round(_node: Node, value: Value, digits: Value | None = None) -> Value:
+def _round(_node: Term, value: Value, digits: Value | None = None) -> Value:
     count = 0 if digits is None else int(digits.as_py())
     if _is_decimal(value):
         scale = max(min(count, value.type.scale), 0)
@@ -352,7 +347,7 @@ def _round(_node: Node, value: Value, digits: Value | None = None) -> Value:
     return pc.round(value, ndigits=count, round_mode="half_towards_infinity")
 
 
-def _substring(_node: Node, value: Value, start: Value, length: Value | None = None) -> Value:
+def _substring(_node: Term, value: Value, start: Value, length: Value | None = None) -> Value:
     first = max(int(start.as_py()) - 1, 0)
     return pc.utf8_slice_codeunits(
         _text(value), first, None if length is None else first + int(length.as_py())
@@ -362,7 +357,7 @@ def _substring(_node: Node, value: Value, start: Value, length: Value | None = N
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
-def _json_value(_node: Node, value: Value, path: Value) -> Value:
+def _json_value(_node: Term, value: Value, path: Value) -> Value:
     """Return the value at a path (`$.a.b[0]`) of JSON text: a scalar as its text, anything else as JSON."""
     steps = [(name, index) for name, index in _STEP.findall(str(path.as_py()).removeprefix("$"))]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from pyspark.errors import PySparkException
 
+from warehouse.views import literal
 from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -25,17 +26,14 @@ def register_tables(warehouse: Warehouse, names: Iterable[str] | None = None) ->
     """Register tables, by default all, in the session's catalog under their database."""
     spark = warehouse.session
     database = f"`{warehouse.database}`"
-    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION {_text(warehouse.root)}")
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {database} LOCATION {literal(warehouse.root)}")
     shown = spark.sql(f"SHOW TABLES IN {database}").collect()  # with temporary views of the session
     known = {row.tableName for row in shown if not row.isTemporary}
     for name in warehouse.tables() if names is None else names:
         if name not in known:
-            spark.sql(f"CREATE TABLE {database}.`{name}` USING DELTA LOCATION {_text(warehouse.path(name))}")
-
-
-def _text(value: str) -> str:
-    """Return a text as a literal of Spark's SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            spark.sql(
+                f"CREATE TABLE {database}.`{name}` USING DELTA LOCATION {literal(warehouse.path(name))}"
+            )
 
 
 class MetastoreTables:

@@ -101,7 +101,6 @@ def register_functions(
     Args:
         warehouse: The folder or URI of the warehouse. Without it, `global_id` is always null, and `tuple_field` knows
             no space.
-        database: The database in the warehouse.
     """
     facts = SqlFacts() if warehouse is None else sql_facts(location_of(warehouse, database))
 
@@ -137,11 +136,16 @@ def register_functions(
 
 
 SQL_FUNCTIONS = {
-    "global_id": "(replicaset string, replica_id int, lsn bigint) → bigint: the instance that wrote a row",
-    "msgpack_json": "(value binary) → string: any MessagePack value as JSON",
-    "tuple_json": "(tuple binary) → string: a tuple as a JSON array",
+    "global_id": (
+        "(replicaset string, replica_id int, lsn bigint) → bigint: the instance that wrote a row; NULL if unknown"
+    ),
+    "msgpack_json": "(value binary) → string: any MessagePack value as JSON; NULL if it is none",
+    "tuple_json": "(tuple binary) → string: a tuple as a JSON array, also `operations`",
     "key_json": "(key binary) → string: a canonical key, or a key of the log, as a JSON array",
-    "tuple_field": "(tuple binary, table string, field string) → string: a field of an exact tuple as JSON",
+    "tuple_field": (
+        "(tuple binary, table string, field string) → string: a field of an exact tuple as JSON, by its "
+        "name in the newest format"
+    ),
     "rid_compare": "(a string, b string) → string: same, sync from a, sync from b, split_brain or unrelated",
 }
 """The functions, with their types and results. All are null where an argument is null, or is not what it must be."""

@@ -27,11 +27,7 @@ def literal(text: str) -> str:
 
 
 def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterator[str]:
-    """Yield the statements that register tables in a catalog, if they are not registered yet.
-
-    Args:
-        root: The folder of the database.
-    """
+    """Yield the statements that register tables in a catalog, if they are not registered yet."""
     yield f"CREATE DATABASE IF NOT EXISTS {quoted(database)} LOCATION {literal(root)}"
     for table in tables:
         name = f"{quoted(database)}.{quoted(table)}"
@@ -45,9 +41,6 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     `replicaset` (the replicaset's last leader, which is the source that is read), `replicaset_uuid`, `replicaset_id`,
     `global_id`, `lsn`, `timestamp`, `created` (the table's `_created`). For a row that a policy made from several
     versions (its table has a negative replicaset id), all columns describe the instance that wrote last.
-
-    Args:
-        spaces: Names of the spaces' tables.
     """
     views = quoted(f"{database}_views")
     yield f"CREATE DATABASE IF NOT EXISTS {views}"
@@ -79,12 +72,9 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
 
 
 def epoch_statements(root: str, database: str, suffix: str, versions: Mapping[str, int]) -> Iterator[str]:
-    """Yield the statements of a database of views: one view per table, at its version in one epoch.
+    """Yield the statements of a database of views, `<database>_<suffix>`: one view per table of an epoch.
 
-    Args:
-        root, database: As in `table_statements`.
-        suffix: The views' database is named `<database>_<suffix>`.
-        versions: Table to its version in the epoch. Spark takes only literals as versions, so each table needs a view.
+    Spark takes only literals as versions, so each table needs a view.
     """
     views = quoted(f"{database}_{suffix}")
     yield f"CREATE DATABASE IF NOT EXISTS {views}"

@@ -49,11 +49,7 @@ class Warehouse:
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session.
-
-        Raises:
-            WarehouseError: The warehouse was opened without one.
-        """
+        """The Spark session; raise WarehouseError if the warehouse was opened without one."""
         if self.spark is None:
             raise WarehouseError("this needs a Spark session", warehouse=self.root)
         return self.spark

@@ -8,7 +8,6 @@ from jobs.commands.parameters import dry_run_option
 from jobs.runtime.command_line import command, config_option, load_deployment, spark_options
 
 KEEP_DAYS = 7
-"""The default of `--keep-days`."""
 
 
 @command(

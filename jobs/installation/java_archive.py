@@ -51,11 +51,7 @@ def is_whole(archive: Path) -> bool:
 
 
 def make_class_archive() -> None:
-    """Replace the archive.
-
-    Raises:
-        OSError: If Java made no archive that it accepts.
-    """
+    """Replace the archive."""
     JAVA_ARCHIVE.unlink(missing_ok=True)
     made = JAVA_ARCHIVE.with_suffix(".part")
     made.unlink(missing_ok=True)

@@ -22,15 +22,13 @@ from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import ConfigurationError
 from sources.iproto import row_stream
 from sources.relay import row_packets
 from sources.subscribe import whitelist
 from sources.xlog.directory.offset import OffsetEntry, to_text
-from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.instants import log_stream_of
 from warehouse.lock.lock import WriterLock
 from warehouse.system_tables import cluster
 from warehouse.warehouse import Warehouse
@@ -50,7 +48,7 @@ def aggregate(config: Config) -> int:
     rows = 0
     with WriterLock(warehouse, "setup") as lock:
         state = load_state(warehouse)
-        log_stream = log_stream_of(parse_options(stream_options(config, state, 1)))
+        log_stream = open_log_stream(config, state, at_instants=True)
         writer = BatchWriter(warehouse, config, log_stream, lock, state, None)
         number = 0
         offset: Mapping[str, OffsetEntry] = {}
@@ -62,11 +60,7 @@ def aggregate(config: Config) -> int:
 
 
 def recordings() -> Path:
-    """Return the folder with the recordings `a1` and `b1`.
-
-    Raises:
-        ConfigurationError: If they are not installed.
-    """
+    """Return the folder with the recordings `a1` and `b1`."""
     clone = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "2.6.0"
     user = Path(sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")))
     for folder in (clone, Path(sys.prefix) / RECORDINGS, user / RECORDINGS):
@@ -79,11 +73,7 @@ def recordings() -> Path:
 
 
 def compile_kernels(*, daemons: bool = True) -> int:
-    """Compile the kernels that are not compiled yet, and return how many these were.
-
-    Args:
-        daemons: Whether to compile the kernels of the subscription daemon and the relay as well.
-    """
+    """Compile the kernels that are not compiled yet, with `daemons` theirs as well; return how many these were."""
     sources = [{"name": name, "path": str(recordings() / name)} for name in ("a1", "b1")]
     with tempfile.TemporaryDirectory() as folder, Counter() as counter:
         paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}

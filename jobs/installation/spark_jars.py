@@ -4,7 +4,7 @@
 
 Ivy resolves the coordinates and downloads the jars; those with classes that Spark has already are left out. Afterwards
 neither spark-submit nor plain python needs the network or `--packages`. Each jar must have its SHA-256 in
-`jars-delta.sha256` or `jars-s3.sha256` beside this module. With Delta's jars, Spark's configuration folder becomes a
+`jars-delta.sha256` or `jars-s3.sha256` next to this module. With Delta's jars, Spark's configuration folder becomes a
 link to `conf/`, in a clone of the repository.
 """
 
@@ -129,11 +129,7 @@ def sum_of(jar: Path) -> str:
 
 
 def check_sums(jars: list[Path], sums_file: Path) -> None:
-    """Refuse jars that do not have the SHA-256 that is listed for them.
-
-    Raises:
-        ConfigurationError: If one has another, or if the list is missing.
-    """
+    """Raise ConfigurationError if jars do not have the SHA-256 that is listed for them."""
     if not sums_file.exists():
         raise ConfigurationError(
             f"{sums_file.name} is missing, so no jar is known as the one that was tested"
@@ -185,7 +181,7 @@ def install_jars(name: str) -> None:
     """Install the jars of the group `name`, unless they are there: then without the network.
 
     Raises:
-        ConfigurationError: If the jars cannot be had, are others than those that were tested, or cannot be stored.
+        ConfigurationError: If the jars cannot be had, or are others than those that were tested.
     """
     group = group_of(name)
     if not is_installed(group):

@@ -51,11 +51,7 @@ class StoppedInBatch(Stopped):
 
 
 class JobCommand(click.Command):
-    """A command with examples in its help, whose errors are one line and an exit code.
-
-    Args:
-        examples: Command lines, shown at the end of the help.
-    """
+    """A command with examples in its help, whose errors are one line and an exit code."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **{"context_settings": CONTEXT_SETTINGS, **settings})
@@ -100,7 +96,6 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
     """Return a decorator that turns a function into a command; its docstring is the help.
 
     Args:
-        name: The command's name on the command line.
         *examples: Command lines, shown at the end of the help.
         **settings: Passed to `click.command`.
     """
@@ -160,22 +155,14 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def print_result(result: str, next_step: str | None = None) -> None:
-    """Print the last line of a command: what was done, and the next step.
-
-    The line goes to stderr, since programs read stdout.
-    """
+    """Print the last line of a command, what was done and the next step, to stderr: programs read stdout."""
     say(result, err=True, bold=True, end=next_step is None)
     if next_step is not None:
         say(f" – next: {next_step}", err=True)
 
 
 def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run a command, or a group of commands, and return the exit code.
-
-    Args:
-        argv: The arguments; default: those of the process.
-        prog: The program's name in the usage line.
-    """
+    """Run a command, or a group of commands, and return the exit code."""
     if logging.lastResort is not None:  # writes the warnings of commands that set up no log
         logging.lastResort.setFormatter(EscapingFormatter())
     try:
@@ -189,7 +176,7 @@ def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog
 
 
 def _end_without_reader() -> int:
-    """End well although nobody reads stdout any more, as behind `| head -1`."""
+    """End well although no program reads stdout any more, as behind `| head -1`."""
     with suppress(OSError, ValueError):  # stdout may be no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE
@@ -246,8 +233,6 @@ def _printing_steps_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _stopping_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises `Stopped`."""
-
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise Stopped
 

@@ -60,7 +60,6 @@ def other_error_text(error: BaseException) -> str:
 
 
 def _disk_error_text(error: BaseException) -> str | None:
-    """Return what to say if a full or read-only disk is the reason of an error; None if it is not."""
     number = next(_disk_error_numbers(error), None)
     if number is None:
         return None
@@ -85,7 +84,6 @@ def _disk_error_numbers(error: BaseException) -> Iterator[int]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that caused it."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -95,7 +93,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _path_in(error: BaseException) -> str | None:
-    """Return the path that an error names, apart from those of code."""
     for one in _chain(error):
         if isinstance(one, OSError) and one.filename:
             return os.fsdecode(one.filename) if isinstance(one.filename, bytes | str) else None
@@ -108,7 +105,6 @@ def _path_in(error: BaseException) -> str | None:
 
 
 def _full_folders() -> str:
-    """Return the folders of the running command's configuration whose disks are full, as text."""
     context = click.get_current_context(silent=True)
     file = None if context is None else context.params.get("config")
     found: list[str] = []

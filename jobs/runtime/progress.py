@@ -22,11 +22,7 @@ from pipeline.commit.batch import BatchName
 
 
 class StreamProgress:
-    """Shows the progress of a stream.
-
-    Args:
-        sources: The sources that the stream reads.
-    """
+    """Shows the progress of a stream."""
 
     def __init__(self, sources: Sequence[SourceConfig]) -> None:
         self._sources = sources
@@ -81,11 +77,7 @@ class StreamProgress:
             )
 
     def wait_for_end(self, query: StreamingQuery, each_second: Callable[[], object] | None = None) -> None:
-        """Wait for the stream's end, showing its lag; raise the error that ended it, if any.
-
-        Args:
-            each_second: Called about once per second while the stream runs.
-        """
+        """Wait for the stream's end, showing its lag; raise the error that ended it, if any."""
         while not query.awaitTermination(1):
             if each_second is not None:
                 each_second()
@@ -93,7 +85,6 @@ class StreamProgress:
 
 
 def _lag_text(query: StreamingQuery) -> str:
-    """Return how far the stream is behind its sources, as text; empty before Spark reports its first progress."""
     last = query.lastProgress
     if last is None or not last.sources:
         return ""
@@ -107,10 +98,6 @@ def lag_by_leader(read_offset: str | None, latest_offset: str | None) -> dict[st
 
     The text is a number of bytes, `250 B`, if the end is in the file that is read; else it names the file with the end:
     `to 7.xlog`. Replicasets that were read to the end are left out.
-
-    Args:
-        read_offset, latest_offset: Up to where the stream has read, and the end of the logs: JSON from the stream's
-            progress.
     """
     if not read_offset or not latest_offset:
         return {}

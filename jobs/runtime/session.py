@@ -49,10 +49,6 @@ DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 def spark_session(config: Config, app: str) -> SparkSession:
     """Return the session of a job.
 
-    Args:
-        config: Its `warehouse` is the location of new SQL databases.
-        app: The application's name on Spark's pages.
-
     Raises:
         ConfigurationError: Java does not start, or Spark has no Delta.
     """
@@ -145,10 +141,6 @@ def may_use_class_archive(environment: Mapping[str, str], archive: Path) -> bool
 
     Java ignores an archive if its class path does not begin with the jars for which the archive was made. So this
     returns False if Spark is not the installed pyspark, or if the user's settings name a class path or an archive.
-
-    Args:
-        environment: Environment variables; `SPARK_CONF_DIR` is set.
-        archive: File of Java's class data sharing (AppCDS).
     """
     home = environment.get("SPARK_HOME")
     if not archive.is_file() or (home and Path(home).resolve() != SPARK_FOLDER):

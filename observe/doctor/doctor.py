@@ -37,7 +37,6 @@ class Deployment:
     config: Config | None
     """None if the file has only the sections of the daemons."""
     subscribe: Subscribe | None
-    """The section `subscribe`; None without it."""
     max_block_bytes: int = BLOCK_LIMIT
     """The setting `max_block_bytes`: the maximum size of a transaction in a log."""
 
@@ -60,7 +59,6 @@ def findings_of(deployment: Deployment) -> list[Finding]:
 
 
 def _check_policy_functions(config: Config) -> Iterator[Finding]:
-    """Yield a finding for each policy with a function of the user: whether the function can be imported."""
     policies = config.policies
     for space, policy in (("default", policies.default), *((n, policies.of(n)) for n in policies.spaces)):
         if policy.function is None:
@@ -75,7 +73,6 @@ def _check_policy_functions(config: Config) -> Iterator[Finding]:
 
 
 def _check_mask_key(config: Config) -> Iterator[Finding]:
-    """Yield one finding: whether the secret key of hashed fields can be read; none if no field is hashed."""
     if not any("hash" in kinds.values() for kinds in config.spaces.masks.values()):
         return
     try:
@@ -92,7 +89,6 @@ def _check_mask_key(config: Config) -> Iterator[Finding]:
 
 
 def _check_checkpoint(warehouse: EpochWarehouse, config: Config, state: State) -> Iterator[Finding]:
-    """Yield a finding if the checkpoint does not belong to the tables."""
     options = {**stream_options(config, state, 1), "on_source_error": "skip"}
     try:
         require_fitting_checkpoint(warehouse, config.checkpoint, log_stream_of(parse_options(options)), state)
@@ -102,7 +98,6 @@ def _check_checkpoint(warehouse: EpochWarehouse, config: Config, state: State) -
 
 
 def _check_tables_and_sources(config: Config, subscribe: Subscribe | None) -> list[Finding]:
-    """Return the findings about the tables, the sources, and where a run starts in each replicaset's logs."""
     tables = gather_tables(config)
     findings = [*check_tables(tables, config.cluster.allocation)]
     state, positions, unread_sources = State(), list[StartPosition](), dict[str, str]()

@@ -78,14 +78,12 @@ class MachineFacts:
     needs_s3: bool
     """Whether the warehouse or the checkpoint is on `s3a://`, for which Spark needs the jars of hadoop-aws."""
     memory_bytes: int | None
-    """Memory of this machine or container; None if unknown."""
     spark_memory_bytes: int
     """The setting `spark.driver.memory`."""
     max_local_batch_bytes: int
     """The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python."""
     disks: tuple[Disk, ...] = ()
     cache: CacheFacts | None = None
-    """None without a deployment."""
 
 
 def check_machine(facts: MachineFacts) -> list[Finding]:

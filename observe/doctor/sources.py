@@ -27,10 +27,7 @@ class LogHole:
     """The vclock at the end of the first file, and at the start of the second."""
 
     def missing_lsn_ranges(self, settled_vclock: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have.
-
-        `settled_vclock` is the vclock up to which the tables have the replicaset's rows.
-        """
+        """Return, by replica id, the range (first, last) of the lsns that neither the files nor the tables have."""
         known = vclock_maximum(self.vclock_before, settled_vclock)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
@@ -53,16 +50,13 @@ class SourceFacts:
     snapshot_count: int = 0
     """Number of `.xlog` files and of `.snap` files."""
     snapshot_vclock: Mapping[int, int] | None = None
-    """Vclock of the newest complete snapshot; None without a snapshot."""
     is_spool: bool = False
     instance_uuids: tuple[str, ...] = ()
-    """Uuids of the instances in the files' headers."""
     foreign_files_text: str | None = None
     """Which files are of other replicasets than the source, as text; None if no such file is known."""
     is_replicaset_configured: bool = False
     """Whether the configuration has the key `replicaset` for the source."""
     replicaset_uuid: str | None = None
-    """Uuid of the source's replicaset; None if unknown."""
     identity_error: str | None = None
     """Why the replicaset is unknown, or how it differs from the one in the configuration; else None."""
     server_version: str | None = None
@@ -75,7 +69,6 @@ class SourceFacts:
     """This machine's time when the newest row was read, in seconds since 1970."""
     holes: tuple[LogHole, ...] = ()
     newest_log_error: str | None = None
-    """Damage in the newest log; None without damage."""
     spool_error: str | None = None
     """Damage of a spool; None without damage, or if the source is not a spool."""
     awaits_daemon: bool = False
@@ -91,7 +84,6 @@ class StartPosition:
     file: str
     """Name of the leader (the source that is read), and of the log file."""
     byte_offset: int
-    """Offset in the file."""
     is_new_replicaset: bool
     """Whether the tables do not have the replicaset yet."""
 
@@ -107,9 +99,6 @@ def check_sources(
     """Return the findings about the sources.
 
     Args:
-        settled_vclocks: By replicaset uuid: the vclock up to which the tables have the replicaset's rows.
-        positions: Where a run starts in each replicaset's logs.
-        unread_sources: By name of a source that a run would not read: the reason.
         starts_with_snapshot: Whether a new replicaset is read from its newest snapshot.
     """
     findings: list[Finding] = []

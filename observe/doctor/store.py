@@ -102,11 +102,7 @@ def check_store(facts: StoreFacts) -> Iterator[Finding]:
 
 
 def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
-    """Yield the findings about the tables.
-
-    Args:
-        allocation: `cluster.allocation` of the configuration.
-    """
+    """Yield the findings about the tables."""
     if facts.epoch < 0:
         yield ok("tables", "tables", "none yet: the first run creates them")
     else:
@@ -138,7 +134,6 @@ def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
 
 
 def _check_state(facts: TableFacts) -> Iterator[Finding]:
-    """Yield the findings about the RID, the checkpoint, and an unfinished batch."""
     if facts.rid is not None:
         text = f"{'primary' if facts.is_primary else 'secondary'}, {facts.rid}"
         if facts.is_primary:

@@ -59,17 +59,13 @@ class SpaceDefinitions:
     tables: frozenset[str]
     """Tables to which the rows of the space were written."""
     names_of_other_spaces: frozenset[str]
-    """Names of all other spaces."""
     definitions: tuple[DatedDefinition, ...]
     """The oldest first."""
     id_periods: tuple[SpaceIdPeriod, ...] = ()
     """In which epochs a space id means the space."""
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
-        """Return the definition that a space id has at an epoch; if it had none yet, its first later one.
-
-        None if the id is in no definition.
-        """
+        """Return the definition of a space id at an epoch; if it had none yet, its first later one, if any."""
         own = [
             (since, definition)
             for since, replicaset, space, definition in self.definitions
@@ -108,10 +104,7 @@ class SpaceDefinitions:
         return any(name in period.names and period.covers(*ids, row["epoch"]) for period in self.id_periods)
 
     def is_emptied_by(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row of `_changelog` with the type TRUNCATE or DROP deletes all tuples of the space.
-
-        `row["of"]` is the id of the truncated or dropped space.
-        """
+        """Return whether a row of `_changelog` with the type TRUNCATE or DROP deletes all tuples of the space."""
         epoch, is_drop = row["epoch"], row["type"] == "DROP"
         return any(
             period.covers(row["replicaset_id"], row["of"], epoch)
@@ -137,8 +130,6 @@ def definitions_of_space(
     """Return the definitions of the space that has or had a name.
 
     Args:
-        rows: Rows of `_schema`.
-        name: Name of the space or of its table.
         drops: (epoch, replicaset id, space id) of the rows that dropped spaces. If the name of a space id changes and
             there is no drop, the space was renamed.
     """
@@ -170,10 +161,7 @@ def definitions_of_space(
 def _id_periods(
     rows: Sequence[Mapping[str, Any]], names: Collection[str], drops: Collection[tuple[int, int, int]]
 ) -> Iterator[SpaceIdPeriod]:
-    """Yield the periods in which a space id means a space with one of some names.
-
-    `rows` are all rows of `_schema`, the oldest first; for `drops` see `definitions_of_space`.
-    """
+    """Yield the periods in which a space id means a space with one of some names."""
     lineages: dict[tuple[int, int], list[list[Mapping[str, Any]]]] = {}
     for row in rows:
         ids = int(row["replicaset_id"]), int(row["space_id"])

@@ -48,7 +48,6 @@ class KeyChange:
     tuple_after: bytes | None
     """The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known."""
     is_tuple_known: bool
-    """Whether `tuple_after` is known."""
     transaction_rows: Sequence[Row] = ()
     """The other rows of the same transaction."""
 
@@ -58,7 +57,6 @@ class KeyHistory:
     """All that the tables have about one key."""
 
     space: SpaceDefinitions
-    """The definitions of the space that has the key."""
     changes: Sequence[KeyChange]
     """In log order, grouped by replicaset."""
     decisions: Sequence[Row]
@@ -75,11 +73,7 @@ class KeyHistory:
 
 
 class KeyChangesReader:
-    """Reads histories of keys from the tables of a warehouse at its newest epoch.
-
-    Raises:
-        WarehouseError: No batch is done yet.
-    """
+    """Reads histories of keys from the tables of the newest epoch; raises WarehouseError if there is none yet."""
 
     def __init__(self, location: WarehouseLocation) -> None:
         self._location = location
@@ -93,10 +87,6 @@ class KeyChangesReader:
 
     def history(self, name: str, values: Sequence[Value]) -> KeyHistory:
         """Return the history of a key.
-
-        Args:
-            name: Name of the space or of its table.
-            values: The values of the key's parts, as in JSON.
 
         Raises:
             ConfigurationError: There is no such space, or its primary key has another number of parts.
@@ -187,20 +177,13 @@ class KeyChangesReader:
     def _rows_of_key(
         self, space: SpaceDefinitions, values: Sequence[Value], table: str, tuple_expression: str
     ) -> list[dict[str, Any]]:
-        """Return the rows of a space in `_conflicts` or `_versions` with a key, the oldest first.
-
-        Args:
-            values: The values of the key's parts, as in JSON.
-            table: `_conflicts` or `_versions`.
-            tuple_expression: SQL expression of the row's tuple, for the column `shown` of the result.
-        """
+        """Return the rows of a space in `_conflicts` or `_versions` with a key, the oldest first."""
         is_space = f"space IN ({_sql_literal_list(space.tables)})"
         is_key = _key_column_condition("key", space, values)
         query = f"SELECT *, {tuple_expression} AS shown FROM opened WHERE {is_space} AND ({is_key}) ORDER BY epoch"
         return [row for row in self.query_table(table, query) if _key_has_values(row["key"], values)]
 
     def _winning_row(self, space: SpaceDefinitions, values: Sequence[Value]) -> dict[str, Any] | None:
-        """Return the row of the space's table with a key, from its exact table if the space is masked; else None."""
         where = _key_column_condition("_key", space, values)
         query = f"SELECT _key, _tuple, _global_id, _replicaset_id, _lsn, _timestamp FROM opened WHERE {where}"
         for table in sorted(space.tables & self._versions.keys()):
@@ -218,10 +201,7 @@ def _key_column_condition(column: str, space: SpaceDefinitions, values: Sequence
 
 
 def _changelog_condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
-    """Return an SQL condition for the rows of `_changelog` that may change a key; some other rows fulfil it, too.
-
-    `values` are the values of the key's parts, and `parts` the parts of the primary key.
-    """
+    """Return an SQL condition for the rows of `_changelog` that may change a key; some other rows fulfil it, too."""
     pattern = _sql_literal(key_pattern(values, parts) or "")
     if begins_with_key(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"
@@ -234,31 +214,24 @@ def _sql_literal(value: str) -> str:
 
 
 def _sql_number_list(values: Iterable[int]) -> str:
-    """Return numbers as an SQL list, without the parentheses."""
     return ", ".join(map(str, sorted(set(values))))
 
 
 def _transaction_id(row: Row) -> tuple[Any, ...]:
-    """Return the columns that identify the transaction of a row of `_changelog`."""
     return row["replicaset_id"], row["global_id"], row["epoch"], row["tsn"]
 
 
 def _sql_literal_list(values: Iterable[str]) -> str:
-    """Return strings as an SQL list, without the parentheses."""
     return ", ".join(map(_sql_literal, sorted(values)))
 
 
 def _key_has_values(key: bytes, values: Sequence[Value]) -> bool:
-    """Return whether a key, which is in MessagePack, has `values` as its parts."""
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same_value, parts, values))
 
 
 def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> bool:
-    """Return whether a row of `_changelog` has the key with `values` as its parts.
-
-    The key of a row with a tuple is computed by the definition that its space had then, and by each later one.
-    """
+    """Return whether a row of `_changelog` has the key with `values` as its parts."""
     if row["key"] is not None:
         return _key_has_values(row["key"], values)
     if row["tuple"] is None:
@@ -271,7 +244,6 @@ def _row_has_key(row: Row, space: SpaceDefinitions, values: Sequence[Value]) -> 
 
 
 def _log_order_key(row: Row) -> tuple[int, ...]:
-    """Return the sort key of a row of `_changelog`, for log order within each replicaset."""
     return tuple(int(row[name]) for name in ("replicaset_id", "epoch", "segment", "position", "row"))
 
 

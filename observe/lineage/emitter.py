@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_WAITING_EVENTS = 100
-"""Maximum number of waiting events; more are dropped, since the service has not answered for many batches."""
+"""Maximum number of waiting events; more are dropped, since the service did not answer for many batches."""
 
 MAX_RETRIES = 3
 """Number of retries to send an event; the client waits 0.3, 0.6, 1.2 s before them."""
@@ -86,9 +86,6 @@ def lineage_events(
     """Yield a function that takes a batch's name, and returns a context manager in which the batch runs.
 
     The context manager sends the batch's events. Without the section `lineage` of the configuration it does nothing.
-
-    Args:
-        versions: Returns the Delta version of each table at the newest epoch.
 
     Raises:
         ConfigurationError: The extra `lineage` is not installed, the file for events cannot be written, or the
@@ -164,10 +161,7 @@ class _BatchEventSender:
 def written_tables(
     location: WarehouseLocation, database: str, versions: Mapping[str, int]
 ) -> Iterator[WrittenTable]:
-    """Yield the tables that a batch wrote; a table that does not exist is left out.
-
-    `versions` has the Delta version of each of them after the batch.
-    """
+    """Yield the tables that a batch wrote; a table that does not exist is left out."""
     from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):
@@ -194,7 +188,6 @@ def _create_client(section: LineageConfig) -> OpenLineageClient:
 
 
 def _transport(section: LineageConfig) -> dict[str, Any]:
-    """Return OpenLineage's configuration of the transport: a file, or HTTP."""
     if section.file is not None:
         try:
             Path(section.file).open("a", encoding="utf-8").close()

@@ -51,7 +51,6 @@ class WrittenTable:
     uri: str
     """Path or URI of the table's folder."""
     version: int
-    """The Delta version."""
     columns: tuple[tuple[str, str, str], ...]
     """(Name, type, description) of each column."""
 
@@ -68,12 +67,7 @@ def dataset_namespace_and_name(uri: str) -> tuple[str, str]:
 def read_datasets(
     start: Mapping[str, OffsetEntry], end: Mapping[str, OffsetEntry], path_by_source: Mapping[str, str]
 ) -> list[InputDataset]:
-    """Return the sources that a batch read, as input datasets.
-
-    Args:
-        start, end: By replicaset uuid: the offset before the batch, and the offset after it.
-        path_by_source: The path of each source, by its name.
-    """
+    """Return the sources that a batch read, as input datasets."""
     read = {entry.leader for uuid, entry in end.items() if start.get(uuid) != entry}
     return [
         InputDataset(*dataset_namespace_and_name(path_by_source[name]))
@@ -119,9 +113,6 @@ def run_event(
     """Return one event of a run.
 
     Args:
-        state: START, COMPLETE, FAIL, or ABORT if the job was stopped.
-        at: Time of the event, with a time zone.
-        inputs, outputs: From `read_datasets` and `output_datasets`.
         error: Why the batch failed; the event has the message, but no traceback, which may show values of rows.
     """
     engine = processing_engine_run.ProcessingEngineRunFacet(run.spark_version, "spark", producer=PRODUCER)

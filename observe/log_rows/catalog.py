@@ -31,7 +31,6 @@ class RowContext(NamedTuple):
     """What the catalog adds to a row."""
 
     definition: LoggedSpace | None
-    """The definition of the row's space; None if it is unknown."""
     key: HashableKey | None = None
     """The key, from `LoggedSpace.hashable_key`; None if the catalog does not store tuples of the space."""
     tuple_after: bytes | None = None
@@ -72,11 +71,7 @@ class LoggedSpace:
         return tuple(steps_of_part(part.field, part.path) for part in self.space.primary_key)
 
     def key_values_of_row(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
-        """Return the values of the primary key's parts in a row; None if the row has neither key nor tuple.
-
-        None also for a row with a tuple if the space has no index. `key` is the row's key, which UPDATE and DELETE
-        have; `tuple_` is the row's tuple, which the other types have.
-        """
+        """Return the values of the primary key's parts in a row; None if the row has neither key nor tuple."""
         if key is not None:
             values: list[Any] = decode(key)
             return values
@@ -120,7 +115,6 @@ def comparable_value(value: Any) -> Any:
 
 
 def _value_at(value: Any, path: Sequence[Step]) -> Any:
-    """Return the value at a path within a decoded tuple; None if the path does not exist."""
     for step in path:
         try:
             value = value[step.decode() if isinstance(step, bytes) else step]
@@ -203,7 +197,6 @@ class LogCatalog:
     def _store_tuple_after(
         self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, HashableKey]
     ) -> None:
-        """Store the tuple that the row's key has after the row; None is stored if the key has no tuple."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuple_by_key[space_key] = row.tuple
         elif row.new_tuple is not None:
@@ -225,10 +218,6 @@ class LogCatalog:
             del self._tuple_by_key[space_key]
 
     def _update_definition(self, space_id: int, key: HashableKey) -> None:
-        """Update the definition or the instance of a row of a system space, whose tuple is stored already.
-
-        `space_id` is the id of the system space, and `key` the key of its row.
-        """
         tuple_after = self._tuple_by_key.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
             if tuple_after is None:

@@ -50,11 +50,7 @@ class RowWithContext:
 
 
 def log_files_of(path: Path) -> list[Path]:
-    """Return the logs of a directory, or the path itself if it is a file.
-
-    Raises:
-        SourceError: There is no such file, or no log in the directory.
-    """
+    """Return the logs of a directory, or the path itself if it is a file; raise SourceError if there are none."""
     files = sorted(path.glob("*.xlog")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         reason = "there is no log in the directory" if path.is_dir() else "there is no such file"
@@ -66,8 +62,6 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
     """Yield the rows of a file or a directory's logs, one block at a time.
 
     Args:
-        path: A file or a directory.
-        catalog: An empty catalog; each row is added to it before the row is yielded.
         follow: Whether to wait for more rows at the end; then the iterator never ends, and yields [] while it waits.
 
     Raises:
@@ -96,10 +90,7 @@ def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Itera
 def _rows_by_block(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
 ) -> Iterator[tuple[int, list[RowWithContext]]]:
-    """Yield (byte offset of the block's end, its rows) for each complete block after the byte offset `position`.
-
-    The offset 0 is that of the file's header, which is read first.
-    """
+    """Yield (byte offset of the block's end, its rows) for each complete block after the byte offset `position`."""
     if position == 0:
         stream.seek(0)
         try:
@@ -149,7 +140,6 @@ def _meta_of(file: Path) -> Meta:
 
 
 def _update_catalog(file: Path, catalog: LogCatalog) -> None:
-    """Add the rows of a file to the catalog: all rows if it stores all tuples, else those of `DEFINING_SPACES`."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))

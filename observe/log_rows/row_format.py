@@ -94,12 +94,7 @@ def time_text(microseconds: int | None) -> str | None:
 
 
 def row_json(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
-    """Return a row as one line of JSON.
-
-    Args:
-        origin_uuid: Uuid of the instance that made the row; None if it is unknown.
-        with_tuple_after: Whether the tuple after an UPDATE or UPSERT is included.
-    """
+    """Return a row as one line of JSON."""
     row, space = logged_row.row, logged_row.definition
     columns: dict[str, Any] = {
         **{"file": logged_row.file, "position": row.position, "row": row.row, "type": row.type},
@@ -124,17 +119,11 @@ def row_json(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_
 
 
 def _json_value_of(data: bytes | None) -> Any:
-    """Return MessagePack as a value that JSON can have; None for None."""
     return None if data is None else to_json_value(decode(data))
 
 
 def row_text(logged_row: RowWithContext, origin_uuid: str | None, *, with_tuple_after: bool) -> str:
-    """Return a row as one line of text.
-
-    Args:
-        origin_uuid: Uuid of the instance that made the row; None: the line names no instance.
-        with_tuple_after: Whether the tuple after an UPDATE or UPSERT is included.
-    """
+    """Return a row as one line of text."""
     row, definition = logged_row.row, logged_row.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"
     who = "-" if row.replica_id is None else str(row.replica_id)

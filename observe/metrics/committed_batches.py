@@ -26,7 +26,6 @@ class OriginRows:
     """How many new rows of one instance a batch read from one source, and the time of the newest one."""
 
     source: str
-    """Name of the source."""
     replicaset_id: int
     global_id: int | None
     """The instance's global id; None for rows that name no instance, such as those of a snapshot."""
@@ -40,7 +39,6 @@ class CommittedBatch:
     """What one committed batch did."""
 
     epoch: int
-    """The epoch that commits the batch."""
     query_id: str
     batch_id: int
     """Together they identify the batch of a stream, or of a request to the writer."""
@@ -75,11 +73,7 @@ class PendingCounts:
 
 
 class CommittedBatchReader:
-    """Reads each batch of a warehouse once, after it has been committed.
-
-    Args:
-        location: Location of the warehouse.
-    """
+    """Reads each batch of a warehouse once, after it has been committed."""
 
     def __init__(self, location: WarehouseLocation) -> None:
         self._location = location
@@ -126,7 +120,6 @@ class CommittedBatchReader:
         )
 
     def _row_counts_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
-        """Return, by space, the number of a table's rows of one epoch that fulfil the SQL condition `where`."""
         sql = (
             f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} AND {where} "
             "GROUP BY space ORDER BY space"

@@ -155,7 +155,6 @@ class StreamHealth:
         )
 
     def _stream_problems(self) -> Iterator[Problem]:
-        """Yield what is wrong with the stream itself."""
         now, metrics = time.time(), self._metrics
         if not metrics.is_lock_held():
             yield problem(
@@ -174,7 +173,6 @@ class StreamHealth:
                 yield problem("peer_lost", f"standby {standby.root}", standby.reason or "it is not connected")
 
     def _lag_problems(self) -> Iterator[Problem]:
-        """Yield what is late."""
         now, metrics = time.time(), self._metrics
         unread: Mapping[str, int] = {
             source: count for source, count in metrics.unread_bytes().items() if count

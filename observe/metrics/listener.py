@@ -57,8 +57,7 @@ class MetricsListener(StreamingQueryListener):
 
     Args:
         committed: Reads what each batch did after Spark has reported its trigger.
-        log_file: The JSON log; None: no log is written.
-        health: Told each time when Spark's events show that the reader of the logs has answered.
+        health: Called each time when Spark's events show that the reader of the logs has answered.
     """
 
     def __init__(
@@ -105,7 +104,6 @@ class MetricsListener(StreamingQueryListener):
         self._report_trigger(replace(self._last_report, batch_id=-1))
 
     def _report_trigger(self, report: TriggerReport) -> None:
-        """Count and log the batches that were committed since the last call, and the trigger itself."""
         # An error of the metrics must not look like an error of the stream.
         if self.health is not None:
             self.health.see_reader()
@@ -185,7 +183,6 @@ class MetricsListener(StreamingQueryListener):
 
 
 def _cost_fields(costs: BatchCosts) -> dict[str, Any]:
-    """Return what the log line of a batch has about its costs."""
     return {
         "written_bytes": costs.written_bytes,
         "changed_bytes": costs.changed_bytes,
@@ -208,8 +205,6 @@ def metrics_listener(
 
     Args:
         once: Whether the stream stops at the end of the logs; if so, no batch is reported as slow.
-        lock: The writer lock, for the metric `aggregator_lock_held`.
-        standbys: Standby copies of the warehouse, for the metric `aggregator_peer_connected`.
 
     Raises:
         ConfigurationError: The JSON log cannot be opened, or the port of the status page is taken.

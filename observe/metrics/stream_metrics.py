@@ -1,9 +1,6 @@
 """Computes the stream's metrics from committed batches and Spark's reports: Prometheus samples, a status, warnings.
 
 Thread-safe, since Spark's listener, the job and the status page run in different threads. No I/O.
-
-A *marker* is a row that a coordinator writes to all replicasets under one label (the section `instants` of the
-configuration); an epoch at which every replicaset is at its marker of one label is an *instant*.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ class TriggerReport:
     leaders: frozenset[str] = frozenset()
     """The leader (the source that is read now) of each replicaset."""
     unread_bytes_by_leader: Mapping[str, int] = field(default_factory=dict)
-    """By leader: the number of unread bytes of its newest log file. Leaders of which an earlier file is read are
+    """By leader: the number of unread bytes of its newest log file. Leaders that are read in an earlier file are
     absent.
     """
     waiting_since_by_leader: Mapping[str, float] = field(default_factory=dict)
@@ -51,11 +48,7 @@ class TriggerReport:
 
 
 def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
-    """Return the report in a progress event of Spark.
-
-    Args:
-        progress: Spark's StreamingQueryProgress, parsed from JSON.
-    """
+    """Return the report in a progress event of Spark (StreamingQueryProgress, parsed from JSON)."""
     sources = progress.get("sources") or [{}]
     end, latest = (_log_positions(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
     unread_bytes_by_leader = {
@@ -82,11 +75,7 @@ def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
 
 
 def _log_positions(offset: Any) -> dict[str, Any]:
-    """Return, by replicaset uuid, the leader, the file and the position up to which its log was read.
-
-    Args:
-        offset: An offset of the stream, as JSON text or parsed; None: the result is empty.
-    """
+    """Return, by replicaset uuid, the leader, the file and the position up to which its log was read."""
     document = json.loads(offset) if isinstance(offset, str) else offset
     replicasets: dict[str, Any] = (document or {}).get("replicasets", {})
     return replicasets
@@ -147,12 +136,7 @@ class StreamMetrics(Collector):
     """The metrics of the stream since its start, as a collector of the Prometheus client.
 
     Args:
-        trigger_seconds: Seconds between two batches; None without a fixed interval.
         stale_seconds: Seconds without a row after which a leader is stale; None: never.
-        gaps: Gaps that are open at the start.
-        now: Returns the time in seconds since 1970.
-        is_lock_held: Returns whether this job has the writer lock.
-        standbys: Returns the state of each standby copy of the warehouse.
     """
 
     def __init__(
@@ -293,10 +277,7 @@ class StreamMetrics(Collector):
                 self._refused.labels(number).set(spaces.get(int(number), 0))
 
     def _count_origin(self, origin: OriginRows) -> list[StreamWarning]:
-        """Add the rows of one source and instance to the metrics.
-
-        The source is no longer stale; the warning `source_back` is returned if it was.
-        """
+        """Add the rows of one source and instance to the metrics; return `source_back` if it was stale."""
         self._rows.labels(origin.source).inc(origin.row_count)
         self._replicaset_ids.add(str(origin.replicaset_id))
         self._last_row_at[origin.source] = self._now()
@@ -326,7 +307,6 @@ class StreamMetrics(Collector):
         """Add a trigger to the metrics, and return its warnings.
 
         Args:
-            has_batch: Whether the trigger committed a batch; False for an idle trigger.
             seconds_by_step: By step of the aggregator: the seconds from the beginning of the batch to the end of the
                 step.
         """
@@ -357,7 +337,6 @@ class StreamMetrics(Collector):
             return warnings
 
     def _mark_stale(self, leaders: Iterable[str], now: float) -> list[StreamWarning]:
-        """Mark the leaders that have become stale, and return a warning for each."""
         warnings = []
         for source in sorted(leaders):
             silent_seconds = now - self._last_row_at[source]

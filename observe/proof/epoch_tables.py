@@ -54,12 +54,7 @@ class EpochTables:
     """The Delta version of each table."""
 
     def versions_of_replicaset(self, replicaset_id: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield (canonical keys, their tuples) of a replicaset in batches, for all keys of a space, in any order.
-
-        Args:
-            replicaset_id: The replicaset id.
-            table: The space's table.
-        """
+        """Yield (canonical keys, their tuples) of a replicaset in batches, for all keys of a space, in any order."""
         engine = QueryBuilder().register(
             "current", self._open_table(table_of_exact_tuples(self.version_by_table, table))
         )
@@ -113,11 +108,7 @@ class EpochTables:
 
 
 def newest_tables(location: WarehouseLocation) -> EpochTables:
-    """Return the tables at the newest epoch.
-
-    Raises:
-        WarehouseError: No batch has been committed yet.
-    """
+    """Return the tables at the newest epoch; raise WarehouseError if no batch has been committed yet."""
     last = newest_epoch_row(location)
     vclock_by_replicaset = {
         uuid: {int(id_): int(lsn) for id_, lsn in vclock.items()}
@@ -128,7 +119,6 @@ def newest_tables(location: WarehouseLocation) -> EpochTables:
 
 
 def _keys_and_tuples(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the columns `key` and `tuple` of a query's result."""
     for result in engine.execute(query):
         batch = pa.record_batch(result)
         if not batch.num_rows:

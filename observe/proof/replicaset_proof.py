@@ -31,13 +31,7 @@ async def prove_spaces(
     limits: ProofLimits,
     spaces: Collection[str] = (),
 ) -> AsyncIterator[SpaceProof]:
-    """Compare each space of the peers' replicaset, and yield the results.
-
-    Args:
-        peers: Servers of one replicaset.
-        state: The state of the tables at the newest epoch.
-        tables: Returns the tables at the newest epoch.
-        spaces: Names of spaces or of tables to compare; empty: all.
+    """Compare each space of the peers' replicaset, or those of some names, and yield the results.
 
     Raises:
         IprotoError: No peer answers, or the connection is lost.
@@ -105,7 +99,6 @@ def _space_to_compare(
 
 
 def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | None:
-    """Return why a space cannot be compared; None if it can."""
     if space_id in replicaset.refused:
         return f"the space is in _changelog only: {replicaset.refused[space_id]}"
     index_type = _primary_index_type(replicaset.spaces[space_id])
@@ -115,7 +108,6 @@ def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | 
 
 
 def _primary_index_type(rows: SpaceDefinition) -> str | None:
-    """Return the type of a space's primary index in lower case, such as `tree`; None without a primary index."""
     primary = rows.indexes.get(0)
     if primary is None:
         return None

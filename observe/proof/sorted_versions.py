@@ -40,11 +40,7 @@ class SpaceKeyFunctions:
     """How keys are compared in the primary index."""
 
     def canonical_keys(self, tuples: pa.Array) -> pa.Array:
-        """Return the canonical key of each tuple.
-
-        Raises:
-            TupleError: A tuple has no key.
-        """
+        """Return the canonical key of each tuple; raise TupleError if a tuple has none."""
         result = canonical_keys_with_plan(tuples, self.plan)
         keys, errors = result.field(0), result.field(1)
         if keys.null_count:
@@ -99,12 +95,7 @@ class SortedVersions:
         return len(self.hashes)
 
     def index_range(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        """Return the indexes (begin, end) of the versions after the key `after`, up to the key `last` inclusive.
-
-        Args:
-            after: Sortable bytes of a key; None: from the first version.
-            last: Sortable bytes of a key; None: up to the last version.
-        """
+        """Return the indexes (begin, end) of the versions after the key `after`, up to the key `last` inclusive."""
         begin = 0 if after is None else self._count_up_to(after)
         return begin, max(begin, len(self) if last is None else self._count_up_to(last))
 
@@ -114,16 +105,12 @@ class SortedVersions:
         return end - begin == rows and total == checksum
 
     def differing_keys(self, begin: int, end: int, page: ServerPage) -> list[bytes]:
-        """Return the canonical keys whose tuples differ between a page and the versions from `begin` to `end`.
-
-        A key that only one of them has is a difference, too.
-        """
+        """Return the canonical keys whose tuples differ between a page and the versions from `begin` to `end`."""
         tables = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
         server = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
         return [key for key in {**tables, **server} if tables.get(key) != server.get(key)]
 
     def _count_up_to(self, sortable_key: bytes) -> int:
-        """Return the number of versions up to a key, inclusive."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -135,11 +122,7 @@ class SortedVersions:
 
 
 def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKeyFunctions) -> SortedVersions:
-    """Return versions in the order of the primary index, with their hashes.
-
-    Args:
-        batches: (Canonical keys, tuples), in any order.
-    """
+    """Return versions in the order of the primary index, with their hashes."""
     canonical_parts, sortable_parts, hashes = [], [], [np.empty(0, np.int64)]
     for canonical, tuples in batches:
         canonical_parts.append(canonical.cast(pa.large_binary()))
@@ -154,11 +137,7 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
 
 
 def hash_tuples(tuples: pa.Array) -> Int64s:
-    """Return the XXH64 of each tuple, which equals the hash of the server's Lua code (`sources.iproto.space_pages`).
-
-    Args:
-        tuples: MessagePack, without nulls.
-    """
+    """Return the XXH64 of each tuple, which equals the hash of the server's Lua code (`sources.iproto.space_pages`)."""
     hashes: Int64s = np.full(len(tuples), FIRST_SEED, np.int64)
     flat = flatten(tuples, OVERREAD_BYTES)
     hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)

@@ -214,10 +214,7 @@ class SpaceComparison:
     """Compares one space with a server.
 
     Args:
-        connection: Connection to the server.
-        tables: Returns the tables at the newest epoch.
         rate_limit: One object for all spaces of a server.
-        with_checksums: Whether the server computes page checksums.
     """
 
     def __init__(
@@ -268,7 +265,6 @@ class SpaceComparison:
         return replace(result, rows=self._read_tuples, seconds=time.monotonic() - started)
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
-        """Compare all pages of the space once, and return the canonical keys that differ."""
         suspects: dict[bytes, None] = {}
         after, limit = None, FIRST_PAGE_ROWS
         while True:
@@ -294,7 +290,6 @@ class SpaceComparison:
         return None
 
     async def _compare_keys_of_tables(self, versions: SortedVersions) -> list[bytes]:
-        """Compare each key of the tables with the server once, and return the canonical keys that differ."""
         suspects: list[bytes] = []
         for begin in range(0, len(versions), KEYS_PER_REQUEST):
             end = min(begin + KEYS_PER_REQUEST, len(versions))
@@ -347,10 +342,7 @@ class SpaceComparison:
         return differences, len(undecided)
 
     async def _compare_keys(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
-        """Compare keys once.
-
-        Return the differences by key, and the keys without a result: they differ, but the log changed them meanwhile.
-        """
+        """Compare keys once; return the differences, and the keys that the log changed meanwhile."""
         space = self._compared
         before = self._tables()
         await self._wait_for_server(before.vclock_by_replicaset.get(space.replicaset_uuid, {}))
@@ -375,7 +367,6 @@ class SpaceComparison:
             await asyncio.sleep(VCLOCK_POLL_SECONDS)
 
     async def _wait_for_tables(self, vclock: Mapping[int, int]) -> EpochTables:
-        """Wait until the tables have all rows of a vclock, and return the tables."""
         deadline = time.monotonic() + self._limits.timeout_seconds
         uuid = self._compared.replicaset_uuid
         while not _covers((tables := self._tables()).vclock_by_replicaset.get(uuid, {}), vclock):
@@ -390,6 +381,5 @@ def _covers(vclock: Mapping[int, int], other: Mapping[int, int]) -> bool:
 
 
 def _raise_after(deadline: float, message: str) -> None:
-    """Raise WarehouseError with a message if the deadline, a time of the monotonic clock, has passed."""
     if time.monotonic() > deadline:
         raise WarehouseError(message, advice="is `aggregator run` running, and does it keep up?")

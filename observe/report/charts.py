@@ -24,7 +24,6 @@ MAX_BARS = 30
 """Maximum number of bars in a plot."""
 
 BAR_HEIGHT_PIXELS = 18
-"""Height of a bar in pixels."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +102,6 @@ def _plot_over_time(
     source_title: str = "source",
     as_lines: bool = False,
 ) -> dict[str, Any]:
-    """Return the Vega-Lite specification of a plot over time: a colour for each source, or a heat map if many.
-
-    Args:
-        rows: `at` (time), `source`, and the value.
-        point_milliseconds: Duration of one point of the plot.
-        value_column: Name of the column with the value.
-        value_title: Title of the value in the plot.
-        source_title: Title of the column `source` in the plot.
-        as_lines: Whether values are drawn as lines, not as stacked bars.
-    """
     values = [
         {
             "at": _iso_time_text(r["at"]),
@@ -224,12 +213,10 @@ def _vega_specification(
 
 
 def _iso_time_text(at: datetime, later_milliseconds: int = 0) -> str:
-    """Return the time `later_milliseconds` milliseconds after `at`, in ISO 8601."""
     return (at + timedelta(milliseconds=later_milliseconds)).isoformat()
 
 
 def _axis_time_format(point_milliseconds: int) -> str:
-    """Return the time format of an axis whose points have a duration of `point_milliseconds` milliseconds."""
     if point_milliseconds < 1000:
         return "%H:%M:%S.%L"
     if point_milliseconds < 60_000:
@@ -238,7 +225,6 @@ def _axis_time_format(point_milliseconds: int) -> str:
 
 
 def _natural_sort_key(name: str) -> tuple[str, int, str]:
-    """Sort key that orders `source-10` after `source-9`."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]
     return head, int(digits or 0), name

@@ -178,7 +178,7 @@ WITH placed AS (
 SELECT validated_at, `table`, expectation, holds, rows, unexpected, examples, error
 FROM placed WHERE place = 1 ORDER BY holds, validated_at DESC, `table`, expectation LIMIT 2000""",
 }
-"""The SQL queries of the page, by name. `{changelog}` stands for the table `_changelog` at its version of the epoch,
+"""The SQL queries of the page, by name. `{changelog}` is the table `_changelog` at its version of the epoch,
 `<point>` and `<lag>` for expressions of the engine (`QueryEngine.dialect`).
 
 Each result is small even for large tables: it is grouped, or limited to `MAX_TABLE_ROWS` rows with the total number in
@@ -235,11 +235,7 @@ class PageFacts:
 
 
 def choose_point_milliseconds(first: datetime | None, last: datetime | None) -> int:
-    """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points.
-
-    Args:
-        first, last: Time range of the plot; None: the plot has no points.
-    """
+    """Return the duration of one point, in milliseconds, with which a plot has about `TARGET_POINTS` points."""
     span = last - first if first is not None and last is not None else timedelta(0)
     shortest = span / timedelta(milliseconds=1) / TARGET_POINTS
     return next((step for step in POINT_MILLISECONDS if step >= shortest), POINT_MILLISECONDS[-1])
@@ -255,12 +251,7 @@ def time_range(
 
 
 def collect_facts(warehouse: Warehouse, start_spark: Callable[[], SparkSession] | None = None) -> PageFacts:
-    """Return the content of the page.
-
-    Args:
-        warehouse: Must have the table `_epochs`.
-        start_spark: Called if the tables are large, and the warehouse has no Spark session.
-    """
+    """Return the content of the page."""
     runner = _QueryRunner(warehouse, start_spark)
     first = runner.run(
         "instances",
@@ -315,7 +306,6 @@ class _QueryRunner:
         return name in self._names
 
     def _version_to_read(self, table: str) -> int | None:
-        """Return the Delta version of a table to read; None for its newest one."""
         if self.epoch is None or table in NEVER_ROLLED_BACK:
             return None
         return self.versions.get(table, 0)
@@ -324,7 +314,6 @@ class _QueryRunner:
         """Run queries of `QUERIES`, and return the rows of each by name.
 
         Args:
-            *names: Names of queries.
             **point_milliseconds: By name of a query for a plot over time: the duration of the plot's points in
                 milliseconds.
         """
@@ -347,8 +336,6 @@ def _with_sorted_lists(row: Row) -> Row:
 
 
 def _table_sizes(location: WarehouseLocation, versions: Mapping[str, int]) -> tuple[TableSize, ...]:
-    """Return the sizes of all tables, the largest first."""
-
     def size(name: str) -> TableSize | None:
         try:
             table = location.open(name, versions.get(name))

@@ -29,7 +29,6 @@ MAX_SHOWN_CHARACTERS = 300
 """Maximum number of characters of a shown value."""
 
 MISSING_VALUE_TEXT = "—"
-"""Text of a missing value."""
 
 
 def render_page(facts: PageFacts) -> str:
@@ -98,7 +97,6 @@ def key_figures(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
 
 
 def _is_true(facts: PageFacts, *conditions: str) -> bool:
-    """Return whether one of some conditions is true now."""
     return any(one.condition in conditions for one in facts.problems or ())
 
 
@@ -196,7 +194,6 @@ def short_tuple_text(data: bytes | None) -> str:
 
 
 def _escape_unprintable(value: Any) -> Any:
-    """Return a text with its unprintable characters escaped; return markup and values of other types unchanged."""
     return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

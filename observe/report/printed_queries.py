@@ -83,11 +83,7 @@ def conflict_queries(database: str) -> Iterator[TitledQuery]:
 
 
 def contended_table_queries(database: str, table: str, columns: list[str]) -> Iterator[TitledQuery]:
-    """Yield the queries about the rows of one space with conflicts between replicasets.
-
-    Args:
-        columns: The table's columns; the first `MAX_FIELD_COLUMNS` columns of fields are shown.
-    """
+    """Yield the queries about the rows of one space with conflicts between replicasets."""
     typed = [f"t.`{column}`" for column in columns if not column.startswith("_")][:MAX_FIELD_COLUMNS]
     # A space without a format has no columns of its own.
     shown = typed or ["t._key AS key"]
@@ -162,12 +158,7 @@ def result_lines(engine: QueryEngine, query: TitledQuery) -> Iterator[str]:
 def all_result_lines(
     warehouse: Warehouse, tables: Sequence[str], start_spark: Callable[[], SparkSession] | None = None
 ) -> Iterator[str]:
-    """Yield the queries that fit a warehouse with their results, as lines.
-
-    Args:
-        tables: All tables of the warehouse.
-        start_spark: Called if queried tables are large, and the warehouse has no Spark session.
-    """
+    """Yield the queries that fit a warehouse with their results, as lines."""
     database = warehouse.database
     engine = engine_of(warehouse, QUERIED_TABLES, start_spark)
     engine.register(QUERIED_TABLES)

@@ -59,7 +59,6 @@ class CheckFacts:
     """Facts that the checks of all tables use."""
 
     global_ids: tuple[int, ...]
-    """All global ids in `_cluster`."""
     replicaset_ids: tuple[int, ...]
     """Ids of the replicasets that the aggregator reads."""
     latest_allowed_time: datetime | None = None
@@ -110,7 +109,6 @@ class CheckResult:
 
     table: str
     expectation: str
-    """The description of the expectation."""
     holds: bool
     """Whether the rows fulfil the expectation."""
     checked_row_count: int | None = None

@@ -49,11 +49,7 @@ DEFAULT_SUITES_FOLDER = "expectations"
 
 
 class CheckedTables:
-    """The tables at the Delta versions that they have in the newest epoch.
-
-    Args:
-        start_spark: Called if rows are asked for that only Spark reads, and the warehouse has no session.
-    """
+    """The tables at the Delta versions that they have in the newest epoch."""
 
     def __init__(
         self, warehouse: Warehouse, state: State, start_spark: Callable[[], SparkSession] | None = None
@@ -112,14 +108,7 @@ def checks(
     space_tables: Sequence[str],
     user_suites: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
-    """Yield all checks of single tables.
-
-    Args:
-        open_table: Returns the rows of a table.
-        state: The state of the tables at the newest epoch.
-        space_tables: Tables of spaces to check by the user's expectations.
-        user_suites: The user's expectations, by table.
-    """
+    """Yield all checks of single tables."""
     for make in CHECKS:
         yield from make(open_table, state, facts)
     for table, expectations in user_suites.items():
@@ -129,11 +118,7 @@ def checks(
 
 
 def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | None) -> list[str]:
-    """Return the tables of spaces with some names; without `space_names`, the tables of all spaces.
-
-    Raises:
-        ConfigurationError: A requested space has no table.
-    """
+    """Return the tables of spaces with some names; without `space_names`, the tables of all spaces."""
     space_tables = sorted(filter(is_space_table, state.versions))
     if not space_names:
         return space_tables
@@ -149,14 +134,7 @@ def tables_of_spaces(state: State, config: Config, space_names: Sequence[str] | 
 
 
 def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
-    """Return the user's expectations by table, without Spark.
-
-    Args:
-        file: Path of the configuration; the default folder of the suites is next to it.
-
-    Raises:
-        ConfigurationError: A suite's file is wrong, or the configured folder is missing.
-    """
+    """Return the user's expectations by table, without Spark; by default the suites are next to the file."""
     named = config.validation.expectations
     folder = Path(named) if named else Path(file).resolve().parent / DEFAULT_SUITES_FOLDER
     if not folder.is_dir():

@@ -49,12 +49,7 @@ IS_LOCAL = f"coalesce(group_id = {GROUP_LOCAL}, false)"
 
 
 def logged_rows(state: State, removed_lsns: Mapping[RowOrigin, int]) -> str:
-    """Return a query of the rows of `_changelog` that come from logs, not from snapshots, with `ORIGIN_COLUMNS`.
-
-    Args:
-        removed_lsns: By origin: the lsn up to which maintenance has removed rows. Rows up to this lsn that still exist
-            are left out.
-    """
+    """Return a query of the rows of `_changelog` that come from logs, not from snapshots, with `ORIGIN_COLUMNS`."""
     own_id = _replica_id_in_replicaset(state)
     removed = ""
     for (replicaset, global_id, replica_id), lsn in removed_lsns.items():
@@ -96,11 +91,7 @@ def is_in_future(facts: CheckFacts) -> str:
 
 
 def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that are missing according to `_gaps`.
-
-    Args:
-        gaps: All rows of `_gaps`, in any order. A gap that was filled is not missing.
-    """
+    """Return, by (replicaset id, replica id), the ranges (first lsn, last lsn) that open rows of `_gaps` name."""
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for row in sorted(gaps, key=lambda row: int(row["epoch"])):
         if row["kind"] == GapKind.MISSING:
@@ -133,8 +124,6 @@ def with_failure_counts(
     Args:
         counts: For each origin: `ORIGIN_COLUMNS`, `rows`, `lsns` (number of different ones), `first_lsn`, `last_lsn`,
              `unknown_ids`, `in_future`.
-        settled_lsns: By (replicaset id, replica id): the settled lsn.
-        missing_ranges_by_origin: From `missing_ranges`.
     """
     origins = []
     for row in counts:
@@ -212,10 +201,7 @@ class LoggedRows:
 def _last_lsns(
     rows: LoggedRows, origins: Iterable[Mapping[str, Any]], state: State
 ) -> dict[tuple[int, int, int], int]:
-    """Return the last lsn in `_changelog` by (replicaset id, replica id, global id).
-
-    Only rows of replica ids that several instances had are read again.
-    """
+    """Return the last lsn in `_changelog` by (replicaset id, replica id, global id)."""
     owners = {
         (one.id, entry.local_id): {e.global_id for e in one.applier_map if e.local_id == entry.local_id}
         for one in state.replicasets.values()
@@ -241,12 +227,7 @@ def _last_lsns(
 def lsns_behind_vclock(
     last_lsns: Mapping[tuple[int, int, int], int], vclock_rows: Iterable[Mapping[str, Any]]
 ) -> Counter[tuple[int, int]]:
-    """Return how many lsns of the instances of each (replicaset id, replica id) are beyond `_vclock`.
-
-    Args:
-        last_lsns: By (replicaset id, replica id, global id).
-        vclock_rows: All rows of `_vclock`, in any order.
-    """
+    """Return how many lsns of the instances of each (replicaset id, replica id) are beyond `_vclock`."""
     newest = {
         (one.replicaset_id, one.local_id, one.global_id): one.lsn
         for one in vclock.newest_components(vclock_rows)
@@ -258,7 +239,6 @@ def lsns_behind_vclock(
 
 
 def _origin_expectations(facts: CheckFacts) -> list[Any]:
-    """Return the expectations of the checked counts: each number of failures is 0."""
     import great_expectations.expectations as gxe
 
     # Descriptions are stored in `_validations`, and identify an expectation there.
@@ -280,7 +260,6 @@ def _origin_expectations(facts: CheckFacts) -> list[Any]:
 
 
 def _is_origin(origin: Mapping[str, Any]) -> str:
-    """Return the condition that a row is of one origin: that it has its values in `ORIGIN_COLUMNS`."""
     return " AND ".join(
         f"{name} IS NULL" if origin[name] is None else f"{name} = {origin[name]}" for name in ORIGIN_COLUMNS
     )
@@ -296,7 +275,6 @@ def _missing_lsn_examples(
     settled_lsns: Mapping[tuple[int, int], int],
     missing_ranges_by_origin: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[str]:
-    """Return some of the missing lsn ranges of some origins, as text."""
     texts = []
     for origin in list(origins)[:MAX_EXAMPLES]:
         key = (origin["replicaset_id"], origin["local_id"])

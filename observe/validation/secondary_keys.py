@@ -87,10 +87,7 @@ def unique_indexes(state: State) -> list[UniqueIndex]:
 
 
 def format_index_column(plan: TablePlan) -> Column:
-    """Return a column with the index of each row's tuple format, which the row's column `replicaset_id` determines.
-
-    `plan.format_indices` has the index by replicaset id. The column is null if the replicaset has no format.
-    """
+    """Return a column with the index of each row's tuple format, which the row's column `replicaset_id` determines."""
     indexes = [
         F.lit(plan.format_indices.get(i)).cast("int") for i in range(max(plan.format_indices, default=0) + 1)
     ]
@@ -101,11 +98,7 @@ def format_index_column(plan: TablePlan) -> Column:
 def conflicting_row_pairs(
     warehouse: Warehouse, state: State, config: Config, index: UniqueIndex
 ) -> DataFrame:
-    """Return the pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row is the winner.
-
-    Raises:
-        UnsupportedError: The index cannot be compared.
-    """
+    """Return the pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row is the winner."""
     if index.is_functional:
         raise UnsupportedError("a Lua function computes its keys", table=index.table, index=index.name)
     plan = current_table_plan(state, config, index.table)
@@ -151,11 +144,7 @@ class IndexConflicts:
 def find_index_conflicts(
     open_warehouse: Callable[[], Warehouse], state: State, config: Config
 ) -> IndexConflicts:
-    """Check the unique secondary indexes of all spaces; return pairs of rows that `_conflicts` does not have yet.
-
-    Args:
-        open_warehouse: Returns the warehouse with a Spark session; called if there is a unique secondary index.
-    """
+    """Check the unique secondary indexes of all spaces; return pairs of rows that `_conflicts` does not have yet."""
     rows: list[dict[str, Any]] = []
     reason_by_unchecked_index: dict[str, str] = {}
     checked_indexes: list[tuple[str, str]] = []
@@ -180,7 +169,6 @@ def find_index_conflicts(
 
 
 def _with_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of Spark with bytes in place of bytearrays."""
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
 
 

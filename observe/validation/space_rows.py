@@ -90,14 +90,7 @@ def compute_file_columns(
 
 
 def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
-    """Return the computed columns `COMPUTED_COLUMNS` of some rows.
-
-    Args:
-        rows: Rows of the exact table, with the columns of one of its files.
-
-    Returns:
-        Schema `ARROW_SCHEMA`, one row per input row.
-    """
+    """Return the computed columns `COMPUTED_COLUMNS` of some rows."""
     count = rows.num_rows
     columns = {name: as_array(rows[name]) for name in rows.column_names}
     # In a row with misfits a column may be null; `DIFFERING_COLUMNS` checks these columns.
@@ -121,7 +114,6 @@ def compute_columns(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
 def _differing_columns(
     columns: Mapping[str, pa.Array], encoding: TableEncoding, compared_columns: Sequence[str]
 ) -> pa.Array:
-    """Return the computed column `DIFFERING_COLUMNS` of some rows; `columns` are the columns of these rows."""
     replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
     formats = encoding.format_indices_of(replicasets.astype(np.int32))
     tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
@@ -165,10 +157,7 @@ def _null_flags_of(columns: Mapping[str, pa.Array], name: str, count: int) -> ND
 
 
 def _joined_flagged_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
-    """Return, for each of `count` rows, the names whose flag is set, joined by commas; null if no flag is set.
-
-    `flags` has, by name of a column, a flag for each row.
-    """
+    """Return, for each of `count` rows, the names whose flag is set, joined by commas; null if no flag is set."""
     flagged = {name: flag for name, flag in flags.items() if flag.any()}
     if not flagged:
         return pa.nulls(count, pa.string())

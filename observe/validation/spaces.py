@@ -147,7 +147,6 @@ def columns_check(tables: Sequence[SpaceTable]) -> Check:
 
 
 def _type_name(columns: Mapping[str, DataType], name: str) -> str:
-    """Return the name of a column's type, as in SQL; "none" for a missing column."""
     return columns[name].simpleString() if name in columns else _MISSING_COLUMN_TYPE
 
 
@@ -157,11 +156,7 @@ def spaces_check(
     facts: CheckFacts,
     start_spark: Callable[[], SparkSession],
 ) -> TablesCheck:
-    """Return the check of the rows of all tables of spaces.
-
-    Args:
-        start_spark: Called if the tables are large.
-    """
+    """Return the check of the rows of all tables of spaces."""
     files = [(table.row_checks(), file) for table in tables for file in table.files]
     is_small = sum(file.size for _checks, file in files) <= LARGEST_WITHOUT_SPARK_BYTES
     rows = (

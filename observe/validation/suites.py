@@ -143,10 +143,7 @@ def system_table_checks(open_table: OpenTable, _state: State, facts: CheckFacts)
 
 
 def _with_current_ids(rows: pa.Table) -> pa.Table:
-    """Return the rows of `_cluster` with a column with `<replicaset id>.<replica id>` of each instance.
-
-    It is null if the instance was expelled or has no replica id.
-    """
+    """Return the rows of `_cluster` with a column with `<replicaset id>.<replica id>` of each instance."""
     ids = [
         None
         if row["expelled_at"] is not None or row["local_id"] is None

@@ -26,15 +26,7 @@ FILE_META_KEY = "file"
 
 
 def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
-    """Return the user's expectations by table.
-
-    Args:
-        tables: The existing tables.
-
-    Raises:
-        ConfigurationError: A file is not a suite, or is not named like a table; the message has the file and the
-            reason.
-    """
+    """Return the user's expectations by table; an error has the file and the reason."""
     files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
     suites: dict[str, list[Any]] = {}
     for file in files:
@@ -54,11 +46,7 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
 
 
 def read_suite(file: Path) -> list[Any]:
-    """Return the expectations of a file.
-
-    Raises:
-        ConfigurationError: The file is not a suite; the message has the file, the line and the reason.
-    """
+    """Return the expectations of a file; an error has the file, the line and the reason."""
     document = read_document(file)
     mistakes = [*document.repeated_keys, *_find_mistakes(document)]
     if mistakes:
@@ -75,7 +63,6 @@ def read_suite(file: Path) -> list[Any]:
 
 
 def _find_mistakes(document: Document) -> list[Mistake]:
-    """Return what is wrong with the keys and types of a suite; Great Expectations checks the rest."""
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("expectations"), list):
         return [Mistake((), "is not a suite: a mapping with a list `expectations`")]
@@ -101,7 +88,6 @@ def _find_mistakes(document: Document) -> list[Mistake]:
 
 
 def _expectation_or_error(item: Mapping[str, Any], file: Path) -> Any:
-    """Return the expectation, or the text of the error if Great Expectations refuses it."""
     import great_expectations.exceptions as gx_exceptions
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 

@@ -5,10 +5,6 @@ which are collected once: with Spark the library would need several jobs a check
 expectations always run with Spark, since they may contain its SQL. First all expectations of a check run together and
 only say whether they hold. Failed expectations run again, for counts and examples. The results of all checks can be
 written as Data Docs. The library is imported on first use, since the import takes seconds.
-
-Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN_NAME`; other
-files in the folder stay. The pages load their styles from public networks when they are opened; the report's pages do
-not (`observe.report`).
 """
 
 from __future__ import annotations
@@ -33,12 +29,7 @@ RUN_NAME = "tarantool-aggregator"
 
 
 def write_data_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
-    """Write the results as Data Docs, and return the path of the first page.
-
-    Args:
-        context: A context whose stores are in memory.
-        moment: Time of the run.
-    """
+    """Write the results as Data Docs, and return the path of the first page."""
     from great_expectations.core.run_identifier import RunIdentifier
     from great_expectations.data_context.types.resource_identifiers import (
         ExpectationSuiteIdentifier,
@@ -80,11 +71,7 @@ _INDEX_META_KEY = "index"
 
 
 class Validator:
-    """Runs checks one after another.
-
-    Args:
-        moment: Time of the run, for Data Docs.
-    """
+    """Runs checks one after another."""
 
     def __init__(self, moment: datetime | None = None) -> None:
         import great_expectations as gx
@@ -109,11 +96,7 @@ class Validator:
             yield _check_result(check, expectation, result)
 
     def run_tables_check(self, check: TablesCheck) -> Iterator[CheckResult]:
-        """Run a check of many tables, and yield the result of each expectation in each table.
-
-        All tables are checked together. If an expectation fails, each half of the tables is checked, and so on, down to
-        single tables.
-        """
+        """Run a check of many tables, and yield the result of each expectation in each table."""
         if isinstance(check.rows, pa.Table):
             yield from self._run_by_halves(check, check.tables)
             return
@@ -144,7 +127,6 @@ class Validator:
         yield from self._run_by_halves(check, tables[middle:])
 
     def _validate(self, check: Check, *, with_examples: bool) -> list[Any]:
-        """Return Great Expectations' result of each expectation, in order."""
         from great_expectations import ExpectationSuite
 
         for index, expectation in enumerate(check.expectations):
@@ -177,10 +159,6 @@ class Validator:
         return new
 
     def _results_with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
-        """Run failed expectations again, and return their results with counts and examples.
-
-        `failed` has the indexes of these expectations in the check.
-        """
         from great_expectations import ExpectationSuite
 
         if not failed:
@@ -268,10 +246,6 @@ def _value_text(name: str, value: Any) -> str:
 
 
 def _error_message(info: dict[str, Any] | None) -> str | None:
-    """Return the error message in the `exception_info` of a result; None without an error.
-
-    Great Expectations nests the message if only one metric failed.
-    """
     for entry in (info, *(info or {}).values()):
         if isinstance(entry, dict) and entry.get("exception_message"):
             return " ".join(str(entry["exception_message"]).split())[:300]
@@ -279,7 +253,6 @@ def _error_message(info: dict[str, Any] | None) -> str | None:
 
 
 def _default_description(expectation: Any) -> str:
-    """Return the text of an expectation that has no description: its type and arguments."""
     kwargs = expectation.configuration.kwargs
     arguments = ", ".join(f"{name} {value}" for name, value in kwargs.items() if name != "batch_id")
     return f"{expectation.expectation_type}({arguments})"

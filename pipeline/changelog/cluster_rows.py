@@ -33,14 +33,7 @@ CLUSTER = "_cluster"
 def cluster_rows(
     changes: Sequence[Member], last_lsn: int, aggregator: Member, epoch: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the rows of `_changelog` for changes of `_cluster`.
-
-    Args:
-        changes: Rows of `_cluster` with an lsn above `last_lsn`, by lsn.
-        last_lsn: The last lsn of the aggregator in `_changelog`.
-        aggregator: The aggregator's row of `_cluster`.
-        now: The timestamp of the rows.
-    """
+    """Return the rows of `_changelog` for changes of `_cluster`."""
     by_lsn = {member.lsn: member for member in changes}
     return [
         _changelog_row(lsn, by_lsn.get(lsn), aggregator, epoch, now)

@@ -67,13 +67,7 @@ def repeated_lsn_bounds(plan: BatchPlan) -> dict[int, tuple[int, int]]:
 def differing_lsns(
     read_hashes: pa.Table, settled_hashes: pa.Table, healed_gaps: Iterable[Mapping[str, Any]] = ()
 ) -> dict[int, NDArray[np.int64]]:
-    """Return the lsns of rows that differ from those settled before, by replica id.
-
-    Args:
-        read_hashes: `LSN_HASHES` of one source's rows that are read again.
-        settled_hashes: `LSN_HASHES` of the settled rows of the source's replicaset.
-        healed_gaps: The replicaset's rows of `_gaps` with ranges of lsns that were healed.
-    """
+    """Return the lsns of rows that differ from those settled before, by replica id."""
     found = {}
     ids, lsns, hashes = (read_hashes[name].to_numpy() for name in ("replica_id", "lsn", "hash"))
     own_ids, own_lsns, own_hashes = (settled_hashes[name].to_numpy() for name in LSN_HASHES.names)
@@ -108,7 +102,6 @@ def divergence_rows(divergences: Iterable[Divergence], epoch: int) -> list[dict[
 
 
 def _report_divergence(divergence: Divergence, epoch: int) -> dict[str, Any]:
-    """Log a divergence, and return its row of `_gaps`."""
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, differ from the rows that were settled under these lsns: "
         "heal the replicaset by a snapshot of the member that is right, see aggregator heal",
@@ -155,11 +148,9 @@ class ChangelogFiles(Protocol):
 
 
 def find_divergences(read_hashes: pa.Table, plan: SegmentPlan, files: ChangelogFiles) -> list[Divergence]:
-    """Return the divergences of a segment, at most one per replica id.
+    """Return the divergences of a segment, at most one per replica id; rows of a snapshot are not compared.
 
-    Args:
-        read_hashes: `LSN_HASHES` of the segment's rows that were read before.
-        plan: The segment's plan; rows of a snapshot are not compared.
+    `read_hashes` are `LSN_HASHES` of the segment's rows that were read before.
     """
     if not plan.file.endswith(".xlog") or not read_hashes.num_rows:
         return []

@@ -61,7 +61,7 @@ KEY_ERRORS = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""Errors of rows whose key cannot be computed. An error stands for `rows` rows of the log, and has the `global_id` and
+"""Errors of rows whose key cannot be computed. An error represents `rows` rows of the log, and has the `global_id` and
 `lsn` of one of them."""
 
 ACTIONS = np.array([*CHANGE_ACTIONS.values()], np.int8)
@@ -93,7 +93,6 @@ def keyed_rows_of(
     Args:
         types: The index in `CHANGE_TYPES` of each row's type (int8[n]).
         meaning, schema_versions: The number of each row's meaning, and of its schema version (int32[n]).
-        global_ids: The global id of each row's instance.
         bucket_events: The number of rows of vshard's `_bucket` in the batch before each row (int32[n]).
     """
     is_operation, is_range = ACTIONS[types] == RowAction.OPERATION, types == DELETED_RANGE
@@ -151,10 +150,7 @@ def keyed_rows_of(
 def _with_range_bounds(
     rows: pa.RecordBatch, is_range: Flags, schema_versions: Int32s, keys: KeyPlan
 ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and a column of errors.
-
-    An error is null if the row is readable. The third result is None if there is no DELETE_RANGE.
-    """
+    """Return the columns `tuple` and `operations` with the begin and end of each DELETE_RANGE, and their errors."""
     tuples, operations = rows.column("tuple"), rows.column("operations")
     if not is_range.any():
         return tuples, operations, None
@@ -177,10 +173,7 @@ def _new_tuples(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
 
 
 def _server_releases(rows: pa.RecordBatch, is_operation: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the release of each row's server (`udfs.operations.update_rules.release_number`).
-
-    It is 0 for an unknown version, and for all rows if none of them is an operation.
-    """
+    """Return the release of each row's server (`udfs.operations.update_rules.release_number`)."""
     if not is_operation.any():
         return np.zeros(rows.num_rows, np.int32)
     found = rows.column(SERVER_VERSION).dictionary_encode()

@@ -76,11 +76,7 @@ def bucket_keys(tuples: pa.Array, bucket_id_keys: KeyPlan, schema_versions: pa.A
 
 
 def bucket_id_key_plan(history: History, field_indices: Mapping[int, Mapping[int, int]]) -> KeyPlan:
-    """Return how to read the bucket id of a tuple as if it were the primary key, by schema version.
-
-    Args:
-        field_indices: By replicaset id, then by the sharded space's id: the index of the field with the bucket's id.
-    """
+    """Return how to read the bucket id of a tuple as if it were the primary key, by schema version."""
     spaces = []
     for version in history.versions:
         index = field_indices.get(version.replicaset_id, {}).get(version.space.id)
@@ -111,7 +107,6 @@ def bucket_moves(plan: BatchPlan) -> dict[int, BucketMoves]:
 
 
 def _moving_states(buckets: ReplicasetBuckets) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
-    """Return the states of the buckets that a batch moves, as `BucketMoves.states_by_bucket` has them."""
     known: dict[int, list[tuple[int, str | None]]] = {}
     for bucket, before in buckets.before.items():
         if before.status in _MOVING_STATES:
@@ -148,7 +143,6 @@ def moved_column(
     """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote when it received a bucket.
 
     Args:
-        schema_versions: Schema version of each row, or `NO_TABLE` (int32[n]).
         event_counts: For each row, the number of rows of `_bucket` before it (`bucket_events_before`; int32[n]).
         has_tuple: Whether a row has a complete tuple (bool[n]); others are never `received`.
     """
@@ -176,9 +170,7 @@ class ShardPlan:
     """vshard's buckets as the tasks of a batch need them. Picklable."""
 
     moves_by_replicaset: Mapping[int, BucketMoves]
-    """By replicaset id."""
     storage_ids: frozenset[int]
-    """Ids of replicasets that are storages of vshard."""
     bucket_id_keys: KeyPlan
     """As `BucketMoves.bucket_id_keys`."""
     doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]

@@ -21,11 +21,7 @@ NO_REPLICA_ID = 0
 
 
 def replica_ids_in_replicaset(rows: pa.Table, replicaset: ReplicasetState) -> NDArray[np.int64]:
-    """Return the replica id of each row, in the ids of its replicaset; `NO_REPLICA_ID` if its instance has none.
-
-    Args:
-        rows: Rows of one replicaset, with the columns `global_id`, `source` and `replica_id`.
-    """
+    """Return the replica id of each row, in the ids of its replicaset; `NO_REPLICA_ID` if its instance has none."""
     ids_by_instance: dict[int, list[int]] = {}
     for entry in replicaset.applier_map:
         ids_by_instance.setdefault(entry.global_id, []).append(entry.local_id)
@@ -49,13 +45,6 @@ def _set_ids_of_returned_instance(
     """Set `replica_ids` for the rows of one instance that has had several replica ids.
 
     A row's id is the one in its source's log, which `translations` maps to the replicaset's id.
-
-    Args:
-        replica_ids: The replica id of each row (int64[n]); set in place.
-        rows: All rows, with the columns `source` and `replica_id`.
-        is_own: The rows of the instance (bool[n]).
-        instance_ids: All replica ids that the instance has had.
-        translations: By source: the replicaset's id of each id in the source's log.
     """
     sources, written = (
         pc.fill_null(rows["source"], ""),

@@ -64,13 +64,7 @@ class SegmentRows:
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
-    """Divide rows of a segment by what happens to them.
-
-    Args:
-        rows: Consecutive rows of the segment, at least with the columns `schemas.xrow.XROW_FIELDS`. They may have
-            their global ids already (`GLOBAL_ID`).
-        plan: The segment's plan.
-    """
+    """Divide rows of a segment by what happens to them."""
     numbers = _RowNumbers.of(rows)
     rows = _with_server_versions(rows, plan)
     if plan.is_released:
@@ -238,10 +232,6 @@ def _with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordB
     Rows from `_pending` and `_changelog` have this column; only its nulls are filled. A row of a file gets the version
     of the file's header, or a newer one (`pipeline.plan.ids.upgrades`). A spool of several peers names the version of
     each peer.
-
-    Args:
-        rows: With a column `replica_id`.
-        plan: The plan of their segment.
     """
     server = pa.scalar(plan.server_version, pa.string())
     if SERVER_VERSION not in rows.schema.names:
@@ -315,9 +305,7 @@ def meanings_of_rows(
     """Return the number of each row's meaning, `NO_TABLE` for a row without one.
 
     Args:
-        space_ids: The space id of each row (int32[n]).
         positions, rows: The byte position of each row's block, and its index in the block (int64[n]).
-        has_meaning: Whether to return a row's meaning (bool[n]); other rows get `NO_TABLE`.
     """
     result = np.full(len(space_ids), NO_TABLE, np.int32)
     about = np.flatnonzero(has_meaning)
@@ -376,7 +364,6 @@ def _changelog_rows(
 
 
 def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
-    """Return the text at each index, null for a negative one."""
     if len(index) and (index == index[0]).all():
         return pa.repeat(pa.scalar(values[index[0]] if index[0] >= 0 else None, pa.string()), len(index))
     texts = [value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for value in values]
@@ -384,13 +371,9 @@ def _texts_at(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
 
 
 def keyed_from_changelog(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
-    """Convert rows of `_changelog` to keyed rows, as if they came at the end of the batch.
+    """Convert committed rows of `_changelog`, in log order, to keyed rows, as if they came at the end of the batch.
 
     Each row gets the last meaning that its space id has in the batch.
-
-    Args:
-        rows: Committed rows of changes, in log order.
-        plan: The plan of any segment of their replicaset.
     """
     (whole,) = rows.combine_chunks().to_batches() or [_empty_batch(CHANGELOG_ARROW)]
     spaces = _int64_column(whole, "space_id").astype(np.int32)

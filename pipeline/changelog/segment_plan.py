@@ -120,7 +120,6 @@ class SegmentPlan:
     applier_map: tuple[IdEntry, ...]
     """The applier map of the source: which global id the rows of a replica id have, from which lsn on."""
     meanings: Meanings
-    """The meanings of the batch."""
     undefined_spaces: Mapping[int, LogPosition] = field(default_factory=dict)
     """For each space id, the position from which on its rows wait for its definition."""
     is_released: bool = False
@@ -190,10 +189,7 @@ def _segment_plan(
 
 
 def _rolled_back_in_source_ids(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBackRows, ...]:
-    """Return a settlement's rolled-back rows with a source's replica ids.
-
-    `ids` maps the source's replica ids to the replicaset's, which the settlement has.
-    """
+    """Return a settlement's rolled-back rows with a source's replica ids."""
     return tuple(
         replace(gone, replica_id=replica_id)
         for gone in settlement.rolled_back

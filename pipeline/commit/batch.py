@@ -105,13 +105,7 @@ def commit_batch(
     credits: CompactionCredits,
     closed_gaps: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[State, BatchCosts]:
-    """Commit the output of a batch; return the state after it, and what the batch has cost.
-
-    Args:
-        after_commit: Called with the name of each table after its commit.
-        credits: How much compaction may write after the batch.
-        closed_gaps: Rows of `_gaps` for gaps that the batch closes.
-    """
+    """Commit the output of a batch; return the state after it, and what the batch has cost."""
     plan = work.plan
     after = _with_findings(_with_settled_vclocks(plan, written), work, written)
     versions: dict[str, int] = {}
@@ -239,7 +233,6 @@ def _with_settled_vclocks(plan: BatchPlan, written: BatchOutput) -> State:
 
 
 def _with_findings(state: State, work: BatchWork, written: BatchOutput) -> State:
-    """Return the state with what the executor found in the rows: writers of tables, divergences, unknown spaces."""
     writers = dict(state.writers)
     for number, name in enumerate(work.partition_plan.reduce.tables):
         own = frozenset(replicaset for table, replicaset in written.writers if table == number)
@@ -271,7 +264,6 @@ def _commit_pending(
     added: Sequence[DataFile],
     commit: CommitFiles,
 ) -> None:
-    """Remove the rows of `_pending` that the batch read, and add the rows that wait now."""
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
@@ -297,7 +289,6 @@ def _commit_pending(
 
 
 def _all_gap_rows(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
-    """Return rows of `_gaps` for the gaps that the batch has found, and for those that it has filled."""
     ids, found = replicasets_done_waiting(plan, after), gap_rows(plan)
     named = {tuple(row[name] for name in KEY) for row in found}
     known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
@@ -323,10 +314,7 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
 def _described_versions(
     before: ReplicasetState, now: ReplicasetState, changed: Collection[int]
 ) -> list[schema.SpaceVersion]:
-    """Return the versions of spaces that a batch has described, or that are not described any more.
-
-    `changed` are the spaces that have a version already.
-    """
+    """Return the versions of spaces that a batch has described, or that are not described any more."""
     described = {i: one for i, one in now.described_spaces.items() if before.described_spaces.get(i) != one}
     gone = before.described_spaces.keys() - now.described_spaces.keys() - now.spaces.keys() - set(changed)
     states = [(one, SpaceState.DESCRIBED) for one in described.values()]
@@ -384,7 +372,6 @@ def malformed_rows(plan: BatchPlan) -> list[dict[str, Any]]:
 
 
 def _global_id_of_row(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
-    """Return the global id of the instance that wrote a row; None if it is not known."""
     if row.replica_id is None or row.lsn is None:
         return None
     return _global_id(plan.after.replicasets[uuid], row.replica_id, row.lsn)
@@ -428,12 +415,7 @@ def replicasets_done_waiting(plan: BatchPlan, after: State) -> frozenset[int]:
 def filled_gap_rows(
     gaps: Iterable[Mapping[str, Any]], replicaset_ids: frozenset[int], epoch: int
 ) -> list[dict[str, Any]]:
-    """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`.
-
-    Args:
-        gaps: The newest row of each gap.
-        replicaset_ids: The replicasets whose rows do not wait any more.
-    """
+    """Return rows of `_gaps` that give the open gaps of some replicasets the state `filled`."""
     now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": GapState.FILLED}
     own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in replicaset_ids]
     return [{**row, **now} for row in own if row["state"] == GapState.OPEN]
@@ -474,7 +456,6 @@ def _last_lsns(
 
 
 def _global_id(now: ReplicasetState, replica_id: int, lsn: int) -> int | None:
-    """Return the global id that a replica id means at an lsn; None if the applier map does not have the id."""
     ids = [e for e in now.applier_map if e.local_id == replica_id]
     # Lsns before the first entry of the applier map belong to its instance, too.
     found = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]

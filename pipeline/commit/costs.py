@@ -1,6 +1,6 @@
 """What a batch has cost: the bytes that it wrote to the tables of spaces, and how its lookups found keys.
 
-The newest costs are stored as a small file beside the key copies, so that `aggregator status`, `doctor` and the report
+The newest costs are stored as a small file next to the key copies, so that `aggregator status`, `doctor` and the report
 page, which are other processes, show them. Nothing depends on the file: anybody may remove it.
 """
 

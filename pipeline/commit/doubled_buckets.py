@@ -1,7 +1,4 @@
-"""Records vshard's buckets: their states, rows of its garbage collector, and the conflicts of doubled buckets.
-
-A *doubled* bucket is active in several replicasets at once (`pipeline.plan.spaces.vshard`).
-"""
+"""Records vshard's buckets: their states, rows of its garbage collector, and the conflicts of doubled buckets."""
 
 from __future__ import annotations
 
@@ -94,8 +91,6 @@ def _with_collected_marked(file: DataFile, collected: pa.Table, location: Wareho
 
 
 def _are_collected(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether `collected` has its replicaset, instance and lsn."""
-
     def integers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.asarray(table[name].cast(pa.int64()).fill_null(-1).combine_chunks())
 
@@ -218,10 +213,7 @@ another bucket."""
 def _query_rows(
     tables: OpenTables, table: str, sql: str, other_table: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a query over a table, which it calls `opened`, and a second one, which it calls `other`.
-
-    Without one of the tables, returns no rows.
-    """
+    """Return the rows of a query over a table, `opened`, and a second one, `other`; no rows without one of them."""
     engine = QueryBuilder()
     for name, one in (("opened", table), ("other", other_table)):
         delta = None if one is None else tables.location.open(one)

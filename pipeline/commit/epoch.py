@@ -20,13 +20,8 @@ ROLLED_BACK_QUERY_ID = "rolled back"
 def after_roll_back(tables: OpenTables, state: State, last: Epoch | None, rolled_back: RollBack) -> State:
     """Commit an epoch without changes after a batch was rolled back, and return the state after it.
 
-    The epoch's number is one more than that of the batch, which is never used again: so whoever has read rows of the
+    The epoch's number is one more than that of the batch, which is never used again: so a reader that has rows of the
     batch, such as a stream on `_changelog`, sees that they do not count, since `_epochs` does not have their epoch.
-
-    Args:
-        state: As of the last epoch.
-        last: The last epoch.
-        rolled_back: If nothing was rolled back, the state stays as it is.
     """
     if not rolled_back.restored:
         return state
@@ -50,12 +45,7 @@ def commit_epoch(
 
     Args:
         state: The state after the batch, but with the number and the table versions of the epoch before.
-        versions: Versions of the tables that were written.
-        batch: The values `query_id` and `batch_id` of a `BatchName`.
-        offsets: As in `BatchName`.
-        row_count: The number of rows that the batch read.
         instant: The label of the instant that the tables have reached.
-        executor: `driver` or `tasks`: where the batch was processed.
     """
     after = replace(state, epoch=state.epoch + 1, versions={**state.versions, **versions})
     writers = {

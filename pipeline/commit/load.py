@@ -32,11 +32,7 @@ from warehouse.warehouse import Warehouse
 
 
 def check_format(settings: str | None) -> None:
-    """Raise WarehouseError for tables that a newer release has written.
-
-    Args:
-        settings: The settings in the newest epoch (`pipeline.plan.settings`).
-    """
+    """Raise WarehouseError for tables that a newer release has written."""
     found = 1 if settings is None else int(json.loads(settings).get("format", 1))
     if found > TABLES_FORMAT:
         raise WarehouseError(
@@ -46,11 +42,7 @@ def check_format(settings: str | None) -> None:
 
 
 def load_state(warehouse: Warehouse) -> State:
-    """Return the state as of the last epoch.
-
-    Raises:
-        WarehouseError: A newer release has written the tables.
-    """
+    """Return the state as of the last epoch; raise WarehouseError if a newer release has written the tables."""
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)
     own_id = table.own_member.global_id if table.own_member is not None else None
@@ -123,7 +115,6 @@ def load_state(warehouse: Warehouse) -> State:
 
 
 def _latest_bucket_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
-    """Return the time up to which a replicaset's log was read: the latest timestamp of its `_bucket` rows, or None."""
     return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 

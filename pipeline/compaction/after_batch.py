@@ -62,14 +62,7 @@ def compact_after_batch(
     added_files: Mapping[str, int],
     credits: CompactionCredits,
 ) -> dict[str, int]:
-    """Write files of tables again where it is due, and return the new versions of these tables.
-
-    Args:
-        tables: The writer's tables.
-        versions: The versions of the tables that the batch wrote.
-        added_files: The number of files that the batch added to each table.
-        credits: What compaction may write.
-    """
+    """Write files of tables again where it is due, and return the new versions of these tables."""
     due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
     after = {}
     for name in sorted(due):
@@ -82,10 +75,7 @@ def compact_after_batch(
 
 
 def _compact(tables: OpenTables, table: str, credits: CompactionCredits) -> int:
-    """Write a table's sparse files again as far as its credit goes, then join small files; return its version.
-
-    What is left to do is in `credits.debts`.
-    """
+    """Write a table's sparse files again as far as its credit goes, then join small files; return its version."""
     version = tables.version(table)
     files = tables.files(table)
     for file in affordable(sparse_files(files), credits.of(table)):

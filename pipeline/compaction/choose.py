@@ -28,12 +28,7 @@ class SizedFile:
 
 
 def is_join_due(version: int, added_files: int) -> bool:
-    """Return whether to look for small files of a table after a batch: after every few commits, or many new files.
-
-    Args:
-        version: The table's version after the batch.
-        added_files: The number of files that the batch added.
-    """
+    """Return whether to look for small files of a table after a batch: after every few commits, or many new files."""
     return added_files >= CHECK_EVERY_COMMITS or version % CHECK_EVERY_COMMITS == 0
 
 
@@ -60,10 +55,7 @@ def groups_to_join(
     max_memory_bytes: int = MAX_JOINED_MEMORY_BYTES,
     max_file_memory_bytes: int = FILE_BYTES // 2,
 ) -> Iterator[list[TableFile]]:
-    """Divide files, in their order, into groups within the limits; yield the groups of at least two files.
-
-    Files whose rows have `max_file_memory_bytes` in memory are in no group. `files` is read only as far as needed.
-    """
+    """Divide files, in their order, into groups within the limits; yield the groups of at least two files."""
     group: list[TableFile] = []
     size = in_memory = 0
     for one in files:

@@ -25,8 +25,6 @@ def compact(tables: OpenTables, table: str, *, purge: bool = False) -> int:
     """Join all small files of a table, and leave out deleted rows, in one commit; return the number of files.
 
     Args:
-        tables: The writer's tables.
-        table: The table.
         purge: Whether all files with deleted rows are written again, so that the table has no deletion vector. By
             default only sparse files are.
     """

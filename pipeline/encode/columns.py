@@ -110,11 +110,7 @@ class Encoded:
 
 
 def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
-    """Encode new rows of one table.
-
-    Args:
-        puts: `pipeline.resolve.resolve.PUTS` of this table alone.
-    """
+    """Encode new rows of one table."""
     puts = puts.combine_chunks()
     formats = encoding.format_indices_of(puts["replicaset_id"].to_numpy())
     typed = decode(as_array(puts["tuple"]), encoding.decoding_plan, formats)

@@ -70,9 +70,6 @@ class CollectedCells:
 def collect_cells(frame: DataFrame, segments: Sequence[Segment], title: str) -> CollectedCells:
     """Let Spark's tasks read the cells of a frame, and return them.
 
-    Args:
-        title: The batch's name in the description of Spark's job.
-
     Raises:
         OffsetError: The cells are not those of the segments.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -22,9 +23,6 @@ FOLDER = "cells"
 
 SUFFIX = ".arrows"
 
-MIN_LOG_BYTES = 1 << 20
-"""The rows of a batch of fewer bytes of logs stay in the cells."""
-
 
 @dataclass(frozen=True)
 class CellFiles:
@@ -32,6 +30,8 @@ class CellFiles:
 
     folder: str
     """A folder of the local disk, of one writer alone."""
+    min_log_bytes: int
+    """Batches of at most so many bytes of logs have their rows in the cells."""
     max_log_bytes: int
     """Batches of more bytes of logs have their rows in the cells."""
 
@@ -42,7 +42,7 @@ class CellFiles:
     def folder_for(self, segments: Sequence[Segment]) -> str | None:
         """Return the folder for the rows of a batch; None if they stay in the cells."""
         log_bytes = sum(segment.end - segment.begin for segment in segments)
-        return self.folder if MIN_LOG_BYTES < log_bytes <= self.max_log_bytes else None
+        return self.folder if self.min_log_bytes < log_bytes <= self.max_log_bytes else None
 
 
 def cell_files_of(options: Mapping[str, str], name: str) -> CellFiles | None:
@@ -59,7 +59,8 @@ def write_cell_file(folder: str, rows: pa.Table) -> str | None:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
     except OSError:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
         return None
     return str(path)
 

@@ -63,12 +63,7 @@ def binary_value(data: pa.Buffer) -> pa.BinaryArray:
 def cells_by_partition(
     rows: pa.Table, partitions: NDArray[np.int32], sort_key: int
 ) -> Iterator[pa.RecordBatch]:
-    """Divide rows by partition and yield them as cells, each partition's rows in their original order.
-
-    Args:
-        partitions: The partition of each row, -1 for a row to drop (int32[rows]).
-        sort_key: The `sort_key` of the first cell; it increases by one with each cell.
-    """
+    """Divide rows by partition and yield them as cells, each partition's rows in their original order."""
     order = np.argsort(partitions, kind="stable")
     sorted_partitions = partitions[order]
     whole = rows.take(pa.array(order)).combine_chunks()

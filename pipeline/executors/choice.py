@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 
+MIN_FILE_LOG_BYTES = 1 * MIB
+"""The rows of a batch of at most so many bytes of logs stay in the cells."""
+
+DRIVER_LOG_BYTES = 40 * MIB
+"""Under `auto`, a batch of at most so many bytes of logs is processed in the driver, if Spark runs on one machine. The
+rows of compressed logs are some seven times as large. Tasks on the same cores take longer."""
+
 DRIVER_LOG_BYTES_ON_CLUSTER = 4 * MIB
 """Under `auto`, a batch of at most so many bytes of logs is processed in the driver of a cluster."""
 
@@ -30,15 +37,13 @@ def cell_folder(config: Config) -> str:
 def max_driver_log_bytes(choice: ExecutorChoice, local_bytes: int, *, is_cluster: bool) -> int:
     """Return how many bytes of logs a batch may have at most to be processed in the driver; 0: it never is.
 
-    Args:
-        local_bytes: The greatest size of its decoded rows, which are not smaller than the logs. With all of Spark on
-            one machine, `auto` lets the driver process such a batch, since tasks would take longer on the same cores.
+    Decoded rows, which `local_bytes` limits, are not smaller than the logs.
     """
     if choice == "tasks":
         return 0
-    if choice == "auto" and is_cluster:
-        return min(local_bytes, DRIVER_LOG_BYTES_ON_CLUSTER)
-    return local_bytes
+    if choice == "driver":
+        return local_bytes
+    return min(local_bytes, DRIVER_LOG_BYTES_ON_CLUSTER if is_cluster else DRIVER_LOG_BYTES)
 
 
 def cell_files(config: Config, *, is_cluster: bool) -> CellFiles | None:
@@ -46,4 +51,4 @@ def cell_files(config: Config, *, is_cluster: bool) -> CellFiles | None:
     if is_cluster:
         return None
     limit = max_driver_log_bytes(config.executor, config.local_bytes, is_cluster=False)
-    return CellFiles(cell_folder(config), limit)
+    return CellFiles(cell_folder(config), MIN_FILE_LOG_BYTES, limit)

@@ -92,12 +92,7 @@ Task = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 class DistributedExecutor:
-    """Executes one batch in Spark's tasks.
-
-    Args:
-        frame: The log cells of the segments, as the stream gives them; by default tasks of this executor read them.
-        title: The batch's name in the descriptions of Spark's jobs.
-    """
+    """Executes one batch in Spark's tasks."""
 
     name = "tasks"
 
@@ -176,7 +171,6 @@ class DistributedExecutor:
     def _key_ranges(
         self, work: BatchWork, digests: Sequence[tuple[LogPiece, CellDigest]], size_bytes: int
     ) -> KeyRanges:
-        """Divide the keys between partitions of about the same size, by the samples of the rows."""
         plan = work.partition_plan.reduce
         keyed, weights = [], []
         for piece, digest in digests:
@@ -345,7 +339,6 @@ def _collect_reports(make_frame: Callable[[], DataFrame], attempts: int = JOB_AT
 
 
 def _removed_rows(partitions: Sequence[PartitionReport]) -> dict[str, dict[TableFile, RowBitmap]]:
-    """Return the bitmap of the rows to remove, for all partitions together, by table and file."""
     found: dict[str, dict[TableFile, RowBitmap]] = {}
     for report in partitions:
         for ref, bits in report.removed_row_bits.items():

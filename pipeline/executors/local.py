@@ -55,11 +55,7 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 def read_locally(
     log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int = 1 << 62
 ) -> dict[int, list[pa.RecordBatch]] | None:
-    """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit.
-
-    Args:
-        limit_bytes: The maximum size of the decoded rows in memory.
-    """
+    """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit."""
     found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
     # Compressed rows are smaller than decoded ones, so there is no need to decode more than the limit.
     stored = sum(segment.end - segment.begin for segment in segments)
@@ -85,10 +81,8 @@ class LocalExecutor:
     """Executes one batch in this process.
 
     Args:
-        rows: By segment number, as `read_locally` returns them.
         summaries: Of the same rows, in log order, as if no space were synchronous or watched; by segment number. By
             default the rows are summarized here.
-        search: Shared by all batches of the writer.
     """
 
     name = "driver"

@@ -61,7 +61,6 @@ class LogPiece:
     ordinal: int
     """Cells in the order of their ordinals are in the order of the log."""
     rows: int
-    """The number of rows."""
     bytes: int
     """The size of the rows in memory."""
     path: str | None = None

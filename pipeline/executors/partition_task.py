@@ -65,12 +65,7 @@ class PartitionReport:
 def run_partition_task(
     partition: int, cells: Iterable[pa.RecordBatch], work: PartitionWork
 ) -> Iterator[pa.RecordBatch]:
-    """Process one partition; pass on the reports of the first stage, and yield the partition's own report.
-
-    Args:
-        partition: The task's number; tasks beyond the number of partitions only pass on reports.
-        cells: `pipeline.executors.cells.CELL_SCHEMA`.
-    """
+    """Process one partition; pass on the reports of the first stage, and yield the partition's own report."""
     found: list[tuple[int, pa.Table]] = []
     for batch in cells:
         sort_keys = batch.column(CELL_SCHEMA.get_field_index("sort_key")).to_pylist()
@@ -96,7 +91,6 @@ def run_partition_task(
 
 
 def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearch) -> PartitionReport:
-    """Write the changes of a partition to files, and return the report about them."""
     report = PartitionReport(
         writers=result.writers,
         unfit_tables=result.unfit_tables,

@@ -49,9 +49,6 @@ def without_overwritten_tuples(rows: pa.Table) -> pa.Table:
 
     A tuple stays if the next row is an operation (UPDATE, UPSERT) on it. Tuples of snapshots stay too, since they are
     compared with versions in the table.
-
-    Args:
-        rows: `pipeline.changelog.keyed_rows.KEYED`, each replicaset's rows in log order; each column in one chunk.
     """
     groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
     if len(groups) + int(np.count_nonzero(groups.group_numbers < 0)) == rows.num_rows:
@@ -113,12 +110,10 @@ class ReadWork:
     """The inputs of the first stage's tasks."""
 
     segment_plans: Mapping[int, SegmentPlan]
-    """By segment number."""
     reduce: ReducePlan
     key_ranges: KeyRanges
     """The keys of each partition."""
     location: WarehouseLocation
-    """Of the warehouse."""
     changelog_files: Sequence[TableFile] = ()
     """Files of `_changelog` that may contain rows which the tasks read again."""
     healed_gaps: Sequence[Mapping[str, Any]] = ()

@@ -38,12 +38,7 @@ class RewriteWork:
 def rewrite_tasks(
     removed: Mapping[str, Mapping[TableFile, RowBitmap]], reencoded: Mapping[str, TableEncoding]
 ) -> Iterator[RewriteWork]:
-    """Divide the files to rewrite into tasks.
-
-    Args:
-        removed: For each table, its files to rewrite, with bitmaps of the rows to remove.
-        reencoded: The encodings of tables whose columns are all encoded again.
-    """
+    """Divide the files to rewrite into tasks."""
     for table, files in removed.items():
         own: list[tuple[TableFile, RowBitmap]] = []
         size = 0

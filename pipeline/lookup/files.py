@@ -25,7 +25,6 @@ class BaseFiles:
     exact_tables: Mapping[int, tuple[str, Sequence[TableFile]]]
     """The name and the files of each exact table, by table number."""
     versions_files: Sequence[TableFile]
-    """The files of `_versions`."""
     table_names: Sequence[str]
     """By table number, the name of the table, as in `_versions.space`."""
     tables_without_misfits: frozenset[int] = frozenset()

@@ -195,11 +195,7 @@ class KeyCopies:
         return self._stored(path, name)
 
     def _make_room(self, folder: Path, wanted_bytes: int) -> None:
-        """Remove the least recently used copies if the folder would exceed its limit, or fill its disk.
-
-        Raises:
-            OSError: The disk has no room for the copy.
-        """
+        """Remove the least recently used copies if the folder would exceed its limit, or fill its disk."""
         spare = free_bytes(folder) - KEPT_FREE_BYTES - wanted_bytes
         if self._stored_bytes is not None:
             self._stored_bytes += wanted_bytes

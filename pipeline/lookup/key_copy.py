@@ -73,7 +73,6 @@ class KeyCopy:
     """The column with the keys."""
     index: KeyIndex
     seeds: NDArray[np.int64]
-    """The seeds of the index."""
     columns: pa.Table
     """The columns with several values, one chunk each."""
     constants: pa.Table

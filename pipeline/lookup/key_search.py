@@ -138,16 +138,7 @@ class KeySearch:
         columns: Sequence[str],
         copied: CopiedColumns = SPACE_TABLE,
     ) -> Iterator[NumberedRows]:
-        """Yield columns of the live rows that have one of the keys, with their physical numbers.
-
-        Args:
-            location: The warehouse.
-            table: The table of the file.
-            file: The data file, with its deletion vector.
-            wanted: The keys.
-            columns: The columns to return, of those of the copy.
-            copied: The columns that copies of this table have.
-        """
+        """Yield columns of the live rows that have one of the keys, with their physical numbers."""
         if not len(wanted.keys):
             return
         name = CopyName(location.uri(table), file.path, file.size, copied.key, copied.names)
@@ -191,7 +182,6 @@ class KeySearch:
         wanted: LookupKeys,
         name: CopyName,
     ) -> KeyCopy | None:
-        """Make the copy of a file if it pays; return None if it does not, or cannot be stored."""
         with open_file(location, table, TableFile(file.path, file.size, file.num_records)) as opened:
             ranges = self._ranges(opened, table, file.path, name.key)
             counts = [wanted.count_between(*ends) for ends in zip(ranges.least, ranges.greatest, strict=True)]
@@ -213,7 +203,6 @@ class KeySearch:
         columns: Sequence[str],
         key: str,
     ) -> Iterator[NumberedRows]:
-        """Yield the rows with wanted keys of each row group that has some."""
         ranges = self._ranges(opened, table, file.path, key)
         for number, ends in enumerate(zip(ranges.least, ranges.greatest, strict=True)):
             if wanted.may_be_between(*ends):

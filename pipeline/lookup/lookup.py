@@ -46,12 +46,7 @@ class TaskKeys(Protocol):
 def find_versions(
     requests: Sequence[BaseRequest], files: BaseFiles, search: KeySearch, task_keys: TaskKeys | None = None
 ) -> FoundVersions:
-    """Find the requested versions, in the tables of spaces and in `_versions`.
-
-    Args:
-        requests: At most one per table.
-        task_keys: If given, a request for all keys of a replicaset finds only those of the task.
-    """
+    """Find the requested versions, in the tables of spaces and in `_versions`."""
     requests = [
         _with_keys_of_replicasets(one, files, task_keys) if one.key_filters else one for one in requests
     ]
@@ -71,10 +66,7 @@ def find_versions(
 def _with_keys_of_replicasets(
     request: BaseRequest, files: BaseFiles, task_keys: TaskKeys | None
 ) -> BaseRequest:
-    """Return a request for its own keys, and for all keys in files of the request's replicasets.
-
-    With `task_keys`, only those of the task are added.
-    """
+    """Return a request for its own keys, and for all keys in files of the request's replicasets."""
 
     def requested(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
         for number, key_filter in request.key_filters.items():

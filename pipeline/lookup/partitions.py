@@ -28,7 +28,6 @@ class KeyRanges:
     """The ranges of keys that form each partition. Picklable."""
 
     partition_count: int
-    """The number of partitions."""
     table_groups: Int32s
     """The group number of each table: the tables of a group are divided at the same keys (int32[tables])."""
     first_partitions: Int32s
@@ -79,10 +78,6 @@ def group_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
 
     A rename moves versions between tables under the same keys, so both tables are in one group. If the primary key
     changes, the new keys are known only after the versions are read, so the group cannot be divided.
-
-    Returns:
-        The group number of each table, by table number (int32[tables]).
-        The numbers of the groups that cannot be divided.
     """
     groups = np.arange(len(plan.tables), dtype=np.int32)
     undivided: set[int] = set()
@@ -104,8 +99,6 @@ def key_ranges(
     """Divide keys so that each partition gets about the same weight.
 
     Args:
-        tables: The table number of each sampled row (int32[sample]).
-        keys: The key of each sampled row.
         weights: The number of bytes that each sampled row represents (float64[sample]).
     """
     groups, undivided = group_tables(plan)
@@ -140,10 +133,7 @@ def key_ranges(
 def _split_keys(
     keys: pa.Array, weights: NDArray[np.float64], filled_weight: float, target_weight: float, max_bounds: int
 ) -> tuple[list[bytes], float]:
-    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part.
-
-    The first part already has the weight `filled_weight`. At most `max_bounds` bounds are returned.
-    """
+    """Return the bounds that divide keys into parts of about the target weight, and the weight of the last part."""
     values = keys.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
     cuts: list[bytes] = []

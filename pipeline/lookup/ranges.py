@@ -59,10 +59,7 @@ class RangeSet:
     """The tree (`udfs.keys.kernels.range_search`)."""
 
     def interval_numbers(self, slots: Int32s, keys: pa.Array) -> Int64s:
-        """Return the number of the interval between two bounds in which each key lies.
-
-        It is -1 for a key whose table has no DELETE_RANGE: its slot is -1, or the slot's definition has no bounds.
-        """
+        """Return the number of the interval between two bounds with each key; -1: its table has no DELETE_RANGE."""
         which = np.where(slots >= 0, self.slot_definitions[slots], np.int32(NO_NUMBER))
         return self._interval_numbers_of_ordered(which, ordered_keys(keys, self.order, which))
 
@@ -83,8 +80,6 @@ class RangeSet:
         The first array has the numbers of the rows, the second one the index of the key of each pair.
 
         Args:
-            row_keys: The number of each row's key, -1 for a row without a key (int32[rows]).
-            intervals: From `interval_numbers` (int64[keys]).
             has_live_version: Whether a key has a present or unfit version before the first row (bool[keys]).
         """
         most = len(row_keys) + len(intervals)
@@ -131,15 +126,7 @@ class Ranges:
     def hit_pairs(
         self, slots: Int32s, keys: pa.Array, row_keys: Int32s, has_live_version: Flags
     ) -> tuple[Int64s, Int32s]:
-        """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
-
-        The first array has the numbers of the rows, the second one the index of the key of each pair.
-
-        Args:
-            slots: Slot of each key (int32[keys]); -1 for a key that no range may hit.
-            keys: The canonical keys.
-            row_keys, has_live_version: As in `RangeSet.hit_pairs`.
-        """
+        """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as `RangeSet.hit_pairs`."""
         found = [
             one.hit_pairs(row_keys, one.interval_numbers(slots, keys), has_live_version) for one in self.sets
         ]
@@ -171,12 +158,7 @@ class RowKeyPairs:
 
 
 def ranges_in(rows: pa.Table, slots: Int32s, plan: ReducePlan) -> Ranges | None:
-    """Return the ranges of keyed rows, None if there are none.
-
-    Args:
-        rows: `pipeline.changelog.keyed_rows.KEYED`, in log order.
-        slots: int32[rows].
-    """
+    """Return the ranges of keyed rows, None if there are none."""
     indices = np.flatnonzero(rows["type"].to_numpy() == DELETED_RANGE)
     if not len(indices):
         return None

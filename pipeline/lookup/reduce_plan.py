@@ -19,7 +19,7 @@ from udfs.operations.update_rules import rules_of_release
 
 Int32s = NDArray[np.int32]
 UNENDED_RANK = 2**30
-"""The rank of a lineage that has not ended."""
+"""The rank of a lineage without an end."""
 
 
 @dataclass(frozen=True)

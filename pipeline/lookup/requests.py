@@ -45,7 +45,6 @@ class BaseRequest:
     """The base versions of one table that must be read."""
 
     table: int
-    """The number of the table."""
     keys: pa.Array
     """Keys of which all replicasets' versions are needed; may contain duplicates."""
     key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)
@@ -83,11 +82,7 @@ class TaskTables(Protocol):
 def base_requests(
     keyed: KeyedRows, plan: ReducePlan, task_tables: TaskTables | None = None
 ) -> list[BaseRequest]:
-    """Return which base versions must be read to reduce rows, and to resolve the versions that the rows change.
-
-    Args:
-        task_tables: The tables in which the task has keys; all by default.
-    """
+    """Return which base versions must be read to reduce rows, and to resolve the versions that the rows change."""
     wanted: dict[int, list[pa.Array]] = {}
     needs_tuples: set[int] = set()
     lineages = plan.slot_lineages[keyed.slots]
@@ -154,12 +149,6 @@ def further_base_requests(
 
     A rename or a new primary key may bring keys into a table that the rows did not name. If the table is contended, the
     other replicasets' versions of these keys are needed.
-
-    Args:
-        changes: The versions that the rows changed: `pipeline.lookup.versions.CHANGES`.
-        requested: What `base_requests` returned.
-        base_versions: The base versions that were read for these requests. It may have keys that `BaseRequest.keys`
-            does not name, because `BaseRequest.key_filters` chose them.
     """
     known = {request.table: [request.keys] for request in requested}
     read_tables, read_keys = _int32s(base_versions["table"]), as_array(base_versions["key"])

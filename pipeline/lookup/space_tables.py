@@ -32,11 +32,7 @@ def versions_in_table(
     first_number: int,
     search: KeySearch,
 ) -> tuple[pa.Table, list[TableFile]]:
-    """Return the rows that have keys of the lookup, as `BASE_VERSIONS`, and the files that have such rows.
-
-    Args:
-        first_number: The number of the first of these files in the column `file`.
-    """
+    """Return the rows that have keys of the lookup, as `BASE_VERSIONS`, and the files that have such rows."""
     columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.needs_tuples else ())]
     parts: list[pa.Table] = []
     rows: list[NDArray[np.int64]] = []

@@ -33,17 +33,21 @@ FAULT = pa.struct(
     [("global_id", pa.int64()), ("lsn", pa.int64()), ("code", pa.int32()), ("reason", pa.string())]
 )
 
+_VERSION_FIELDS = [
+    ("table", pa.int32()),
+    ("replicaset_id", pa.int32()),
+    ("key", pa.binary()),
+    ("state", pa.int8()),
+    ("tuple", pa.binary()),
+    ("global_id", pa.int64()),
+    ("lsn", pa.int64()),
+    ("timestamp", TIME),
+    ("created", TIME),
+]
+
 BASE_VERSIONS = pa.schema(
     [
-        ("table", pa.int32()),
-        ("replicaset_id", pa.int32()),
-        ("key", pa.binary()),
-        ("state", pa.int8()),
-        ("tuple", pa.binary()),
-        ("global_id", pa.int64()),
-        ("lsn", pa.int64()),
-        ("timestamp", TIME),
-        ("created", TIME),
+        *_VERSION_FIELDS,
         ("is_row", pa.bool_()),
         ("in_versions", pa.bool_()),
         ("file", pa.int32()),
@@ -59,15 +63,7 @@ replicaset, perhaps with an older version. A row that a policy made has minus th
 
 CHANGES = pa.schema(
     [
-        ("table", pa.int32()),
-        ("replicaset_id", pa.int32()),
-        ("key", pa.binary()),
-        ("state", pa.int8()),
-        ("tuple", pa.binary()),
-        ("global_id", pa.int64()),
-        ("lsn", pa.int64()),
-        ("timestamp", TIME),
-        ("created", TIME),
+        *_VERSION_FIELDS,
         ("faults", pa.list_(FAULT)),
         ("base", pa.int64()),
     ]

@@ -26,13 +26,7 @@ from udfs.operations.update_rules import LATEST, release_number, rules_of
 def log_segments(
     segments: Iterable[Segment], state: State | None = None, limits: reader.Limits | None = None
 ) -> list[LogSegment]:
-    """Return the description of each segment that the plan needs; reads the headers of the segments' files.
-
-    Args:
-        state: Before the batch. If an earlier batch has read the first part of a file, the state has its server
-            version.
-        limits: The limits for reading rows, if the header is not enough to find the server version.
-    """
+    """Return the description of each segment that the plan needs; reads the headers of the segments' files."""
     known, bounds = {} if state is None else state.replicasets, limits or reader.Limits()
     return [_log_segment(segment, known.get(segment.replicaset_uuid), bounds) for segment in segments]
 
@@ -58,7 +52,6 @@ def _log_segment(segment: Segment, replicaset: ReplicasetState | None, limits: r
 
 
 def _vclock_before_file(segment: Segment) -> dict[int, int]:
-    """Return `LogSegment.vclock_before`: the vclock of the rows before a segment's file."""
     if segment.is_snapshot or not segment.is_log:
         return {}
     found = without_local(segment.vclock)
@@ -74,7 +67,6 @@ def _vclock_before_file(segment: Segment) -> dict[int, int]:
 def _server_version_at(
     segment: Segment, meta: Meta, replicaset: ReplicasetState | None, limits: reader.Limits
 ) -> str | None:
-    """Return the version of the server that wrote the first row of a segment (`pipeline.plan.ids.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
         return version
@@ -120,12 +112,6 @@ def with_members(
     rows for two reasons: rows of replica ids that were registered in files outside of the batches would wait forever,
     and replica ids that two members assign to different instances would be confused. For a source that continues, the
     batch's rows of `_cluster` are enough.
-
-    Args:
-        log_stream: Lists the sources' files.
-        state: Before the batch.
-        source_count: The number of configured sources: if there are more sources than replicasets, some replicasets
-            have several.
     """
     found: list[LogSegment] = []
     seen: set[str] = set()

@@ -34,13 +34,7 @@ from warehouse.delta.commits import OpenTables
 def ordered_pending_rows(
     tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
-    """Return the waiting rows of a batch's replicasets as segments whose numbers sort them among the log segments.
-
-    Args:
-        state: Before the batch.
-        segments: The batch's segments, with numbers that leave room (`with_spaced_numbers`).
-        summaries: The summaries of these segments, by replicaset uuid.
-    """
+    """Return the waiting rows of a batch's replicasets as segments whose numbers sort them among the log segments."""
     waiting = [
         state.replicasets[u]
         for u in summaries
@@ -135,8 +129,6 @@ def order_waiting(
     missing before a waiting part, and a log segment or another waiting part has them, then that one comes first.
 
     Args:
-        settled: The vclock before all of these rows.
-        waiting, logs: The waiting parts, and the log segments.
         leading_logs: The number of log segments that come before all waiting parts.
 
     Returns:

@@ -53,13 +53,7 @@ PendingPart = tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]
 def waiting_segment(
     number: int, replicaset_uuid: str, origin: tuple[str, str, str | None], rows: pa.RecordBatch
 ) -> LogSegment:
-    """Return the segment that describes some rows of `_pending`.
-
-    Args:
-        number: The segment's number in the batch.
-        origin: (source, file, instance uuid) from which the rows were read.
-        rows: With the columns `STORED_COLUMNS`.
-    """
+    """Return the segment that describes some rows of `_pending`."""
     source, file, instance = origin
     server = rows.column(SERVER_VERSION)[0].as_py() if rows.num_rows else None
     return LogSegment(
@@ -90,10 +84,7 @@ def read_pending(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defin
 
 
 def pending_by_segment(tables: OpenTables, replicasets: Mapping[int, ReplicasetState]) -> list[PendingPart]:
-    """Return the rows of `_pending` of some replicasets (by id), divided by segment and in log order.
-
-    Rows that wait for a space's definition are not included.
-    """
+    """Return rows of `_pending`, divided by segment and in log order, without those that wait for a definition."""
     whole = read_pending(tables, replicasets, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
     whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
@@ -128,12 +119,8 @@ def processed_rows_mask(
 ) -> pa.ChunkedArray:
     """Return for each row of `_pending` whether a batch has processed it, and so removes it from the table.
 
-    Args:
-        rows: At least `replicaset_id`, `space_id` and `reason`.
-        replicaset_ids: The replicasets of the batch. The batch reads all of their waiting rows, and writes those that
-            must still wait to `_pending` again.
-        spaces: Spaces that are defined now, as (replicaset id, space id): rows that waited for their definition are
-            processed.
+    A batch reads all waiting rows of its replicasets, and writes those that must still wait to `_pending` again. Rows
+    that waited for the definition of one of `spaces` (replicaset id, space id) are processed too.
     """
     for_definition = waits_for_definition(rows["reason"])
     own = pc.is_in(rows["replicaset_id"], pa.array(replicaset_ids, pa.int32()))
@@ -155,8 +142,6 @@ def released_rows(
     """Return the rows that waited for the definition of some spaces, as segments with numbers below all others.
 
     Args:
-        state: Before the batch.
-        spaces: The spaces that are defined now, as (replicaset uuid, space id).
         lowest_number: The lowest segment number used so far. The new segments are numbered up to `lowest_number - 1`.
     """
     parts: list[tuple[str, str, str, str | None, pa.RecordBatch]] = []
@@ -200,7 +185,6 @@ def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.
 
 
 def _parts_by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:
-    """Split rows where the file changes, and return (source, file, instance uuid, rows) of each part."""
     names = list(zip(*(rows[name].to_pylist() for name in ("source", "file", "instance_uuid")), strict=True))
     parts, begin = [], 0
     for (source, file, instance), own in groupby(names):

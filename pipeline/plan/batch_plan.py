@@ -73,7 +73,6 @@ class BatchPlan:
     """The plan of a batch. Mappings whose keys are not described are by replicaset uuid."""
 
     epoch: int
-    """The number of the epoch that the batch commits."""
     before: State
     after: State
     """The states before and after the batch; `after` lacks what is found only while rows are written."""
@@ -90,7 +89,6 @@ class BatchPlan:
     refused_tables: Mapping[str, str]
     """For each table that cannot be written any more, the reason."""
     new_map_rows: tuple[MapRow, ...]
-    """New rows of `_applier_map`."""
     cluster_changes: tuple[Member, ...] = ()
     """The aggregator's changes of its `_cluster` that are not in `_changelog` yet, by lsn."""
     undefined_ranges: Mapping[str, UnknownRanges] = field(default_factory=dict)
@@ -138,7 +136,6 @@ def plan_batch(
         segments: By ascending number.
         summaries: By replicaset uuid.
         allocate: Assigns global ids to the instances that the batch names (`warehouse.system_tables.cluster.allocate`).
-        read_to_end_at: A time at which the logs were read to their end, if it is known.
     """
     parts: dict[str, list[LogSegment]] = {}
     for segment in segments:
@@ -211,7 +208,6 @@ def _still_undefined_spaces(undefined_ranges: UnknownRanges) -> frozenset[int]:
 
 
 def _new_cluster_changes(cluster: Cluster, last_lsn: int) -> tuple[Member, ...]:
-    """Return the rows of the aggregator's `_cluster` that were changed after its lsn `last_lsn`, by lsn."""
     changed = (member for member in cluster.members.values() if member.lsn > last_lsn)
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
@@ -223,11 +219,7 @@ def _decide_replicasets(
     on_gap: str,
     read_to_end_at: datetime | None,
 ) -> dict[str, ReplicasetDecision]:
-    """Decide which rows of each replicaset take effect.
-
-    If a replicaset sends a bucket of vshard away, its later rows wait for the destination's log
-    (`first_awaited_departure`).
-    """
+    """Decide which rows of each replicaset take effect."""
     decided = {
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }
@@ -335,10 +327,7 @@ def _bucket_changes(
     control: ControlChanges,
     rows: Sequence[ControlRow],
 ) -> ReplicasetBuckets:
-    """Return vshard's buckets before and after a batch.
-
-    A snapshot for healing, or one that replaces only some spaces, does not change the buckets.
-    """
+    """Return vshard's buckets before and after a batch; snapshots for healing or of some spaces change none."""
     heals = any(part.is_healing for part in segments)
     is_new_state = generation is not None and generation.replaced_spaces is None and not heals
     if generation is not None and not is_new_state:
@@ -356,10 +345,7 @@ def _translate_registration(
 
 
 def _sync_check(known: ReplicasetState, control: ControlChanges, segments: Sequence[LogSegment]) -> IsSync:
-    """Return a function that decides by a space's definition whether its rows are synchronous at a position.
-
-    It returns False for rows of servers that write a flag with each synchronous row: there the flag decides.
-    """
+    """Return a function that decides by a space's definition whether its rows are synchronous at a position."""
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
         waits = change.kind is not SpaceEvent.DROPPED and change.definition.decoded().is_sync
@@ -454,7 +440,6 @@ def _space_history(
 def _log_refusals(
     history: History, after: Mapping[str, ReplicasetState], decisions: Mapping[str, ReplicasetDecision]
 ) -> None:
-    """Log each space that the batch refuses, or refuses for another reason than before."""
     known = {after[uuid].id: one.before.refused for uuid, one in decisions.items()}
     uuids = {after[uuid].id: uuid for uuid in decisions}
     for one in history.refusals:
@@ -468,7 +453,6 @@ def _label(replicaset: ReplicasetState) -> str:
 
 
 def _log_unknown_types(summaries: Mapping[str, Summary], after: Mapping[str, ReplicasetState]) -> None:
-    """Log the unknown row types outside of user spaces."""
     for uuid, summary in summaries.items():
         kinds = {kind for _, space_id, kind in summary.row_counts if space_id <= SYSTEM_SPACE_ID_MAX}
         names = ", ".join(sorted(filter(is_unknown_type, kinds)))

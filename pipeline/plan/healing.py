@@ -1,7 +1,4 @@
-"""What a batch does to heal a replicaset by a snapshot. Pure.
-
-`pipeline.requests.healing` plans it.
-"""
+"""What a batch does to heal a replicaset by a snapshot. Pure."""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ class ReplicasetDecision:
     """The decisions on one replicaset's part of a batch, made before global ids are allocated."""
 
     before: ReplicasetState
-    """The state before the batch."""
     settlement: Settlement
     """Which rows take effect, with replica ids of the replicaset (translated by `pipeline.plan.ids.members`)."""
     control: ControlChanges
@@ -46,7 +45,6 @@ class ReplicasetDecision:
     registrations: tuple[ReplicaIdChange, ...]
     """The assignments of replica ids that take effect, with replica ids of the replicaset."""
     source_ids: SourceIds
-    """The replica ids that each source uses."""
     translations_by_segment: Mapping[int, IdTranslation]
     """For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the
     map.
@@ -63,11 +61,7 @@ class ReplicasetDecision:
 def instances_seen(
     decisions: Mapping[str, ReplicasetDecision], segments: Mapping[str, Sequence[LogSegment]]
 ) -> list[IncomingMember]:
-    """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files.
-
-    Args:
-        decisions, segments: By replicaset uuid.
-    """
+    """Return the instances and replicasets that the batch names: in rows of `_cluster`, and in headers of files."""
     found: list[IncomingMember] = []
     for uuid in sorted(decisions):
         cluster = dict(decisions[uuid].before.cluster)
@@ -105,11 +99,7 @@ def _expel_other_ids(
 def _expulsion_of_replaced(
     cluster: Mapping[int, str], replica_id: int, instance: str, replicaset: str
 ) -> list[IncomingMember]:
-    """Return the expulsion of the instance that loses `replica_id` to `instance` without a DELETE, in a list.
-
-    The list is empty if no instance had the id, or if the one that had it still has another id. An id is reassigned
-    without a DELETE if an UPDATE of `_cluster` replaces the uuid, or if the DELETE is among missing rows.
-    """
+    """Return the expulsion of the instance that loses `replica_id` to `instance` without a DELETE, in a list."""
     old = cluster.get(replica_id, instance)
     if old == instance or any(uuid == old for other, uuid in cluster.items() if other != replica_id):
         return []
@@ -117,10 +107,7 @@ def _expulsion_of_replaced(
 
 
 def _replica_id_in_source(source_ids: SourceIds, replica_id: int) -> int:
-    """Return the replica id that a source uses for the replicaset's id `replica_id`.
-
-    They differ only if `replica_id` is above Tarantool's maximum (`pipeline.plan.ids.members` assigns such ids).
-    """
+    """Return the replica id that a source uses for the replicaset's id `replica_id`."""
     if replica_id < VCLOCK_MAX:
         return replica_id
     return next(
@@ -134,13 +121,7 @@ def state_after_batch(
     aggregator_cluster: Cluster,
     summary: Summary,
 ) -> ReplicasetState:
-    """Return the state of a replicaset after the batch.
-
-    Args:
-        segments: The replicaset's segments in the batch, in log order.
-        aggregator_cluster: The aggregator's `_cluster` after the batch.
-        summary: The summary of the segments, with replica ids as their sources write them.
-    """
+    """Return the state of a replicaset after the batch."""
     before, settlement = decision.before, decision.settlement
     cluster, maps = dict(before.cluster), list(before.applier_map)
     summary = translate_summary(summary, decision.translations_by_segment)
@@ -185,10 +166,7 @@ def state_after_batch(
 
 
 def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: str | None) -> dict[int, int]:
-    """Return a vclock whose component 0 (local changes) is the leader's; without component 0 if it is not known.
-
-    Without a leader, the vclock is returned as it is.
-    """
+    """Return a vclock whose component 0 (local changes) is the leader's; without component 0 if it is not known."""
     if leader is None:
         return dict(vclock)
     own = {LOCAL_ID: local_lsns[leader]} if leader in local_lsns else {}
@@ -198,13 +176,7 @@ def _with_local_lsn_of(vclock: Vclock, local_lsns: Mapping[str, int], leader: st
 def with_settled_lsns(
     replicaset: ReplicasetState, written_lsns: Mapping[tuple[str | None, int], int]
 ) -> ReplicasetState:
-    """Return the state of a replicaset that has waiting rows, with the settled vclock of its written rows.
-
-    Args:
-        replicaset: As `state_after_batch` returns it.
-        written_lsns: For each (source, replica id in the source), the highest lsn written to `_changelog`; for local
-            changes, by (instance, 0).
-    """
+    """Return the state of a replicaset that has waiting rows, with the settled vclock of its written rows."""
     settled, local_lsns = dict(replicaset.settled), dict(replicaset.local_lsns)
     for (name, replica_id), lsn in written_lsns.items():
         if replica_id == LOCAL_ID and name is not None:
@@ -273,13 +245,7 @@ def _last_lsn_of_id(
 
 
 def with_history(replicaset: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
-    """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch.
-
-    Args:
-        replicaset: The state after the batch, still without the tables, refusals, keys and definitions that this
-            function adds.
-        history: Of this replicaset alone (`History.by_replicaset`).
-    """
+    """Return a replicaset's state with the tables, refusals, keys and definitions of its spaces after the batch."""
     seen = {space_id for _, space_id in history.tracked_spaces}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in replicaset.spaces}
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in replicaset.spaces}
@@ -316,10 +282,6 @@ def with_refused_spaces(
 
     A space that the batch moves out of such a table is refused too. The batch does not change the versions of these
     spaces: they stay in their old table with their old definition.
-
-    Args:
-        before, after: The states before and after the batch.
-        refused_tables: For each table that cannot be written, the reason.
     """
     stopped: dict[int, list[tuple[Lineage, str]]] = {}
     for lineage in history.lineages:

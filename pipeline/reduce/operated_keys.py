@@ -60,8 +60,6 @@ def fold_keys(
     Args:
         rows: `pipeline.changelog.keyed_rows.KEYED`, of these keys alone; each key's rows together, in log order.
         key_numbers: The number of each row's key (int32[rows]).
-        truncations: The number of truncations before each row (int32[rows]).
-        base_versions: By key number.
         era_ends: By key number: the number of truncations in the era, and whether a generation renews the key's space.
     """
     versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
@@ -93,7 +91,6 @@ def fold_keys(
 
 
 def _row_changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row as `udfs.versions.key_state.RowChange`."""
     kinds = [_TYPES_FOR_ONE_KEY[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
@@ -156,10 +153,7 @@ class _KeyFold:
         )
 
     def _begin_snapshot(self) -> None:
-        """Remember the version before the snapshot, and begin without one: a snapshot has the key's complete state.
-
-        A snapshot of a vinyl space may have several rows of the key.
-        """
+        """Remember the version before a snapshot, and begin without one: a snapshot has the key's complete state."""
         fold = self._fold
         self._is_in_snapshot, self._was_known = True, fold.is_present and not fold.is_unfit
         self._before, self._ended = fold.version, fold.is_present

@@ -64,12 +64,7 @@ class Reduced:
 
 
 def reduce(keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan) -> Reduced:
-    """Return the versions that a batch changes.
-
-    Args:
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`, those that `pipeline.lookup.requests.base_requests`
-            asks for.
-    """
+    """Return the versions that a batch changes."""
     work = _Reduction(keyed, base_versions.combine_chunks(), plan)
     for era in range(work.eras):
         work.reduce_era(era)
@@ -177,12 +172,7 @@ class _Reduction:
             self._copy_to_next_era(own)
 
     def _row_key_pairs(self, row_keys: Int32s, is_of_era: Flags) -> RowKeyPairs:
-        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change.
-
-        Args:
-            row_keys: Number of each row's key, -1 for a row of another era, or without a key (int32[rows]).
-            is_of_era: Whether a key belongs to the era (bool[keys]).
-        """
+        """Return the rows of an era, each with the key that it changes; a DELETE_RANGE with each that it may change."""
         ranges, versions = self.keyed.ranges, self.versions
         if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[is_of_era]).tolist()):
             return RowKeyPairs(None, row_keys)
@@ -218,7 +208,6 @@ class _Reduction:
         return replace(pairs, keys=left)
 
     def _reduce_plain_keys(self, pairs: RowKeyPairs, truncations: Int32s, is_renewed: Flags) -> None:
-        """Reduce the rows of keys without operations."""
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
         before = versions.states.copy()
@@ -261,7 +250,6 @@ class _Reduction:
         truncations: Int32s,
         is_renewed: Flags,
     ) -> None:
-        """Reduce the rows of keys with operations, one by one."""
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
         is_operated[operated_keys] = True
@@ -388,7 +376,6 @@ class _Reduction:
         return Reduced(changes, key_errors)
 
     def _has_shared_table(self) -> bool:
-        """Return whether several lineages of a replicaset change one table."""
         plan = self.plan
         active = [number for number, is_in in enumerate(plan.is_active) if is_in]
         return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
@@ -418,10 +405,7 @@ class _Reduction:
         return pa.Table.from_arrays(columns, schema=_RANKED_CHANGES)
 
     def _removals(self, indices: NDArray[np.intp], lineages: Int32s) -> pa.Table:
-        """Return rows of `CHANGES` that remove base versions.
-
-        A rename has moved the versions to another table, or a new primary key has moved them to another key.
-        """
+        """Return rows of `CHANGES` that remove base versions."""
         plan, versions = self.plan, self.versions
         own, count = lineages[indices], len(indices)
         nothing = {
@@ -476,6 +460,5 @@ def _take(arrays: list[pa.Array], indices: NDArray[np.int64]) -> pa.Array:
 
 
 def _signed_lower_half(pair: int) -> int:
-    """Return the lower 32 bits of a number as a signed one."""
     low = pair & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low

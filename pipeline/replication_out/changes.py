@@ -26,7 +26,6 @@ class TupleChange:
     """A key whose tuple differs between two versions of a space's table."""
 
     key: bytes
-    """The canonical key."""
     before: bytes | None
     after: bytes | None
     """The tuples in the two versions of the table; None if the table has no row of the key."""
@@ -49,7 +48,6 @@ def changes_between(
     """Yield the keys whose tuples differ between two versions of a table, in the order of the canonical key.
 
     Args:
-        before, after: The files of the two versions.
         range_rows: The approximate number of rows that are compared at a time.
 
     Raises:

@@ -103,8 +103,6 @@ def merge_definitions(
     """Return a definition of a space that the tuples of all replicasets fit.
 
     Args:
-        name: The space's name for subscribers.
-        definitions: One or more, in the order of the replicasets.
         has_older_tuples: Whether the table may have tuples of earlier definitions. Then only the fields of the primary
             key have types.
 
@@ -178,10 +176,6 @@ def assign_space_ids(
     """Return an id for each space, by table.
 
     It is the id that subscribers already have, else the preferred id if that is free, else the next free one.
-
-    Args:
-        spaces: By table.
-        served_ids, preferred_ids: Space ids by table: those that subscribers have, and those in a replicaset.
     """
     found = {table: served_ids[table] for table in spaces if table in served_ids}
     taken = {*served_ids.values()}
@@ -207,7 +201,6 @@ def _merged_primary_index(spaces: Sequence[Space], first_definition: ReplicasetS
 
 
 def _widest(types: set[str]) -> str:
-    """Return the type of an index part that accepts the values of all types."""
     if len(types) == 1:
         return next(iter(types))
     types = set(map(type_family, types))

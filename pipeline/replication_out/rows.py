@@ -56,13 +56,7 @@ def delete_row(space_id: int, key: bytes) -> OutgoingRow:
 def encode_transaction(
     changes: Sequence[OutgoingRow], replica_id: int, first_lsn: int, timestamp: float
 ) -> bytes:
-    """Return the encoded rows of one transaction, with consecutive lsns.
-
-    Args:
-        changes: At least one.
-        replica_id: The id of the instance that signs the rows.
-        timestamp: Seconds since 1970 UTC.
-    """
+    """Return the encoded rows of one transaction, with consecutive lsns."""
     if len(changes) == 1:
         (one,) = changes
         return encode_row(one.kind, one.body, timestamp=timestamp, replica_id=replica_id, lsn=first_lsn)
@@ -87,11 +81,7 @@ def nop_rows(replica_id: int, first_lsn: int, last_lsn: int, timestamp: float) -
 
 
 def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
-    """Return the key of a tuple, as MessagePack with the tuple's own bytes.
-
-    Args:
-        parts: Parts without paths.
-    """
+    """Return the key of a tuple, as MessagePack with the tuple's own bytes."""
     last = max(part.field for part in parts)
     unpacker = msgpack.Unpacker(max_buffer_size=0)
     unpacker.feed(tuple_)
@@ -105,11 +95,7 @@ def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
 
 
 def snapshot_rows(tuples: Iterable[tuple[int, bytes]], timestamp: float) -> Iterable[bytes]:
-    """Yield the encoded rows of a snapshot; their lsns count from 1 on, as in Tarantool's checkpoints.
-
-    Args:
-        tuples: (space id, tuple).
-    """
+    """Yield the encoded rows of a snapshot; their lsns count from 1 on, as in Tarantool's checkpoints."""
     head = struct.pack(">3B", 0x83, HeaderKey.TYPE, RequestType.INSERT)
     time = struct.pack(">BBd", HeaderKey.TIMESTAMP, _DOUBLE, timestamp)
     for number, (space_id, tuple_) in enumerate(tuples, 1):

@@ -44,7 +44,6 @@ class ReplicationOptions:
     directory: Path
     """The directory of the stream."""
     readers: tuple[SubscriberUser, ...] = ()
-    """The users of the subscribers."""
     poll_seconds: float = 1.0
     """The seconds between two checks of `_epochs`."""
     forget_seconds: float = 86400.0
@@ -63,7 +62,6 @@ class ReplicationService:
         self.mark: EpochMark | None = None
         """The epoch that subscribers can have."""
         self.newest: EpochRow | None = None
-        """The newest epoch of the warehouse."""
         self.left_out: Mapping[str, str] = {}
         """The reasons why spaces and instances are not served, by name."""
         self._stop = threading.Event()

@@ -160,9 +160,6 @@ class ServedRows:
 def read_served_rows(directory: Path, max_block_bytes: int = BLOCK_LIMIT) -> ServedRows | None:
     """Return the system rows that subscribers of a spool have, None if the spool is empty.
 
-    Args:
-        directory: A directory that its writer has opened, so that no file ends in a torn block.
-
     Raises:
         SpoolError: The directory is not a spool that `relay --aggregated` has written.
     """

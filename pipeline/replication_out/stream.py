@@ -43,11 +43,7 @@ NEW_SNAPSHOT_BYTES = 64 << 20
 
 
 class Stream:
-    """Writes the spool that subscribers follow; a context manager that locks it.
-
-    Args:
-        forget_seconds: The seconds for which files stay for a subscriber that does not acknowledge any more.
-    """
+    """Writes the spool that subscribers follow; a context manager that locks it."""
 
     def __init__(
         self, directory: Path, max_block_bytes: int = BLOCK_LIMIT, forget_seconds: float = 86400.0
@@ -86,11 +82,7 @@ class Stream:
         return self._max_block_bytes
 
     def set_signing_instance(self, aggregator_id: int, uuid: str) -> None:
-        """Set the instance whose replica id the rows have: the aggregator. An empty spool takes its uuid.
-
-        Raises:
-            SpoolError: The spool belongs to another warehouse.
-        """
+        """Set the aggregator, whose replica id the rows have; raise SpoolError if the spool is another warehouse's."""
         if self.spool.instance_uuid is None:
             self.spool.instance_uuid = uuid
         if self.spool.instance_uuid != uuid:
@@ -143,9 +135,7 @@ class Stream:
     ) -> None:
         """Write a snapshot: new subscribers begin with it, and continue with the rows after its vclock.
 
-        Args:
-            vclock: At least that of the stream; if it is greater, subscribers of earlier rows must begin again.
-            tuples: (space id, tuple), system spaces first.
+        If the vclock is greater than the stream's, subscribers of earlier rows must begin again.
         """
         writer = self.spool.create_snapshot(vclock)
         count = 0

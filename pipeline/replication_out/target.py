@@ -40,7 +40,6 @@ class EpochRow:
     committed_at: int
     """The epoch's number, and its time in microseconds since 1970 UTC."""
     versions: Mapping[str, int]
-    """The version of each table."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class Target:
     cluster: Mapping[int, str]
     """Instance uuids by global id."""
     aggregator: Member
-    """The aggregator in its `_cluster`."""
     vclock: Mapping[int, int]
     """The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
     highest of them, since the vclock of a stream never goes back.
@@ -84,7 +82,6 @@ def read_target(
     """Return what subscribers must have at an epoch.
 
     Args:
-        served: The spaces that subscribers have, by name; their ids stay.
         known_versions: By table: a version whose digest need not be computed again.
 
     Raises:
@@ -115,12 +112,7 @@ def read_target(
 def served_spaces(
     stored: Sequence[StoredSpace], versions: Mapping[str, int]
 ) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
-    """Return the spaces that are served, their ids in the first replicaset, and why others are not, all by table.
-
-    Args:
-        stored: The spaces in `_schema`, of all replicasets.
-        versions: The epoch's table versions.
-    """
+    """Return the spaces that are served, their ids in the first replicaset, and why others are not, all by table."""
     by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
     older = {one.table_name for one in stored if one.applied_definition is not None}

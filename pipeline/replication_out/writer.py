@@ -60,14 +60,7 @@ TRANSACTION_ROWS = 100_000
 
 
 class ReplicationWriter:
-    """Keeps a stream at the newest epoch of a warehouse.
-
-    Args:
-        warehouse: A warehouse without Spark.
-        stream: A stream whose context manager was entered: it is locked and open.
-        readers: The users of the subscribers.
-        transaction_rows: The maximum number of changes of one transaction.
-    """
+    """Keeps a stream at the newest epoch of a warehouse."""
 
     def __init__(
         self,
@@ -78,7 +71,6 @@ class ReplicationWriter:
     ) -> None:
         self.warehouse, self.stream = warehouse, stream
         self.newest: EpochRow | None = None
-        """The newest epoch of the warehouse."""
         self._readers, self._transaction_rows = readers, transaction_rows
         self._is_complete = False
         self._not_served: Mapping[str, str] = {}
@@ -120,10 +112,7 @@ class ReplicationWriter:
         return True
 
     def _write_begin_snapshot(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
-        """Write a snapshot with which subscribers begin, and a new log.
-
-        `vclock` is the stream's vclock if subscribers must begin again; None for the first snapshot.
-        """
+        """Write a snapshot with which subscribers begin, and a new log."""
         served = self.stream.served
         target = self._target_of_epoch(row, is_continued=False)
         uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
@@ -176,11 +165,6 @@ class ReplicationWriter:
                     yield spaces[table].id, change.after
 
     def _files_of_version(self, table: str, version: TableVersion) -> frozenset[TableFile]:
-        """Return the files of a table version.
-
-        Raises:
-            WarehouseError: The version does not exist any more, or has other files now.
-        """
         files = files_at(self.warehouse.location, table, version.version)
         if files_digest(files) != version.digest:
             raise WarehouseError(
@@ -200,7 +184,6 @@ class ReplicationWriter:
         return target
 
     def _write_newest(self, row: EpochRow) -> None:
-        """Write the difference between the epoch that subscribers have and the newest one."""
         served = self.stream.served
         if served is None:
             return
@@ -294,7 +277,6 @@ class ReplicationWriter:
                 self.stream.remove(SystemSpace.INDEX, pack([old.id, index.id]), timestamp)
 
     def _write_definition(self, old: ServedSpace, new: ServedSpace, timestamp: float) -> None:
-        """Write a space's format and indexes if they are not yet the new ones."""
         if pack(old.space_tuple()) != pack(new.space_tuple()):
             self.stream.put(SystemSpace.SPACE, pack(new.space_tuple()), timestamp)
         there = {pack(old.index_tuple(index)) for index in old.indexes}
@@ -395,7 +377,6 @@ def _transactions(
 
 
 def _outgoing_row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
-    """Return the row that replaces or deletes a key's tuple."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)
     parts = space.primary.parts

@@ -75,16 +75,10 @@ KINDS: Mapping[str, type[Arguments]] = {
     RequestKind.CONFLICTS: ConflictsArguments,
     RequestKind.MAINTENANCE: MaintenanceArguments,
 }
-"""The arguments of each kind of request."""
 
 
 def parse_arguments(kind: str, arguments: Mapping[str, Any]) -> Arguments:
-    """Check the arguments of a request.
-
-    Raises:
-        UnsupportedError: The kind is unknown.
-        ConfigurationError: The arguments are not those of the kind.
-    """
+    """Check the arguments of a request."""
     if kind not in KINDS:
         raise UnsupportedError(f"this version does not know requests of the kind {kind!r}")
     try:

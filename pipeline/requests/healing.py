@@ -39,7 +39,6 @@ from warehouse.delta.table_files import read_file
 from warehouse.system_tables.gaps import KEY
 
 GapRows = list[Mapping[str, Any]]
-"""Rows of `_gaps`."""
 
 
 ReadLog = Callable[[], pa.Table]
@@ -55,12 +54,6 @@ def plan_healing(
     spaces: frozenset[int] | None = None,
 ) -> Healing:
     """Plan how a snapshot of a source replaces a replicaset's state, or some of its spaces.
-
-    Args:
-        source: The source of the snapshot.
-        source_vclock: The vclock of the snapshot, in the source's replica ids, without component 0.
-        read_log: Called only if the member may have lost rows of `_changelog`.
-        spaces: The spaces that the snapshot replaces; by default it replaces all, and heals divergences.
 
     Raises:
         UnsupportedError: The snapshot cannot be used, or not yet.
@@ -106,7 +99,6 @@ def plan_healing(
 
 
 def _rows_of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
-    """Return the rows of some spaces; all rows if `spaces` is None."""
     return (
         rows
         if spaces is None
@@ -155,10 +147,7 @@ def _is_lost(
 def _newly_open_divergences(
     lost_rows: pa.Table, replicaset: ReplicasetState, divergences: GapRows, still_open: GapRows
 ) -> GapRows:
-    """Return, for each diverged instance with lost rows, a new row of `_gaps` with the range of their lsns.
-
-    An instance gets none if a divergence in `still_open` contains all of its lost rows.
-    """
+    """Return, for each diverged instance with lost rows, a new row of `_gaps` with the range of their lsns."""
     found: GapRows = []
     ids, lsns = replica_ids_in_replicaset(lost_rows, replicaset), lost_rows["lsn"].to_numpy()
     named = {_translated_replica_id(replicaset, row): row for row in divergences}

@@ -1,7 +1,7 @@
 """Mends a table of a space that is set aside: one that somebody else has changed, or that is lost.
 
-The table is taken back to the version that the newest epoch names, by a commit; a table that has not got this version
-any more is made anew. Rows that came while it was set aside are in `_changelog` alone: the space is read again from
+The table is restored to the version that the newest epoch names, by a commit; a table that lacks this version is made
+again. Rows that came while it was set aside are in `_changelog` alone: the space is read again from
 snapshots, and later rows are applied again (`pipeline.requests.snapshots`).
 """
 
@@ -62,10 +62,6 @@ def mend_tables(
 ) -> str:
     """Take the tables of a space back, read what they lack, and return a report.
 
-    Args:
-        writer: The caller has acquired its lock `batch_lock`.
-        query_id: The `query_id` of the epochs.
-
     Raises:
         SourceError: A replicaset has no snapshot with the space; nothing is changed then.
     """
@@ -120,10 +116,7 @@ def _take_back(warehouse: Warehouse, writer: BatchWriter, names: list[str], quer
 def _remove(
     warehouse: Warehouse, writer: BatchWriter, space: str, table: str, names: list[str], query_id: str
 ) -> str:
-    """Commit an epoch without some tables, in which their spaces are refused, and remove what is left of them.
-
-    The batch that reads the space again makes them anew.
-    """
+    """Commit an epoch without some tables, in which their spaces are refused, and remove what is left of them."""
     tables, state = warehouse.open_tables, writer.state
     reason = SET_ASIDE_PREFIX + state.set_aside.get(table, "it was lost")
     refused: dict[str, ReplicasetState] = {}

@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from schemas.errors import ConfigurationError, SourceError
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import LogFile
 from sources.xlog.directory.offset import OffsetEntry, to_text
-from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.failover import entry_at
@@ -53,11 +52,7 @@ def first_row_time(directory: Directory, file: LogFile) -> datetime | None:
 
 
 def logs_in_span(files: list[tuple[LogFile, datetime | None]], span: TimeSpan) -> tuple[int, int]:
-    """Return the logs that may contain rows of a span, as the indices (begin, end) of a slice of `files`.
-
-    Args:
-        files: In log order, each with the time of its first row.
-    """
+    """Return the logs that may contain rows of a span: (begin, end) of `files`, with their first rows' times."""
     first, last = 0, len(files)
     for index, (_, time) in enumerate(files):
         if time is None:
@@ -79,12 +74,6 @@ def read_source_again(
 ) -> int:
     """Read a source's files of a span again, in batches, and return the number of rows read.
 
-    Args:
-        writer: The caller has acquired its lock `batch_lock`.
-        source: The source's name in the configuration.
-        report_progress: See `ReportProgress`.
-        cores: The number of tasks that read at a time.
-
     Raises:
         ConfigurationError: There is no such source.
         SourceError: The source has no log to read.
@@ -105,18 +94,14 @@ def read_source_again(
 
 
 def source_log_stream(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> LogStream:
-    """Return the log stream of one source alone.
-
-    Raises:
-        ConfigurationError: There is no such source.
-    """
+    """Return the log stream of one source alone."""
     own = tuple(one for one in config.sources if one.name == source)
     if not own:
         names = ", ".join(one.name for one in config.sources)
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
     # Batches need not end at points: the rows' first batches did.
     alone = config.model_copy(update={"sources": own, "instants": None})
-    return LogStream(parse_options(stream_options(alone, writer.state, cores)))
+    return open_log_stream(alone, writer.state, cores=cores)
 
 
 def _offset_range(

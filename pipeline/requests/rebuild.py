@@ -62,9 +62,6 @@ class Rebuild:
 def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
     """Return how a space's table changes if a policy decides between all versions; writes no table.
 
-    Args:
-        space: The space's name in Tarantool.
-
     Raises:
         UnsupportedError: The space has no table that can be written, or the policy names a field that no replicaset
             has.
@@ -105,7 +102,6 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
 
 
 def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
-    """Yield the keys of a table that have versions in `_versions`, `KEYS_AT_ONCE` at a time."""
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
         rows = read_file(tables.location, "_versions", file, ["space", "key"])
@@ -118,11 +114,7 @@ def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
 
 
 def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: str) -> State:
-    """Write the changes with one commit per table, commit an epoch, and return the state after it.
-
-    Args:
-        query_id: The `query_id` of the epoch in `_epochs`.
-    """
+    """Write the changes with one commit per table, commit an epoch, and return the state after it."""
     if not rebuild.changed_keys:
         return state
     encoding, results = rebuild.encoding, rebuild.results
@@ -140,10 +132,7 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: 
 def _write_tables(
     tables: OpenTables, encoding: TableEncoding, results: list[PartitionResult]
 ) -> dict[str, int]:
-    """Write the exact table and, if the space is masked, the masked one; return their versions.
-
-    As in a batch, the tables first get the columns that the current configuration requires.
-    """
+    """Write the exact table and, if the space is masked, the masked one; return their versions."""
     prepared = PreparedTables()
     prepare_table(tables, encoding, prepared)
     rows = [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]

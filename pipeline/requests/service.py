@@ -54,13 +54,7 @@ def _ignore_progress(_read_bytes: int, _total_bytes: int, _rows: int) -> None:
 
 
 class Service:
-    """Serves the requests of `_requests`, for the holder of the writer's lock.
-
-    Args:
-        writer: Processes the batches; its state advances.
-        report_progress: Called with the progress of a backfill.
-        log_step: Called with a text when a long step of maintenance begins.
-    """
+    """Serves the requests of `_requests`, for the holder of the writer's lock."""
 
     def __init__(
         self,

@@ -59,12 +59,6 @@ def heal(
 ) -> str:
     """Make the tables equal to a source's newest snapshot and the rows since, and return a report.
 
-    Args:
-        writer: The caller has acquired its lock `batch_lock`.
-        source: The source's name in the configuration.
-        query_id: The `query_id` of the batch in `_epochs`.
-        cores: The number of tasks that read at a time.
-
     Raises:
         ConfigurationError: There is no such source.
         SourceError: The source has no complete snapshot, or its replicaset is not known yet.
@@ -115,12 +109,7 @@ def read_snapshot(
 def row_hashes_after(
     directory: Directory, listing: Listing, snapshot: LogFile, id_translation: Mapping[int, int]
 ) -> pa.Table:
-    """Return the replica ids, lsns and hashes (`LSN_HASHES`) of the rows in a source's logs after a snapshot.
-
-    Args:
-        directory, listing: The source's directory and its files.
-        id_translation: From the source's replica ids to those of the replicaset; only ids that differ.
-    """
+    """Return the replica ids, lsns and hashes (`LSN_HASHES`) of the rows in a source's logs after a snapshot."""
     first = newest_index_at_most(listing.logs, snapshot.vclock, with_local=True)
     wanted = Selection(from_vclock=snapshot.vclock)
     parts: list[pa.Table] = []
@@ -158,18 +147,10 @@ def read_spaces_again(
 ) -> str:
     """Read some spaces again from snapshots, and return a report: which sources had the spaces, and which had not.
 
-    If one of the spaces is in no snapshot, the function raises SourceError and reads nothing.
-
-    Args:
-        writer: The caller has acquired its lock `batch_lock`.
-        spaces: Names of spaces in Tarantool.
-        source: The source's name in the configuration; by default one source of each replicaset with such a space.
-        query_id: The `query_id` of the batches in `_epochs`, without the replicaset id, which is appended.
-        cores: The number of tasks that read at a time.
+    By default one source of each replicaset with such a space is read. To `query_id` the replicaset id is appended.
 
     Raises:
-        ConfigurationError: There is no such source.
-        SourceError: No snapshot has one of the spaces, or the tables have not reached it, or it cannot be used.
+        SourceError: No snapshot has one of the spaces, or the tables have not reached it; nothing was read.
     """
     sources = [source] if source is not None else _sources_leaders_first(config, writer.state)
     found, reasons = _find_snapshots(config, writer, spaces, sources, cores)
@@ -213,7 +194,6 @@ def sources_with_spaces(
 
 
 def _sources_leaders_first(config: Config, state: State) -> list[str]:
-    """Return the names of all sources; those that the stream reads now come first."""
     leaders = {one.last_source for one in state.replicasets.values()}
     return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
 
@@ -271,7 +251,6 @@ def _no_spaces_error(spaces: Sequence[str], source: str, snapshot: LogFile) -> S
 def _missing_spaces_error(
     missing: Sequence[str], found: Sequence[SpacesInSnapshot], reasons: Sequence[SourceError]
 ) -> SourceError:
-    """Return an error which says that no snapshot has the missing spaces, and what was found instead."""
     if not found and len(reasons) == 1:
         return reasons[0]
     looked = [
@@ -290,7 +269,6 @@ def _not_read_text(reason: SourceError) -> str:
 
 
 def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnapshot, query_id: str) -> str:
-    """Read the spaces from one source's snapshot, and return a report."""
     source, log_stream, snapshot, ids = found.source, found.log_stream, found.snapshot, found.space_names
     directory, known = log_stream.directory(source), writer.state.replicasets[found.replicaset.uuid]
     log_stream.options = replace(log_stream.options, space_ids=ALWAYS_READ_SPACES | ids.keys())
@@ -313,11 +291,7 @@ def _read_spaces(warehouse: Warehouse, writer: BatchWriter, found: SpacesInSnaps
 def newest_usable_snapshot(
     directory: Directory, listing: Listing, replicaset: ReplicasetState, source: str
 ) -> LogFile:
-    """Return the newest complete snapshot whose vclock the tables have reached.
-
-    Raises:
-        SourceError: There is no such snapshot.
-    """
+    """Return the newest complete snapshot whose vclock the tables have reached; raise SourceError if none is there."""
     ids = replicaset.id_translations.get(source, {})
     for file in reversed(directory.complete_snapshots(listing.snapshots)):
         vclock = {ids.get(i, i): lsn for i, lsn in without_local(file.vclock).items()}

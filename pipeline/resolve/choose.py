@@ -77,11 +77,7 @@ class Choices:
 
 
 def choose(versions: KeyVersions, key_count: int, plan: ResolvePlan) -> Choices:
-    """Choose the winning version of each key.
-
-    Args:
-        key_count: The number of keys.
-    """
+    """Choose the winning version of each key."""
     takes_deleted = np.array([table.compares_deleted for table in plan.tables], np.bool_)
     deleted = (versions.states == DELETED) & takes_deleted[versions.table_numbers]
     takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted
@@ -174,14 +170,7 @@ def _set_lost_comparisons(
 def _policy_outcomes(
     versions: KeyVersions, version_indices: NDArray[np.intp], plan: ResolvePlan
 ) -> dict[int, Outcome]:
-    """Call the policies that make tuples, and return the outcome of each key.
-
-    Args:
-        version_indices: Indices of versions, in the order of their keys (intp[n]).
-
-    Returns:
-        By key number; `Outcome.winner` is the index of a version.
-    """
+    """Call the policies that make tuples, and return the outcome of each key."""
     keys = versions.key_numbers[version_indices]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     tuples = versions.tuples.take(pa.array(version_indices)).to_pylist()

@@ -41,12 +41,7 @@ def table_names(table_numbers: NDArray[np.int32], plan: ResolvePlan) -> pa.Array
 
 
 def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan: ResolvePlan) -> pa.Table:
-    """Return rows of `_versions`.
-
-    Args:
-        columns: All other columns of `_versions` than `state` and `epoch`.
-        states: The states of the versions (int8[n]); `NONE` if the replicaset no longer has a version of the key.
-    """
+    """Return rows of `_versions`; the state `NONE` says that the replicaset has no version of the key any more."""
     names = pa.array([STATE_NAMES[state] for state in range(len(STATE_NAMES))], pa.string())
     whole = {
         **columns,
@@ -68,9 +63,6 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     """Return rows of `_quarantine` for rows of the log that could not be applied to their key.
 
     Many rows of one key may fail, so only the first of them gets the key's tuple.
-
-    Args:
-        changes: `pipeline.lookup.versions.CHANGES`.
     """
     faulty = changes.filter(pa.compute.is_valid(changes["faults"])).combine_chunks()
     if not faulty.num_rows:
@@ -98,10 +90,7 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
 def merge_key_errors(errors: pa.Table) -> pa.Table:
     """Merge the errors of each lineage into one, in which `rows` counts all rows of the lineage without a key.
 
-    The last error in the order of the columns `error`, `lsn` and `global_id` stands for the others.
-
-    Args:
-        errors: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
+    The last error in the order of the columns `error`, `lsn` and `global_id` represents the others.
     """
     if errors.num_rows <= 1:
         return errors
@@ -118,11 +107,7 @@ def merge_key_errors(errors: pa.Table) -> pa.Table:
 
 
 def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
-    """Return a row of `_quarantine` for each lineage that has rows without a key; `reason` has the number of rows.
-
-    Args:
-        errors: `pipeline.changelog.keyed_rows.KEY_ERRORS`.
-    """
+    """Return a row of `_quarantine` for each lineage that has rows without a key; `reason` has the number of rows."""
     rows = [
         {
             "epoch": epoch,
@@ -138,11 +123,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
 
 
 def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan: ResolvePlan) -> pa.Table:
-    """Return rows of `_quarantine` for all versions of keys for which the policy failed.
-
-    Args:
-        keys: The canonical key of each version.
-    """
+    """Return rows of `_quarantine` for all versions of keys for which the policy failed."""
     reasons = {key: one.fault for key, one in choices.policy_outcomes.items() if one.fault is not None}
     rows = np.flatnonzero(np.isin(versions.key_numbers, list(reasons)) & _takes_part(versions, plan))
     if not len(rows):
@@ -152,8 +133,8 @@ def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan
         "space": table_names(versions.table_numbers[rows], plan),
         "key": keys.take(pa.array(rows)),
         "tuple": versions.tuples.take(pa.array(rows)),
-        "global_id": _null_if_negative(versions.global_ids[rows]),
-        "lsn": _null_if_negative(versions.lsns[rows]),
+        "global_id": null_if_negative(versions.global_ids[rows]),
+        "lsn": null_if_negative(versions.lsns[rows]),
         "reason": pa.array([reasons[int(key)] for key in versions.key_numbers[rows]], pa.string()),
     }
     return quarantine_rows(columns, plan.epoch)
@@ -170,7 +151,6 @@ def conflict_rows(
     """Return rows of `_conflicts` for versions that lost to another replicaset's version, if one of the two is new.
 
     Args:
-        keys: The canonical key of each version.
         is_changed: Whether a version is new (bool[n]).
         changed_label: The value of the column `changed_label`; by default it says which of the two is new.
     """
@@ -186,8 +166,8 @@ def conflict_rows(
     index = pa.array(rows)
     loser = {
         "replicaset_id": pa.array(versions.replicaset_ids[rows]),
-        "global_id": _null_if_negative(versions.global_ids[rows]),
-        "lsn": _null_if_negative(versions.lsns[rows]),
+        "global_id": null_if_negative(versions.global_ids[rows]),
+        "lsn": null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
         "tuple": versions.tuples.take(index),
     }
@@ -228,10 +208,7 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 def _winner_columns(
     versions: KeyVersions, choices: Choices, rows: NDArray[np.intp]
 ) -> Mapping[str, pa.Array]:
-    """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key.
-
-    A tuple that a policy made has the origin and time of the key's greatest version (`Choices.greatest_versions`).
-    """
+    """Return the columns `winner_…` of `_conflicts` for some versions: the winner of each version's key."""
     keys = versions.key_numbers[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
     source = np.where(is_made, choices.greatest_versions[keys], winners)
@@ -249,8 +226,8 @@ def _winner_columns(
         tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
     return {
         "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
-        "global_id": _null_if_negative(np.where(nobody, -1, versions.global_ids[index])),
-        "lsn": _null_if_negative(np.where(nobody, -1, versions.lsns[index])),
+        "global_id": null_if_negative(np.where(nobody, -1, versions.global_ids[index])),
+        "lsn": null_if_negative(np.where(nobody, -1, versions.lsns[index])),
         "timestamp": time_column(np.where(nobody, NO_TIME, versions.times[index])),
         "tuple": tuples,
     }
@@ -280,5 +257,6 @@ def _constant_array(value: object, kind: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-def _null_if_negative(numbers: Int64s) -> pa.Array:
+def null_if_negative(numbers: Int64s) -> pa.Array:
+    """Return ids or lsns as an array, in which negative ones are null."""
     return pa.array(numbers, pa.int64(), mask=numbers < 0)

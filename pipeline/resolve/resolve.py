@@ -21,6 +21,7 @@ from pipeline.resolve.records import (
     VERSIONS_ARROW,
     conflict_rows,
     fault_rows,
+    null_if_negative,
     table_names,
     undecided_rows,
     version_rows,
@@ -70,12 +71,7 @@ class Resolved:
 
 
 def resolve(changes: pa.Table, base_versions: pa.Table, plan: ResolvePlan) -> Resolved:
-    """Resolve changed versions, and return the changes of tables.
-
-    Args:
-        changes: `pipeline.lookup.versions.CHANGES`.
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`; the column `base` of `changes` has indices of its rows.
-    """
+    """Resolve changed versions, and return the changes of tables."""
     changes, base_versions = changes.combine_chunks(), base_versions.combine_chunks()
     contended = np.array(plan.is_contended, np.bool_)
     is_contended = contended[changes["table"].to_numpy()] if changes.num_rows else np.zeros(0, np.bool_)
@@ -167,7 +163,6 @@ class _ContendedVersions:
     keys: pa.Array
     """The canonical key of each version."""
     key_count: int
-    """The number of keys."""
     is_changed: Flags
     """bool[n]."""
     is_row: Flags
@@ -210,13 +205,7 @@ class ResolvedAgain:
 
 
 def resolve_again(base_versions: pa.Table, plan: ResolvePlan, max_examples: int = 0) -> ResolvedAgain:
-    """Resolve the versions of some keys by another policy, without any new rows of the log.
-
-    Args:
-        base_versions: `pipeline.lookup.versions.BASE_VERSIONS`: all versions of some keys.
-        plan: With the other policy.
-        max_examples: The maximum number of examples.
-    """
+    """Resolve the versions of some keys by another policy, without any new rows of the log."""
     found = _contended_versions(CHANGES.empty_table(), base_versions.combine_chunks(), all_keys=True)
     choices = choose(found.versions, found.key_count, plan)
     versions, indices = found.versions, np.arange(len(found.versions.key_numbers))
@@ -351,9 +340,9 @@ def _new_rows(contended: _ContendedVersions, choices: Choices) -> pa.Table:
             pa.array(versions.table_numbers[rows]),
             contended.keys.take(index),
             versions.tuples.take(index),
-            _null_if_negative(versions.global_ids[rows]),
+            null_if_negative(versions.global_ids[rows]),
             pa.array(versions.replicaset_ids[rows]),
-            _null_if_negative(versions.lsns[rows]),
+            null_if_negative(versions.lsns[rows]),
             time_column(versions.times[rows]),
             time_column(versions.created[rows]),
         ],
@@ -376,9 +365,9 @@ def _made_rows(contended: _ContendedVersions, choices: Choices, keys: NDArray[np
             pa.array(versions.table_numbers[greatest]),
             contended.keys.take(pa.array(greatest)),
             pa.array([choices.policy_outcomes[int(key)].tuple for key in keys], pa.binary()),
-            _null_if_negative(versions.global_ids[greatest]),
+            null_if_negative(versions.global_ids[greatest]),
             pa.array(-versions.replicaset_ids[greatest]),
-            _null_if_negative(versions.lsns[greatest]),
+            null_if_negative(versions.lsns[greatest]),
             time_column(versions.times[greatest]),
             time_column(created),
         ],
@@ -397,13 +386,9 @@ def _contended_version_rows(
         "key": contended.keys.take(index),
         "replicaset_id": pa.array(versions.replicaset_ids[rows]),
         "tuple": versions.tuples.take(index),
-        "global_id": _null_if_negative(versions.global_ids[rows]),
-        "lsn": _null_if_negative(versions.lsns[rows]),
+        "global_id": null_if_negative(versions.global_ids[rows]),
+        "lsn": null_if_negative(versions.lsns[rows]),
         "timestamp": time_column(versions.times[rows]),
         "created": time_column(versions.created[rows]),
     }
     return version_rows(columns, versions.states[rows], plan)
-
-
-def _null_if_negative(numbers: Int64s) -> pa.Array:
-    return pa.array(numbers, pa.int64(), mask=numbers < 0)

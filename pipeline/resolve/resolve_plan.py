@@ -22,9 +22,7 @@ class TablePolicy:
     """How the versions of one table are resolved."""
 
     name: str
-    """The name of the table."""
     policy_name: str
-    """The name of the policy."""
     options: PolicyOptions
     formats: Formats
     format_indices: NDArray[np.int32]

@@ -49,11 +49,7 @@ _INSTANCE_COLUMNS = ("replicaset_id", "global_id", "local_id")
 def changelog_removal(
     tables: OpenTables, state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[Removal, list[str]]:
-    """Return the rows of `_changelog` to remove, and texts: why other old rows stay.
-
-    Args:
-        days: The number of days for which rows stay after the batch that read them.
-    """
+    """Return the rows of `_changelog` to remove, and texts: why other old rows stay."""
     until = progress.old_epoch(days)
     if until is None:
         return Removal(CHANGELOG), []
@@ -83,10 +79,7 @@ def _is_not_needed(
     replicasets: Mapping[int, ReplicasetState],
     snapshot_vclocks: Mapping[int, Mapping[int, int] | None],
 ) -> pa.ChunkedArray:
-    """Return for each row whether it can be removed, since no request can apply it again or needs it.
-
-    Both mappings are by replicaset id.
-    """
+    """Return for each row whether it can be removed, since no request can apply it again or needs it."""
     control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
     found = pc.and_(
         pc.is_in(rows["replicaset_id"], pa.array(sorted(replicasets), pa.int32())),
@@ -134,7 +127,6 @@ def _last_lsns(rows: pa.Table, replicasets: Mapping[int, ReplicasetState]) -> pa
 
 
 def _aggregated_by_instance(rows: pa.Table) -> pa.Table:
-    """Return the highest `lsn` and the sum of `rows` for each value of `_INSTANCE_COLUMNS`."""
     whole = rows.group_by(_INSTANCE_COLUMNS).aggregate([("lsn", "max"), ("rows", "sum")])
     return whole.select([*_INSTANCE_COLUMNS, "lsn_max", "rows_sum"]).rename_columns(
         [*_INSTANCE_COLUMNS, "lsn", "rows"]
@@ -151,12 +143,7 @@ def _join_last_lsns(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
 def check_rows_kept(
     tables: OpenTables, replicaset: ReplicasetState, snapshot_vclock: Mapping[int, int], source: str
 ) -> None:
-    """Raise UnsupportedError if some of the rows after a snapshot were removed from `_changelog`.
-
-    Args:
-        snapshot_vclock: In the replicaset's replica ids.
-        source: The source of the snapshot.
-    """
+    """Raise UnsupportedError if some of the rows after a snapshot were removed from `_changelog`."""
     last_ids = {entry.global_id: entry.local_id for entry in replicaset.applier_map}
     for (number, global_id, replica_id), lsn in read_last_removed_lsns(tables.location).items():
         known = snapshot_vclock.get(

@@ -75,11 +75,7 @@ class TombstoneLimits:
 def tombstone_removal(
     tables: OpenTables, state: State, config: Config, limits: TombstoneLimits
 ) -> tuple[Removal, list[str]]:
-    """Return the rows of `_versions` to remove, and texts: why other old deletions stay.
-
-    Args:
-        config: The configuration with the current policies.
-    """
+    """Return the rows of `_versions` to remove, and texts: why other old deletions stay."""
     files = tables.files(VERSIONS)
     row_numbers = [_row_numbers(tables, file) for file in files]
     gone = [np.zeros(len(numbers) and int(numbers[-1]) + 1, np.bool_) for numbers in row_numbers]
@@ -105,7 +101,6 @@ def _row_numbers(tables: OpenTables, file: TableFile) -> NDArray[np.int64]:
 
 
 def _spaces_with_deletions(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
-    """Return the names of the spaces' tables that have deletions in `_versions`."""
     found: set[str] = set()
     for file in files:
         rows = read_columns(tables, VERSIONS, file, ["space", "state"])
@@ -130,7 +125,6 @@ def _rows_in_file(tables: OpenTables, file: TableFile, file_number: int, space: 
 
 
 def _groups_with_space(file: OpenFile, space: str) -> list[int]:
-    """Return the numbers of the row groups that may have rows of a space."""
     column = file.footer.schema.names.index("space")
     known = [
         file.footer.row_group(number).column(column).statistics
@@ -181,7 +175,6 @@ def _is_removable(
 
 
 def _lets_later_rows_win(state: State, config: Config, table: str) -> bool:
-    """Return whether the space's policy lets a later row win against any deletion."""
     try:
         plan = current_table_plan(state, config, table)
     except UnsupportedError:
@@ -230,7 +223,6 @@ def plan_cleaning(
     """Return the rows to remove; writes nothing.
 
     Args:
-        config: The configuration with the current policies.
         keep_days: The minimum number of days for which epochs stay readable, even if `retention.epochs` is less.
     """
     progress = read_progress(tables, state, retention, sources, now or datetime.now(UTC))
@@ -284,10 +276,7 @@ def _tombstone_limits(
 
 
 def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
-    """Return the rows of `_conflicts` to remove.
-
-    Conflicts of secondary indexes stay: validation reports a pair of rows only once, even if it still exists.
-    """
+    """Return the rows of `_conflicts` to remove."""
     until = progress.old_epoch(days)
     files = []
     for file in [] if until is None else tables.files_between("_conflicts", "epoch", 0, until):
@@ -339,11 +328,7 @@ def _texts_about_waiting_rows(tables: OpenTables, until: datetime) -> list[str]:
 
 
 def clean(tables: OpenTables, cleaning: Cleaning, epoch: int) -> dict[str, int]:
-    """Remove rows from all tables but `_epochs`, record this in `_retention`, and return the tables' new versions.
-
-    Args:
-        epoch: The epoch that will commit these changes.
-    """
+    """Remove rows from all tables but `_epochs`, record this in `_retention`, and return the tables' new versions."""
     versions = {one.table: remove_rows(tables, one) for one in cleaning.removals}
     now = {"epoch": epoch, "cleaned_at": datetime.now(UTC)}
     rows = [

@@ -35,7 +35,6 @@ class SourceProgress:
     """What was read so far of the configured sources."""
 
     replicaset_uuids: frozenset[str] = frozenset()
-    """The replicasets of the sources."""
     unread_reasons: Mapping[str, str] = field(default_factory=dict)
     """By source: why the tables have no row of its replicaset. Only sources for which this is so."""
     unreadable: frozenset[str] = frozenset()
@@ -47,12 +46,7 @@ class SourceProgress:
 
 
 def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = ()) -> SourceProgress:
-    """Return what was read so far of the configured sources.
-
-    Args:
-        log_stream: The logs of the deployment's sources.
-        names: Names of sources in a newer configuration, which the running stream may not read yet.
-    """
+    """Return what was read so far of the configured sources."""
     known = {source.name for source in log_stream.options.sources}
     unread_reasons = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
     unreadable: set[str] = set()
@@ -122,12 +116,7 @@ class ReadProgress:
 def read_progress(
     tables: OpenTables, state: State, retention: Retention, sources: SourceProgress, now: datetime
 ) -> ReadProgress:
-    """Read from the tables how far each replicaset was read.
-
-    Args:
-        retention: `retired` lists replicasets whose logs have ended; one with a configured source is active
-            nevertheless.
-    """
+    """Read from the tables how far each replicaset was read."""
     rows = rows_of(tables.open(EPOCHS), ["epoch", "committed_at", "query_id", "end_offset"])
     epochs = [
         {
@@ -150,10 +139,7 @@ def read_progress(
 
 
 def _last_row_times(tables: OpenTables, replicaset_ids: Iterable[int]) -> dict[int, datetime]:
-    """Return the time of the last row that was read from the log of each replicaset, by replicaset id.
-
-    Files are read from the newest epochs back, until each replicaset's last row is found.
-    """
+    """Return the time of the last row that was read from the log of each replicaset, by replicaset id."""
     files = tables.column_bounds("_changelog", "epoch")
     files.sort(key=_highest_epoch, reverse=True)
     left = set(replicaset_ids)
@@ -191,7 +177,6 @@ def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple
 
 
 def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
-    """Return the earliest timestamp of the waiting rows, by replicaset id."""
     found: dict[int, datetime] = {}
     for file in tables.files("_pending"):
         rows = read_columns(tables, "_pending", file, ["replicaset_id", "timestamp"])
@@ -206,5 +191,4 @@ def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
 
 
 def _with_earlier_times(times: Mapping[int, datetime], others: Mapping[int, datetime]) -> dict[int, datetime]:
-    """Return `times`, with each replaced by the time in `others` under the same key if that is earlier."""
     return {number: min(time, others.get(number, time)) for number, time in times.items()}

@@ -29,11 +29,7 @@ from warehouse.delta.table_files import TableFile, open_file
 
 
 def remaining_rows(location: WarehouseLocation, table: str, file: TableFile, removed: RowNumbers) -> pa.Table:
-    """Return the rows of a file that remain when some are removed.
-
-    Args:
-        removed: The physical numbers of the rows to leave out (int64[n]).
-    """
+    """Return the rows of a file that remain when some are removed."""
     with open_file(location, table, file) as opened:
         rows = opened.read()
         return rows if not len(removed) else rows.filter(pa.array(~np.isin(opened.row_numbers(), removed)))
@@ -144,7 +140,6 @@ class TableChanges:
     removed_keys: pa.Array | None
     """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING
-    """The change that the exact table needs."""
 
 
 def write_exact(
@@ -157,8 +152,6 @@ def write_exact(
     """Write the files of the changes of an exact table.
 
     Args:
-        files: All files of the table.
-        rule: Whether rows are deleted by deletion vectors.
         search: Gets a copy of each written file, if rows of the table were changed, so that the next batch finds its
             rows.
     """

@@ -7,7 +7,6 @@ thousand times larger.
 from __future__ import annotations
 
 FILE_ROWS = 2_000_000
-"""The maximum number of rows in a file."""
 
 FILE_BYTES = 128 << 20
 """The approximate maximum size of a file's rows in memory."""

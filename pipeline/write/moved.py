@@ -28,16 +28,7 @@ def relocated(
     search: KeySearch,
     copied: CopiedColumns,
 ) -> TableWrite:
-    """Return a write with the same effect on the files that a table has now.
-
-    Args:
-        location: The warehouse.
-        write: The write for the files that the table had at the lookup.
-        files: The files of the table now; its rows are the same.
-        rule: Whether rows are deleted by deletion vectors.
-        search: Finds rows by key.
-        copied: The columns that key copies of the table have.
-    """
+    """Return a write with the same effect on the files that a table has now; its rows are the same."""
     live = set(files)
     keys = [_keys(location, write.table, file, None) for file in write.removed if file not in live]
     keys += [

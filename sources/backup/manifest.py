@@ -35,7 +35,6 @@ class BackupArchive:
     """The archive of one replicaset in one backup."""
 
     backup_id: str
-    """The id of the backup."""
     created_at: str
     """When the backup was made, as text; such texts sort by time."""
     replicaset_uuid: str
@@ -58,7 +57,6 @@ class BackupManifest:
     """The parsed manifest of one backup of a cluster."""
 
     backup_id: str
-    """The id of the backup."""
     previous_id: str | None
     """The id of the backup that this one continues; None for the first one of a chain."""
     archives: tuple[BackupArchive, ...]
@@ -68,11 +66,7 @@ class BackupManifest:
 
 
 def parse_manifest(data: bytes, file: str) -> BackupManifest:
-    """Parse a manifest in JSON; `file` is its name in error messages.
-
-    Raises:
-        BackupError: The data is not a manifest of a known version.
-    """
+    """Parse a manifest in JSON; raise BackupError, with the name `file`, if it is of no known version."""
     try:
         document = json.loads(data)
         version = document.get("schema_version")
@@ -151,7 +145,6 @@ class BackupChain:
     """The archives of one replicaset in a storage, and the gaps between them."""
 
     replicaset_uuid: str
-    """Uuid of the replicaset."""
     archives: tuple[BackupArchive, ...]
     """The oldest first."""
     gaps: tuple[ChainGap, ...]
@@ -200,7 +193,6 @@ def _gap_reason(
     archives_by_id: Mapping[str, BackupArchive],
     manifests_by_id: Mapping[str, BackupManifest],
 ) -> str | None:
-    """Return why rows are missing before an incremental archive; None if it continues an earlier one."""
     link, visited = manifests_by_id[archive.backup_id].previous_id, {archive.backup_id}
     while link is not None and link not in visited:
         visited.add(link)

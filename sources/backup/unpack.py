@@ -45,11 +45,7 @@ class BackupStorage:
         self._fs, self._path = open_fs(location.rstrip("/"))
 
     def manifests(self) -> list[BackupManifest]:
-        """Read and return all manifests of the storage.
-
-        Raises:
-            BackupError: The storage has no folder of manifests, or a file in this folder is not a manifest.
-        """
+        """Return all manifests of the storage; raise BackupError if it has no folder of them, or another file there."""
         folder = f"{self._path}/{MANIFESTS}"
         if self._fs.get_file_info(folder).type != pafs.FileType.Directory:
             raise BackupError(
@@ -66,11 +62,7 @@ class BackupStorage:
         return manifests
 
     def open_archive(self, archive: BackupArchive) -> Any:
-        """Open an archive and return its bytes as a stream.
-
-        Raises:
-            BackupError: The archive is missing.
-        """
+        """Open an archive and return its bytes as a stream; raise BackupError if it is missing."""
         for path in (f"{self._path}/{archive.path}", f"{self._path}/{DATA}/{archive.path}"):
             if self._fs.get_file_info(path).type == pafs.FileType.File:
                 return self._fs.open_input_stream(path, compression=None)
@@ -160,10 +152,7 @@ def _extract(storage: BackupStorage, archive: BackupArchive, temporary: Path) ->
 
 
 def _log_file_path(member: tarfile.TarInfo, archive: BackupArchive) -> str | None:
-    """Return the relative path of a tar entry; None if it is not a log file.
-
-    Raises BackupError for an entry that would be written outside of the directory.
-    """
+    """Return the relative path of a tar entry; None if it is not a log file."""
     if member.isdir():
         return None
     path = PurePosixPath(member.name)
@@ -183,7 +172,6 @@ def _write_file(content: IO[bytes], path: Path) -> None:
 
 
 def _replace_if_longer(new: Path, path: Path) -> bool:
-    """Rename a file into place, unless a file of the same or greater length exists there."""
     if path.exists() and path.stat().st_size >= new.stat().st_size:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

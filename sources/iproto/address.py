@@ -44,11 +44,7 @@ class Address:
 
 
 def parse_address(text: str) -> tuple[str | None, Address]:
-    """Parse an address with an optional user, such as `guest@host:3301`; return (user or None, address).
-
-    Raises:
-        ValueError: The text has none of the allowed forms, or contains a password; the message lists the forms.
-    """
+    """Return (user or None, address) of a text such as `guest@host:3301`; a ValueError lists the forms."""
     user, at, rest = text.rpartition("@")
     if ":" in user:
         raise ValueError("a password has no place in an address: use password_env or password_file")
@@ -130,11 +126,7 @@ class TlsOptions:
     """The name in the server's certificate, if it differs from the host of the address."""
 
     def client_context(self) -> ssl.SSLContext:
-        """Return a client's SSL context, which verifies the server's certificate.
-
-        Raises:
-            ConfigurationError: A file cannot be read or is not a certificate.
-        """
+        """Return a client's SSL context, which verifies the server's certificate."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file is not None:

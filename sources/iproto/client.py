@@ -25,10 +25,7 @@ from sources.iproto.wire import WireProtocol
 
 
 class Connection:
-    """An authenticated connection to a server; `connect` creates it.
-
-    `timeout` is the longest wait for an answer, in seconds.
-    """
+    """An authenticated connection to a server; `connect` creates it."""
 
     def __init__(self, peer: Peer, wire: WireProtocol, greeting: Greeting, timeout: float) -> None:
         self.peer, self.wire, self.greeting = peer, wire, greeting
@@ -142,8 +139,6 @@ class Connection:
 
 async def connect(peer: Peer, timeout: float) -> Connection:
     """Connect to a server, read its greeting, authenticate if the peer has a user, and return the connection.
-
-    The greeting, and later each answer, may take `timeout` seconds.
 
     Raises:
         IprotoError: Nothing listens at the address, the service is not a Tarantool, or the server refuses the user.

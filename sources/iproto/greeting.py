@@ -47,12 +47,7 @@ class Greeting:
 
 
 def parse_greeting(data: bytes) -> Greeting:
-    """Parse the 128 bytes of a greeting.
-
-    Raises:
-        ProtocolError: The data is not a greeting of the binary protocol; another service or a Tarantool console may
-            have sent it.
-    """
+    """Parse the 128 bytes of a greeting; raise ProtocolError if another service or a console has sent them."""
     text = data[:LINE_SIZE].decode("ascii", errors="replace")
     match = _FIRST_LINE.fullmatch(text)
     if len(data) != GREETING_SIZE or match is None:

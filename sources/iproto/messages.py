@@ -188,11 +188,9 @@ def parse_vclock_map(value: object) -> dict[int, int]:
 
 
 def parse_uuid(value: object) -> str:
-    """Check that a decoded value is a uuid, and return it in canonical form.
+    """Return a uuid in canonical form; raise ProtocolError for any other value.
 
-    Raises:
-        ProtocolError: The value is not a uuid. This is checked because a uuid is written into headers of files, where a
-            line break in it would begin a new line.
+    A uuid is written into headers of files, where a line break in it would begin a new line.
     """
     try:
         if isinstance(value, str):
@@ -212,11 +210,7 @@ def printable(value: object) -> str:
 
 
 def parse_replica_id(value: object) -> int:
-    """Check that a decoded value is a replica id of 1..31, and return it.
-
-    Raises:
-        ProtocolError: The value is not a replica id.
-    """
+    """Return a decoded replica id of 1..31; raise ProtocolError for any other value."""
     if type(value) is not int or value not in REPLICA_IDS:
         raise ProtocolError(f"not a replica id: {printable(value)}")
     return value
@@ -249,11 +243,7 @@ def parse_tuples(packet: Packet) -> list[Any]:
 
 
 def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
-    """Return the {replica id: instance uuid} that a relay sent; None if it sent none, because the checksums are equal.
-
-    Raises:
-        ProtocolError: The number of instances differs from the one in the first message.
-    """
+    """Return the {replica id: instance uuid} that a relay sent; None if it sent none: the checksums are equal."""
     if not packets:
         return None
     length = packets[0].body.get(MessageKey.CLUSTER_LENGTH)
@@ -268,11 +258,7 @@ def parse_cluster_info(packets: Sequence[Packet]) -> dict[int, str] | None:
 
 
 def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
-    """Return {replica id: instance uuid} from tuples of `_cluster`.
-
-    Raises:
-        ProtocolError: A tuple has no replica id or no uuid, or an id comes twice.
-    """
+    """Return {replica id: instance uuid} from tuples of `_cluster`; raise ProtocolError if an id comes twice."""
     cluster: dict[int, str] = {}
     for row in tuples:
         if not isinstance(row, list) or len(row) < 2:
@@ -285,20 +271,12 @@ def parse_cluster(tuples: Iterable[Any]) -> dict[int, str]:
 
 
 def parse_gc_consumer(tuples: Sequence[Any]) -> dict[int, int] | None:
-    """Return the vclock after which the server retains logs, from a tuple of `_gc_consumers`; None without a tuple.
-
-    Raises:
-        ProtocolError: The tuple has no vclock.
-    """
+    """Return the vclock after which the server retains logs, from a tuple of `_gc_consumers`; None without a tuple."""
     return parse_vclock_map(_second_field(tuples, "_gc_consumers")) if tuples else None
 
 
 def parse_replicaset_uuid(tuples: Sequence[Any]) -> str | None:
-    """Return the replicaset's uuid in a tuple of `_schema`; None without a tuple.
-
-    Raises:
-        ProtocolError: The tuple has no uuid.
-    """
+    """Return the replicaset's uuid in a tuple of `_schema`; None without a tuple."""
     return parse_uuid(_second_field(tuples, "_schema")) if tuples else None
 
 

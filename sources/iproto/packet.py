@@ -67,11 +67,7 @@ def packet_bounds(
 
 
 def length_size(first_byte: int) -> int:
-    """Return how many bytes of a packet's length follow its first byte; 0 if this byte is the length itself.
-
-    Raises:
-        ProtocolError: No length begins with this byte.
-    """
+    """Return how many bytes of a packet's length follow its first byte; raise ProtocolError if it begins none."""
     if first_byte < 0x80:
         return 0
     size = _LENGTH_SIZES.get(first_byte)
@@ -81,11 +77,7 @@ def length_size(first_byte: int) -> int:
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:
-    """Decode the header and body of a packet; `data` begins after the packet's length.
-
-    Raises:
-        ProtocolError: The bytes are not a packet.
-    """
+    """Decode the header and body of a packet; `data` begins after the packet's length."""
     unpacker = msgpack.Unpacker(
         strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0, raw=False
     )
@@ -104,11 +96,7 @@ def decode_packet(data: bytes | memoryview) -> Packet:
 
 
 def decode_packet_header(data: bytes | memoryview) -> Packet:
-    """Decode a packet's header and return its body undecoded (`raw_body`); an error packet is decoded completely.
-
-    Raises:
-        ProtocolError: The bytes are not a packet.
-    """
+    """Decode a packet's header and return its body undecoded (`raw_body`); an error packet is decoded completely."""
     unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
     unpacker.feed(data)
     try:
@@ -127,7 +115,6 @@ def encode_packet(
     """Encode one packet: its length, header and body.
 
     Args:
-        kind, sync: The request type (or error code) and the number of the request, for the header.
         body: None: the packet has no body, not even an empty one.
         header: Additional keys of the header.
     """

@@ -127,18 +127,12 @@ class SpacePages:
         self._connection, self._space_id = connection, space_id
 
     async def read_page(self, after: bytes | None, limit: int) -> list[bytes]:
-        """Return the tuples that follow a primary key, as MessagePack and in the order of their keys.
-
-        `after` is the key as a MessagePack array; None for the first page. `limit` is the maximum number of tuples.
-        """
+        """Return the tuples that follow a primary key, as MessagePack and in the order of their keys."""
         key = [] if after is None else _decode_key(after)
         return await self._select(ALL if after is None else GREATER, key, limit)
 
     async def read_checksum(self, after: bytes | None, limit: int) -> PageChecksum:
-        """Return the checksum of the page that `read_page` would return.
-
-        The caller must have called `prepare_checksums`, which must have returned True.
-        """
+        """Return the checksum of the page of `read_page`; `prepare_checksums` must have returned True."""
         key = [] if after is None else _decode_key(after)
         body: dict[int, Any] = {
             MessageKey.EXPRESSION: CHECKSUM_LUA,
@@ -199,11 +193,7 @@ def next_page_limit(row_count: int, size_bytes: int) -> int:
 
 
 def split_values(body: bytes) -> list[bytes]:
-    """Return the values of the array `IPROTO_DATA` in a body, each as MessagePack.
-
-    Raises:
-        ProtocolError: The body has no such array.
-    """
+    """Return the values of the array `IPROTO_DATA` in a body; raise ProtocolError if there is none."""
     unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
     unpacker.feed(body)
     try:

@@ -264,10 +264,7 @@ class WireProtocol(asyncio.BufferedProtocol):
         return True
 
     def _make_room(self, needed_bytes: int) -> None:
-        """Move unprocessed bytes to the front of the buffer, or of a larger one if the next packet has more bytes.
-
-        `needed_bytes` is the size of the next packet, as far as it is known.
-        """
+        """Move unprocessed bytes to the front of the buffer, or of a larger one if the next packet has more bytes."""
         left = self._buffer[self._begin : self._end]
         size = BUFFER_BYTES
         while size < needed_bytes or size <= left.size:

@@ -17,10 +17,7 @@ MAX_ADDRESSES = 4096
 
 @dataclass(eq=False)
 class AdmittedConnection:
-    """One open connection of a client.
-
-    `address` is the client's IP address (empty for a unix socket); `close` closes the connection.
-    """
+    """One open connection of a client."""
 
     address: str
     close: Callable[[], None]
@@ -77,11 +74,7 @@ class ConnectionLimiter:
                 del self._counts_by_address[connection.address]
 
     def seconds_before_password(self, address: str, now: float) -> float:
-        """Return the seconds to wait before a password from this address is checked.
-
-        `now` is the time by any clock, in seconds. The next password from the address must wait longer, unless
-        `record_right_password` is called.
-        """
+        """Return the seconds to wait before a password from this address is checked."""
         at = max(now, self._next_password_at.pop(address, now))
         self._next_password_at[address] = at + self.limits.password_delay_seconds
         if len(self._next_password_at) > MAX_ADDRESSES:

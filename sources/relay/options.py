@@ -43,7 +43,6 @@ class RelayOptions:
     directory: Path
     """The spool."""
     listen_address: Address
-    """Address on which the relay listens."""
     users: Mapping[str, PasswordSource] = field(default_factory=dict)
     """For each user's name, where to read the password."""
     allows_guest: bool = False

@@ -172,10 +172,7 @@ class RowFramer:
 
 
 def compile_kernels() -> None:
-    """Compile the kernels, or load them from numba's cache, before the first client connects.
-
-    Later this would block all subscribers for seconds.
-    """
+    """Compile or load the kernels before the first client connects: later this would block all subscribers."""
     rows = np.zeros(0, np.uint8)
     read_only = rows.view()
     read_only.flags.writeable = False

@@ -72,11 +72,7 @@ class Relay:
         self._lacks_descriptors = False
 
     async def run(self) -> None:
-        """Serve until cancelled.
-
-        Raises:
-            ConfigurationError: The address is in use, or the TLS files cannot be used.
-        """
+        """Serve until cancelled; raise ConfigurationError if the address is in use, or TLS files cannot be used."""
         compile_kernels()
         self._refresh_catalog()
         address, context = self.options.listen_address, self._tls_context()
@@ -146,10 +142,7 @@ class Relay:
                 del self._written_acks[uuid]
 
     async def _write_ack(self, subscriber_uuid: str, vclock: dict[int, int]) -> None:
-        """Write a connected subscriber's acknowledgement; renew an equal one, so that it does not expire.
-
-        A failed write is repeated by the next call; until then, the daemon removes no files with newer rows.
-        """
+        """Write a connected subscriber's acknowledgement; renew an equal one, so that it does not expire."""
         spool, reader = self.options.directory, f"{SUBSCRIBER_PREFIX}{subscriber_uuid}"
         try:
             if self._written_acks.get(subscriber_uuid) == vclock and renew_ack(spool, reader):
@@ -229,7 +222,6 @@ class Relay:
 
 
 def _abort_handshake(sock: socket.socket) -> None:
-    """Close a connection whose TLS handshake has not ended."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 

@@ -54,13 +54,7 @@ GUEST_USER = "guest"
 
 
 class RefusalError(Exception):
-    """Refuses a request: the client gets the error as its answer.
-
-    Args:
-        code: Tarantool's error code.
-        message: Text of the error; for an error of Tarantool, the same text.
-        is_last: Whether the connection is closed after the answer.
-    """
+    """Refuses a request: the client gets the error as its answer."""
 
     def __init__(self, code: int, message: str, *, is_last: bool = False) -> None:
         super().__init__(message)
@@ -68,10 +62,7 @@ class RefusalError(Exception):
 
 
 class RelaySession:
-    """Answers the requests of one connection.
-
-    `admitted` is this connection as `limiter` counts it. `salt` is the salt in the greeting that the client got.
-    """
+    """Answers the requests of one connection."""
 
     def __init__(
         self,
@@ -89,7 +80,6 @@ class RelaySession:
         """Instance uuid of the subscriber; None before SUBSCRIBE."""
         self.acknowledged: dict[int, int] = {}
         self.sent_bytes = 0
-        """Number of bytes sent."""
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
         self._user = GUEST_USER
@@ -356,10 +346,7 @@ def _check_filters(body: Mapping[int, Any]) -> None:
 
 
 def _row_treatments(body: Mapping[int, Any], owners: Mapping[int, str]) -> Ints:
-    """Return what happens to the rows of each replica id, as an int64[32] of treatments such as `SENT`.
-
-    `body` is that of the SUBSCRIBE request, and `owners` is {replica id: instance uuid}.
-    """
+    """Return what happens to the rows of each replica id, as an int64[32] of treatments such as `SENT`."""
     treatments = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
         treatments[:] = UNKNOWN

@@ -56,7 +56,7 @@ def is_spool(directory: Path) -> bool:
 
 
 def ask_for_snapshot(spool: Path) -> None:
-    """Ask the daemon for a new snapshot, beside the logs that it writes."""
+    """Ask the daemon for a new snapshot, in addition to the logs that it writes."""
     folder = spool / ACKS_FOLDER
     folder.mkdir(exist_ok=True)
     (folder / ASKED_SNAPSHOT).touch()
@@ -130,8 +130,7 @@ def read_acks(spool: Path) -> dict[str, ReaderAck]:
 def remove_expired_acks(spool: Path, retention: SpoolRetention, now: float) -> dict[str, ReaderAck]:
     """Remove expired acknowledgements of a relay's subscribers, and return the others by the reader's name.
 
-    Each new subscriber has a new uuid and so a file of its own; without this the number of files would grow without
-    limit. `now` is in seconds since 1970 UTC.
+    Each new subscriber has a new uuid and so a file of its own: their number would grow without limit.
     """
     acks = read_acks(spool)
     expired = {

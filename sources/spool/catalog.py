@@ -45,8 +45,6 @@ class SpoolCatalog:
     """The files, vclock and instances of one spool, as of the last `refresh`.
 
     Args:
-        directory: The spool.
-        limit: Longest accepted block, in bytes.
         durable_end: Returns the path of the log that is being written, and how many of its bytes are certainly on the
             disk; only these are sent. Needed if the spool is the only copy of its rows, because a power failure may
             remove other bytes. Without it, or if it returns None, all bytes may be sent.
@@ -116,10 +114,7 @@ class SpoolCatalog:
 
     @property
     def first_id_owners(self) -> Mapping[int, str]:
-        """{replica id: instance uuid} for rows that precede the first row of `_cluster` with their id.
-
-        It has the ids that this first row registers with an INSERT (`first_owners` in `sources.xlog.stream.origins`).
-        """
+        """{replica id: instance uuid} for rows that precede the first row of `_cluster` with their id."""
         return {id_: uuid for id_, uuid in self._first_owners.items() if uuid is not None}
 
     def id_owners_at_start(self, path: Path) -> Mapping[int, str]:
@@ -131,11 +126,7 @@ class SpoolCatalog:
         return self._registrations.get(path, ())
 
     def refresh(self) -> None:
-        """Read the rows that were appended since the last refresh.
-
-        Raises:
-            SpoolError: The directory cannot be read.
-        """
+        """Read the rows that were appended since the last refresh; raise SpoolError if that fails."""
         known = {file.path.name for file in (*self.snapshots, *self.logs)}
         self._list_files()
         removed = known - {file.path.name for file in (*self.snapshots, *self.logs)}
@@ -169,10 +160,7 @@ class SpoolCatalog:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
 
     def _is_spool_replaced(self, removed_names: Collection[str]) -> bool:
-        """Return whether the daemon has moved the old spool's files into a folder since the last refresh.
-
-        `removed_names` are the files of the last refresh that are missing now. The folder's name has `REWOUND_PREFIX`.
-        """
+        """Return whether the daemon has moved the old spool's files into a folder since the last refresh."""
         before, self._rewound_folders = (
             self._rewound_folders,
             frozenset(self.directory.glob(f"{REWOUND_PREFIX}*")),
@@ -182,10 +170,7 @@ class SpoolCatalog:
         return any((folder / name).exists() for folder in self._rewound_folders for name in removed_names)
 
     def _is_log_rewritten(self) -> bool:
-        """Return whether a log that has grown does not begin with what was read of it.
-
-        The daemon has truncated and continued it after a failed write, or somebody has restored an older spool.
-        """
+        """Return whether a log that has grown does not begin with what was read of it."""
         for file in self.logs:
             read_end = self._read_ends.get(file.path.name, 0)
             known = self._checksums.get(file.path.name)

@@ -37,10 +37,7 @@ def removable_files(
     retention: SpoolRetention,
     now: float,
 ) -> list[Path]:
-    """Return the paths of the files that can be removed, snapshots first, each in log order.
-
-    `snapshots` and `logs` are all files of the spool in log order; `now` is in seconds since 1970 UTC.
-    """
+    """Return the paths of the files that can be removed, snapshots first, each in log order."""
     closed_logs = logs[:-1]
     counting_acks = {
         name: a
@@ -110,21 +107,14 @@ def remove_files(paths: Sequence[Path]) -> None:
 
 
 class DiskSpace:
-    """Compares the free space of a spool's file system with the estimated size of the next snapshot.
-
-    `reserve` is the space that must remain free, in bytes.
-    """
+    """Compares the free space of a spool's file system with the estimated size of the next snapshot."""
 
     def __init__(self, directory: Path, reserve: int) -> None:
         self._directory, self._reserve = directory, reserve
         self._last_failed_bytes = 0
 
     def check_snapshot_fits(self, written_bytes: int = 0) -> None:
-        """Check that the rest of a snapshot fits on the disk, when `written_bytes` of it are already written.
-
-        Raises:
-            SpoolFullError: There is too little free space.
-        """
+        """Raise SpoolFullError if the rest of a snapshot does not fit on the disk."""
         needed = max(self._expected_bytes() - written_bytes, 0) + self._reserve
         free = self._free_bytes()
         if free < needed:

@@ -68,7 +68,6 @@ class FlushPoint:
     path: Path
     """The log."""
     position: int
-    """The position, in bytes."""
     vclock: Mapping[int, int]
     """The spool's vclock at the position."""
     truncation_count: int
@@ -341,7 +340,6 @@ class Spool:
         )
 
     def _has_versions(self, versions: ServerVersions) -> bool:
-        """Return whether the header of the last log names these versions."""
         return (
             self._tail is not None
             and ServerVersions.from_meta(self._tail.meta, self._tail.path.name) == versions
@@ -391,7 +389,6 @@ class Spool:
         )
 
     def _truncate(self) -> None:
-        """Truncate the open log to its durable part and close it."""
         self._unwritten.clear()
         self.truncation_count += 1
         writer, self._writer = self._writer, None

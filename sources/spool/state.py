@@ -89,11 +89,7 @@ def file_name(vclock: Mapping[int, int], suffix: str) -> str:
 def spool_files(
     directory: Path, suffix: str, cached_metas: dict[Path, Meta] | None = None
 ) -> list[SpoolFile]:
-    """Return the files of a spool with a suffix (`.snap` or `.xlog`), in log order.
-
-    `cached_metas` has headers that were read before; newly read headers are added to it. Headers of files without rows
-    are not cached, since they may change.
-    """
+    """Return the files of a spool with a suffix (`.snap` or `.xlog`), in log order; add to the cached headers."""
     files = []
     metas = {} if cached_metas is None else cached_metas
     for path in sorted(directory.iterdir()):
@@ -225,7 +221,6 @@ class StoppedSpool:
     """A spool without a daemon that runs and shows signs of life."""
 
     directory: str
-    """The spool."""
     instance_uuid: str
     """The uuid under which the spool's daemon subscribed."""
     written: float

@@ -1,9 +1,5 @@
 """Decides which peer feeds the rows of each instance (sends them to the daemon), and from which vclock on.
 
-The rules are pure functions. `FeedChooser` applies them to the peers' last ballots. Some decisions need a condition
-that lasts for some time, so it stores since when each condition has been true. `replicaset` starts and ends the
-streams. A peer is identified by its instance uuid, and an instance by its replica id.
-
 A server accepts a start vclock that is higher than its own: it sends no row, and no error, until it has passed the
 start. So `peer_fitness` is checked before each SUBSCRIBE.
 """
@@ -59,7 +55,7 @@ class FeedChooser:
     _rewound_since: dict[int, float] = field(default_factory=dict)
     """For each replica id whose instance has lost rows, the time since when."""
     _stuck_since: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """For each replica id of which the leader lacks rows: its lsn there, and since when it has not changed."""
+    """For each replica id of which the leader lacks rows: its lsn there, and since when it is the same."""
     unfit_reasons: dict[str, str] = field(default_factory=dict)
     """For each connected peer, by instance uuid, that cannot feed all ids: why, as of the last decision."""
     _gap_since: float | None = None
@@ -76,12 +72,8 @@ class FeedChooser:
         """Return the streams that should run.
 
         Args:
-            ready_links: The connected peers, by instance uuid.
-            vclock: The vclock of the spool.
             lacking_logs: For each peer, by instance uuid, that refused a stream because it no longer has the logs: the
                 vclock of the spool at that time.
-            current: The streams that run now.
-            now: The time of a monotonic clock, in seconds.
         """
         self.owners = self._id_owners(ready_links, vclock)
         ids = frozenset(self.owners)
@@ -159,7 +151,7 @@ class FeedChooser:
         return feedable_by_peer, lost_ids, accepted_behind_ids
 
     def is_every_id_fed(self, current: IdsByPeer) -> bool:
-        """Return whether each replica id is fed by a peer; `current` has the running streams.
+        """Return whether each replica id is fed by a peer.
 
         Otherwise rows could be written before older rows of an id that no peer feeds.
         """
@@ -171,11 +163,7 @@ class FeedChooser:
     def rewound_instances(
         self, ready_links: Mapping[str, PeerLink], vclock: Vclock, now: float
     ) -> dict[int, int]:
-        """Return instances that lost rows which the spool has, and did not fetch them back within `patience_seconds`.
-
-        The result maps the replica id of such an instance to the highest lsn that any peer has of this id. `vclock` is
-        that of the spool, and `now` the time of a monotonic clock in seconds.
-        """
+        """Return the instances that lost rows of the spool for `patience_seconds`, each with its highest known lsn."""
         ballots = {uuid: link.ballot for uuid, link in ready_links.items() if link.ballot is not None}
         spool_vclocks = {uuid: ready_links[uuid].spool_vclock_at_vote for uuid in ballots}
         owners = self._id_owners(ready_links, vclock)
@@ -229,9 +217,6 @@ def assign_ids(
     its current peer, and a new orphan goes to the peer with the highest replica id, or to the one with the fewest ids.
 
     Args:
-        peers: Uuids of the connected peers.
-        owners: {replica id: instance uuid} of all ids to assign.
-        current: The current assignment.
         orphans: Which peer gets a new orphan.
         feedable_by_peer: For each peer, the ids that it can feed, because it has their logs and is not behind the
             spool. None: each peer can feed all ids.
@@ -270,18 +255,7 @@ def choose_leader(
     ballots: Mapping[str, Ballot],
     feedable_by_peer: Mapping[str, Collection[int]],
 ) -> dict[str, frozenset[int]]:
-    """Assign all ids to one peer that can feed them: to the current leader, or else to the peer with the most rows.
-
-    Args:
-        peers: Uuids of the connected peers; of several with equally many rows, the first is chosen.
-        ids: All ids to feed.
-        current: Uuid of the current leader.
-        ballots: The ballot of each peer.
-        feedable_by_peer: For each peer, the ids that it can feed; only a peer that can feed all ids is chosen.
-
-    Returns:
-        The chosen peer with all ids; empty if no peer can feed them all.
-    """
+    """Assign all ids to one peer that can feed them: to the current leader, or else to the peer with the most rows."""
     candidates = [peer for peer in peers if frozenset(feedable_by_peer.get(peer, ())) >= frozenset(ids)]
     if not candidates:
         return {}
@@ -322,8 +296,6 @@ def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> 
     """Return the vclock with which to SUBSCRIBE to a peer.
 
     Args:
-        ballot: The peer's ballot.
-        start: The spool's vclock.
         ids: Ids that the peer feeds; None: all. For other ids the result has at least the peer's own lsns, so that the
             peer neither needs nor reads their logs.
     """
@@ -340,9 +312,6 @@ def is_rewound(
 
     An instance that was restored to an older state fetches its lost rows from its peers if they have them. So the
     caller repeats the check for some time.
-
-    `owner` is the instance's uuid, and `id_` its replica id. For each peer, `ballots` has its ballot, and
-    `spool_vclocks` the spool's vclock when this ballot was requested.
     """
     return owner in ballots and all(
         ballot.vclock.get(id_, 0) < spool_vclocks[peer].get(id_, 0) for peer, ballot in ballots.items()

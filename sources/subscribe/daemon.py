@@ -46,7 +46,6 @@ def daemon_tasks(
 
 
 async def _follow_with_restarts(replicaset: ReplicasetSubscription) -> None:
-    """Follow a replicaset until cancelled; after an error, wait and start again."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.min_retry_seconds, timing.max_retry_seconds)
     while True:

@@ -44,7 +44,7 @@ from sources.xlog.format.writer import XlogWriter
 logger = logging.getLogger(__name__)
 
 REACH_SECONDS = 60.0
-"""How long a snapshot beside the logs waits until the logs have reached it."""
+"""How long a snapshot next to the logs waits until the logs have reached it."""
 
 DISK_CHECK_SECONDS = 0.05
 """Seconds between two checks of the disk while a snapshot is received."""
@@ -125,17 +125,9 @@ async def start_feed(
     """Check that a peer has the needed rows, subscribe to it from a vclock on, and return the running stream.
 
     Args:
-        link: The peer.
-        ids: The replica ids whose rows the peer sends; None: all.
         checked_ids: Ids for which a new VOTE must show that the peer has all rows that the spool has, and the logs with
             the rows after them.
-        vclock: The vclock of the spool, after which rows are requested.
-        instance_uuid: Uuid of the subscriber.
         origins: Uuids of the instances whose rows a relay sends; empty: all. A Tarantool sends all rows.
-        on_chunk: Called with the stream and each chunk of transactions that it receives.
-        history: Fingerprints of rows that the peer sent before; the peer's rows are compared with them once per
-            connection of `link`.
-        limit: Longest accepted transaction in bytes, as encoded in a log.
 
     Raises:
         RewindError: The peer's rows differ from those that it sent before.
@@ -190,10 +182,7 @@ async def _check_history(
     history: PeerHistory,
     limit: int,
 ) -> None:
-    """Compare a peer's rows with those that it sent before, unless this was done since `link` connected.
-
-    Once per connection is enough, because a restored server has closed its connections. `ids` are those to compare.
-    """
+    """Compare a peer's rows with those that it sent before, unless this was done since `link` connected."""
     if link.verified_connection == link.connection_count or link.uuid is None:
         return
     fingerprints = {
@@ -245,10 +234,7 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 def _check_peer_has_rows(
     link: PeerLink, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]
 ) -> None:
-    """Raise an error if the peer lacks logs after the vclock, or rows up to it; some servers do not report this.
-
-    Only rows of the replica ids `ids` count.
-    """
+    """Raise an error if the peer lacks logs after the vclock, or rows up to it; some servers do not report this."""
     fitness = peer_fitness(ballot, vclock, ids)
     if fitness.lost_log_starts:
         id_, oldest = next(iter(fitness.lost_log_starts.items()))
@@ -291,14 +277,12 @@ class _SnapshotWriter:
 
 
 def _snapshot_error(error: OSError, writer: XlogWriter, disk_space: DiskSpace) -> SpoolError:
-    """Return the exception for an error of writing a snapshot: SpoolFullError if the disk is full."""
     if error.errno in DISK_FULL_ERRNOS:
         return disk_space.full_error(writer.position, error.strerror or "no room")
     return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
 
 
 async def _await_logs(spool: Spool, vclock: Mapping[int, int]) -> None:
-    """Wait until the logs of a spool have the rows up to a vclock."""
     try:
         async with asyncio.timeout(REACH_SECONDS):
             while not is_at_most(without_local(vclock), spool.vclock or {}):

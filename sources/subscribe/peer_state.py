@@ -3,8 +3,6 @@
 These requests need a connection without a stream, because a connection with a stream accepts only acknowledgements. A
 peer that does not answer in time counts as disconnected even if its socket is open, because a frozen server accepts
 connections but sends no greeting.
-
-`peer_rows` has the streams; `replicaset` uses the state for its decisions.
 """
 
 from __future__ import annotations
@@ -145,10 +143,7 @@ class PeerLink:
             await asyncio.sleep(self.timing.poll_seconds)
 
     def leave_out(self, reason: str, *, is_decided: bool = False, log_after_seconds: float = 0.0) -> None:
-        """Record why no rows are taken from the peer, and log a reason that has lasted for some seconds.
-
-        `is_decided` says that the peer answers, and its ballot is the reason; the next answer does not end that.
-        """
+        """Record why no rows are taken from the peer, and log a reason that has lasted for some seconds."""
         before, now = self.left_out, time.time()
         self.left_out = LeftOut(reason, now if before is None else before.since, is_decided)
         if reason != self._logged_reason and now - self.left_out.since >= log_after_seconds:
@@ -184,10 +179,7 @@ class PeerLink:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
     async def _read_retained_vclock(self, connection: Connection) -> None:
-        """Request the vclock after which the peer retains logs for this daemon; only the status uses it.
-
-        Within `RETENTION_POLL_SECONDS` of the last request, do nothing.
-        """
+        """Request the vclock after which the peer retains logs for this daemon; only the status uses it."""
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
         if uuid is not None and now >= self._next_retention_request:
             self._next_retention_request = now + RETENTION_POLL_SECONDS
@@ -208,7 +200,6 @@ class PeerLink:
         self._feeds_not_before = asyncio.get_running_loop().time() + self._stream_backoff.next_wait_seconds()
 
     def _leave_out_with(self, reason: str) -> None:
-        """Leave the peer out for an error that has been logged."""
         self._logged_reason = reason
         self.leave_out(reason)
 

@@ -23,7 +23,7 @@ def failure_text(replicaset: ReplicasetSubscription) -> str | None:
 
 
 def retained_rows(link: PeerLink) -> int | None:
-    """Return how many rows a server retains in its logs for this daemon; None if it retains none or has not said."""
+    """Return how many rows a server retains in its logs for this daemon; None if it retains none or did not say."""
     if link.retained_vclock is None or link.ballot is None:
         return None
     return sum(max(0, lsn - link.retained_vclock.get(i, 0)) for i, lsn in link.ballot.vclock.items())

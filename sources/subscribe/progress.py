@@ -23,9 +23,7 @@ class FeedProgress:
     silence_seconds: float = 0.0
     """How long the peers may be silent while the spool still counts as complete."""
     received_transactions: int = 0
-    """Number of received transactions."""
     written_transactions: int = 0
-    """Number of transactions that were written to the spool."""
     repeated_rows: int = 0
     """Number of received rows that the spool already had."""
     started_streams: int = 0
@@ -33,7 +31,6 @@ class FeedProgress:
     assignment_changes: int = 0
     """Number of changes of the assignment of ids to peers."""
     fetched_snapshots: int = 0
-    """Number of fetched snapshots."""
     newest_lsns: dict[int, int] = field(default_factory=dict)
     """The highest lsn of each id that any peer has reported."""
     last_row_times: dict[int, float] = field(default_factory=dict)

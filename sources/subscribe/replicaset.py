@@ -168,7 +168,6 @@ class ReplicasetSubscription:
             self.spool.record_flush(point)
 
     async def _answer_readers(self) -> None:
-        """Fetch a snapshot whenever a reader asks for one, while the streams continue."""
         while True:
             await asyncio.sleep(self.options.timing.poll_seconds)
             links = self._ready_links()
@@ -197,7 +196,6 @@ class ReplicasetSubscription:
         self._changed.set()
 
     async def _step(self) -> None:
-        """Decide which streams should run, close the others, and start those that do not run yet."""
         self._close_dead_streams()
         self._close_undecided_streams()
         self.spool.write_waiting_rows()
@@ -225,7 +223,6 @@ class ReplicasetSubscription:
         await self._apply_decision(decision, ready_links)
 
     def _record_fitness(self, ready_links: Mapping[str, PeerLink]) -> None:
-        """Record of each connected peer whether it can feed the spool, as of the last decision."""
         for uuid, link in ready_links.items():
             reason = self.chooser.unfit_reasons.get(uuid)
             if reason is None or uuid in self.feeds:
@@ -254,7 +251,6 @@ class ReplicasetSubscription:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
     def _ready_links(self) -> dict[str, PeerLink]:
-        """Return the connected peers, by instance uuid."""
         ready_links: dict[str, PeerLink] = {}
         for link in self.links:
             if link.ballot is None or link.uuid is None:
@@ -271,10 +267,7 @@ class ReplicasetSubscription:
         return ready_links
 
     def _without_changed_histories(self, ready_links: Mapping[str, PeerLink]) -> Mapping[str, PeerLink]:
-        """Return the peers, by instance uuid, except those whose rows differ from the rows that they sent before.
-
-        If no peer is left, raise RewindError, or with `accept_rewind` begin a new spool.
-        """
+        """Return the peers, by instance uuid, except those whose rows differ from the rows that they sent before."""
         for link in self.links:
             if (
                 link.uuid in self._changed_histories
@@ -304,7 +297,6 @@ class ReplicasetSubscription:
             )
 
     def _close_dead_streams(self) -> None:
-        """Close streams that ended or are silent, or whose peer disconnected."""
         for uuid, feed in list(self.feeds.items()):
             error = feed.error
             if error is None and not feed.is_silent and feed.link.ballot is not None:
@@ -321,11 +313,7 @@ class ReplicasetSubscription:
             self._close_feeds({uuid})
 
     def _close_undecided_streams(self) -> None:
-        """If the whitelist cannot decide about a row, close all streams.
-
-        They start again after the peers' next answers, which say what instance the row's replica id means, if a peer
-        knows it.
-        """
+        """If the whitelist cannot decide about a row, close all streams."""
         error, self._undecided_error = self._undecided_error, None
         if error is None:
             return

@@ -101,11 +101,7 @@ class PeerHistory:
             self._fingerprints = {}
 
     def save(self) -> None:
-        """Write the fingerprints to the file if they have changed.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the fingerprints to the file if they have changed."""
         if self._is_saved:
             return
         rows = {
@@ -135,10 +131,7 @@ class PeerHistory:
     def comparable_fingerprints(
         self, peer_uuid: str, ballot: Ballot, vclock: Mapping[int, int]
     ) -> dict[int, list[RowFingerprint]]:
-        """Return, by replica id, the fingerprints of rows that both the peer's logs and the spool have; oldest first.
-
-        `vclock` is that of the spool.
-        """
+        """Return, by replica id, the fingerprints of rows that the peer's logs and the spool have; oldest first."""
         return {
             id_: usable
             for id_, fingerprints in self._fingerprints.get(peer_uuid, {}).items()
@@ -179,8 +172,7 @@ async def compare_history(
 ) -> None:
     """Request rows again that a peer sent before, and raise an error if they differ now.
 
-    `fingerprints` come from `PeerHistory.comparable_fingerprints`, by replica id, and `ballot` shows that the peer has
-    their rows. The connection cannot be used for anything else afterwards.
+    The connection cannot be used for anything else afterwards.
 
     Raises:
         RewindError: A row differs from the one that was received before.

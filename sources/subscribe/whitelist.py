@@ -158,10 +158,7 @@ class _FilterOutput:
         self._state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
     def extend(self, stop: int, treatments: Ints) -> bool:
-        """Add the transactions before index `stop`; stop earlier and return False at a row whose owner is not known.
-
-        `treatments` says for each replica id what happens to its rows (`kernels.wire`).
-        """
+        """Add the transactions before index `stop`; stop earlier and return False at a row whose owner is not known."""
         source = self._source
         while True:
             status = replace_unwanted_rows(
@@ -202,7 +199,6 @@ def _registering_transactions(chunk: TransactionChunk) -> list[tuple[int, list[d
 
 
 def _cluster_rows(rows: bytes) -> Iterator[dict[str, Any]]:
-    """Decode the rows of `_cluster` in a transaction; `rows` are all its rows, encoded as in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0)
     unpacker.feed(rows)
     while unpacker.tell() < len(rows):
@@ -223,10 +219,7 @@ def _cluster_rows(rows: bytes) -> Iterator[dict[str, Any]]:
 
 
 def compile_kernels() -> None:
-    """Compile the kernels, or load them from numba's cache, before the first row arrives.
-
-    Later this would delay acknowledgements by seconds.
-    """
+    """Compile or load the kernels before the first row arrives: later this would delay acknowledgements."""
     nothing = np.zeros(0, np.int64)
     empty = TransactionChunk(np.zeros(0, np.uint8), nothing, np.zeros(0), nothing, nothing)
     _registering_transactions(empty)

@@ -30,7 +30,6 @@ class MarkerSpace:
     """A space whose rows mark instants."""
 
     space: str
-    """Name of the space."""
     label_field: str | int | None = None
     """Name of the field that has the label, or its number, from 1 on; None for the space `_recovery_point`."""
 
@@ -357,14 +356,7 @@ def _sources_to_read(named: Mapping[str, str]) -> tuple[Source, ...]:
 
 
 def parse_options(options: Mapping[str, str]) -> XlogOptions:
-    """Return the checked options.
-
-    Args:
-        options: As Spark passes them; names in any case.
-
-    Raises:
-        ConfigurationError: If an option is unknown or wrong; the error names the option and the reason.
-    """
+    """Return the checked options, whose names are in any case; an error names the option and the reason."""
     named = _with_documented_names(options)
     fields: dict[str, Any] = {}
     for name, (field, parse) in _PARSERS.items():

@@ -18,7 +18,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from benchmarks.logs import MemberLogs
-from pipeline.executors import distributed
+from pipeline import batch
+from pipeline.executors import cell_files, choice, distributed
 from tests.jobs.deployment import Deployment
 from tests.sources.subscribe.following import await_until
 
@@ -82,20 +83,42 @@ def job_names(spark: SparkSession) -> list[str]:
     return [one.get() for one in found if one.isDefined()]
 
 
+FILES = "rows in files"
+
 SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "auto": ({}, "driver"),
     "driver": ({"executor": "driver"}, "driver"),
     "tasks": ({"executor": "tasks"}, "tasks"),
     "too large when decoded": ({"local_bytes": 61_000}, "tasks"),
+    FILES: ({}, "driver"),
+    f"{FILES}, too large when decoded": ({"local_bytes": 61_000}, "tasks"),
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_spark_counts_the_rows_of_the_log(
-    name: str, members: list[MemberLogs], counted: Counted, tmp_path: Path
+    name: str,
+    members: list[MemberLogs],
+    counted: Counted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings, executor = SETTINGS[name]
     deployment = deployed(tmp_path, members, **settings)
+    seen: list[int] = []
+    remove = cell_files.remove_cell_files
+
+    def removed(folder: str) -> None:
+        seen.append(len(list(Path(folder).glob("*"))))
+        remove(folder)
+        assert not Path(folder).exists()
+
+    if name.startswith(FILES):
+        monkeypatch.setattr(choice, "MIN_FILE_LOG_BYTES", 0)
+        left = Path(choice.cell_folder(deployment.config())) / "left.arrows"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"of a killed job")
+    monkeypatch.setattr(batch, "remove_cell_files", removed)
     deployment.run(max_bytes_per_trigger=60_000)
     await_until(lambda: counted.has_ended, "the end of the query")
     epochs = deployment.rows("_epochs", ["batch_id", "rows", "executor"])
@@ -103,6 +126,9 @@ def test_spark_counts_the_rows_of_the_log(
     assert counted.rows == {row["batch_id"]: row["rows"] for row in epochs}
     assert counted.observed_rows == counted.rows
     assert {row["executor"] for row in epochs} == {executor}
+    assert (max(seen[1:]) > 0) is name.startswith(FILES)
+    assert seen[0] == int(name.startswith(FILES))
+    assert deployment.rows("_changelog", ["lsn"])
 
 
 def test_jobs_have_the_names_of_their_batch(

@@ -55,7 +55,9 @@ ALL = dict(all_commands())
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_help_equals_the_golden_file(words: tuple[str, ...]) -> None:
-    assert help_of(words) == file_of(words).read_text(encoding="utf-8")
+    file = file_of(words)
+    assert file.exists(), "python -m tests.jobs.test_commands"
+    assert help_of(words) == file.read_text(encoding="utf-8"), "python -m tests.jobs.test_commands"
 
 
 def test_no_golden_file_belongs_to_a_removed_command() -> None:

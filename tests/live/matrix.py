@@ -82,7 +82,7 @@ def run(server: str, others: Sequence[str], folder: Path, name: str | None) -> l
 
 
 def page(by_version: Mapping[str, Sequence[Outcome]]) -> str:
-    """Return the page: counts with a row per file and a column per version, then the failed and skipped tests."""
+    """Return the page: counts by file and version, then how many failed or were skipped, and why."""
     counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for version, tests in by_version.items():
         for test in tests:
@@ -95,21 +95,17 @@ def page(by_version: Mapping[str, Sequence[Outcome]]) -> str:
     sums = (Counter(test.result for test in tests) for tests in by_version.values())
     lines.append(f"| all | | {' | '.join(map(counts_text, sums))} |")
     for result in ("failed", "skipped"):
-        rows = [
-            f"| `{test.module}` {test.name} | {version} | {first_line(test.reason)[:200]} |"
-            for version, tests in by_version.items()
-            for test in tests
-            if test.result == result
-        ]
-        if rows:
-            lines += [
-                "",
-                f"## {result.capitalize()}",
-                "",
-                "| test | version | reason |",
-                "|---|---|---|",
-                *rows,
-            ]
+        alike: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for version, tests in by_version.items():
+            for test in tests:
+                if test.result == result:
+                    alike[test.module, first_line(test.reason)[:200]][version] += 1
+        if alike:
+            head = f"| tests | reason | {' | '.join(by_version)} |"
+            lines += ["", f"## {result.capitalize()}", "", head, "|---|---|" + "---|" * len(by_version)]
+        for (module, reason), numbers in sorted(alike.items()):
+            cells = " | ".join(str(numbers[version] or "") for version in by_version)
+            lines.append(f"| `{module}` | {reason} | {cells} |")
     return "\n".join(lines) + "\n"
 
 

@@ -33,4 +33,4 @@ def test_the_page_counts_by_version_and_names_what_was_skipped(tmp_path: Path) -
     summary = "The page of live tests by version: counts, reasons of skipped tests, and what each file of tests shows."
     assert f"| `tests/live/test_matrix.py` | {summary} | 1, 1 skipped, 2 failed | 1 |" in lines
     assert "| all | | 1, 1 skipped, 2 failed | 1 |" in lines
-    assert "| `tests/live/test_matrix.py` test_b | 2.6.0 | no server of 3.9 |" in lines
+    assert "| `tests/live/test_matrix.py` | no server of 3.9 | 1 |  |" in lines

@@ -1,9 +1,8 @@
-"""The functions for SQL, on the tables of a recording and on its logs, as the page shows them."""
+"""The functions for SQL, on the tables of a recording and on its logs."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -13,11 +12,9 @@ from pyspark.sql import functions as F
 from sources.xlog.datasource import register
 from tests.jobs.deployment import Deployment
 from tests.truth import own
-from warehouse.sql_functions import SQL_FUNCTIONS, register_functions
+from warehouse.sql_functions import register_functions
 
 pytestmark = pytest.mark.spark
-
-PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +103,3 @@ def test_rids_are_compared(spark: SparkSession) -> None:
     )
     found = frame.select(F.expr("rid_compare(a, b)").alias("v")).collect()
     assert [row.v for row in found] == ["same", "sync from a", "sync from b", None, None]
-
-
-def test_the_page_names_each_function() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert [
-        name for name, text in SQL_FUNCTIONS.items() if f"`{name}{text.partition(':')[0]}`" not in page
-    ] == []

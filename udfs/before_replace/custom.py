@@ -55,14 +55,7 @@ class Change:
 
 
 def load_function(name: str) -> Function:
-    """Import a custom function.
-
-    Args:
-        name: `package.module:function`.
-
-    Raises:
-        ConfigurationError: The module or function does not exist.
-    """
+    """Import a custom function, `package.module:function`; raise ConfigurationError if it does not exist."""
     module, _, function = name.partition(":")
     advice = (
         "give its module to spark-submit with --py-files, or put it on PYTHONPATH of driver and executors"
@@ -90,10 +83,6 @@ def fold_custom(
     """Call a custom function for each version of a key but the first; return the outcome for the key.
 
     Args:
-        function: The custom function.
-        candidates: The versions of the key, in the order of `Candidate`.
-        names: The names of the fields of each format; `Candidate.format_index` is an index in this sequence.
-        space: Name of the space.
         repeats_calls: Whether to make each call twice and compare the answers.
 
     Raises:
@@ -129,7 +118,6 @@ def fold_custom(
 
 
 def _call_function(function: Function, old: Row | None, new: Row | None, change: Change) -> Row | None:
-    """Return the answer of a custom function as a row; None if it deletes the key."""
     answer = function(old, new, change)
     if answer is None or isinstance(answer, Row):
         return answer
@@ -142,7 +130,6 @@ def _call_function(function: Function, old: Row | None, new: Row | None, change:
 
 
 def _row_of(candidate: Candidate, names: Sequence[Sequence[str]]) -> Row | None:
-    """Return the tuple of a version; None if the version is deleted."""
     if candidate.tuple is None:
         return None
     return Row(candidate.tuple, tuple(names[candidate.format_index]), candidate.format_index)

@@ -56,7 +56,6 @@ def merge_fields(
     """Return the last writer's tuple, with each named field from the version whose sequence of the field is greatest.
 
     Args:
-        candidates: The versions of the key without deleted ones, in the order of `Candidate`.
         sequence_fields: For each merged field, its sequence: the fields that say how new its value is. They are copied
             with it.
         sequences: For each merged field, the value of its sequence in each candidate, as bytes that compare like the
@@ -75,10 +74,6 @@ def sum_fields(candidates: Sequence[Candidate], formats: Formats, columns: Seque
     """Return the last writer's tuple with the sum of some fields over all versions.
 
     Numbers are added in the order of the versions, as Tarantool's UPDATE adds them; nil is skipped.
-
-    Args:
-        candidates, formats: As for `merge_fields`.
-        columns: The fields.
 
     Raises:
         TupleError: A field is not a number, or the sum does not fit the field's type. The error's field `code` has

@@ -100,7 +100,6 @@ class Formats:
     """The formats of the tuples of one table: the definition of its space in each replicaset."""
 
     space: str
-    """Name of the space."""
     spaces: tuple[Space, ...]
     """The definitions; `Candidate.format_index` is an index in this tuple."""
 

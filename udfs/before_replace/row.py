@@ -24,13 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(Sequence[Any]):
-    """One immutable tuple.
-
-    Args:
-        data: MessagePack of an array.
-        names: Names of its first fields.
-        layout: Index of the tuple's format in `udfs.before_replace.policy.Formats.spaces`.
-    """
+    """One immutable tuple."""
 
     __slots__ = ("_parts", "data", "layout", "names")
 
@@ -80,11 +74,7 @@ class Row(Sequence[Any]):
         return default if value is None else value
 
     def update(self, **values: Any) -> Row:
-        """Return a copy with some fields replaced.
-
-        Raises:
-            KeyError: No field has that name.
-        """
+        """Return a copy with some fields replaced."""
         parts = list(self._parts)
         for name, value in values.items():
             number = self._field_number(name)
@@ -110,10 +100,7 @@ def have_same_positions(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def in_format(row: Row, names: Sequence[str]) -> bytes:
-    """Return the MessagePack of a row, with its fields moved to their positions in the format `names`.
-
-    A field that this format lacks is left out. If a position means the same field in the row's format, nothing changes.
-    """
+    """Return the MessagePack of a row, with its fields moved to their positions in the format `names`."""
     if have_same_positions(row.names, names):
         return row.data
     named = dict(zip(row.names, split_tuple(row.data), strict=False))
@@ -137,11 +124,7 @@ def decode(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Encode one value as MessagePack.
-
-    Raises:
-        TypeError: A tuple cannot contain a value of this type.
-    """
+    """Encode one value as MessagePack."""
     data: bytes = msgpack.packb(
         value, default=_as_extension, unicode_errors="surrogateescape", strict_types=False
     )

@@ -25,12 +25,7 @@ Value = str | bytes | int | float | bool | tuple[int, bytes] | None
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
-    """Return a pattern that finds a key, and the tuples that begin with it; None if there are no values.
-
-    Args:
-        values: Values of the key as in JSON: decimals, uuids and datetimes are text.
-        parts: Parts of the primary key.
-    """
+    """Return a pattern that finds a key, and the tuples that begin with it; None if there are no values."""
     found = ""
     for value, part in zip(values, parts, strict=False):
         encodings = list(_encodings(value, type_family(part.type)))
@@ -53,9 +48,6 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
 
     For example, a number may be stored as an integer or as a double. A pattern for a decimal or a datetime matches only
     its first bytes.
-
-    Args:
-        kind: Type of the key part.
     """
     if value is None or isinstance(value, bool):
         yield {None: "c0", False: "c2", True: "c3"}[value]

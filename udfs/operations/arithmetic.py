@@ -66,7 +66,6 @@ class OperationArguments:
     index_base: int
     """The number that means a string's first byte: 0 or 1."""
     rules: Rules
-    """The rules of the server that executed the operation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,7 @@ def is_decimal(data: bytes, pos: int) -> bool:
 
 
 def read(data: bytes, pos: int) -> Decimal:
-    """Return the decimal at `pos` (`decimal_unpack`).
-
-    Raises:
-        TupleError: The body is not a decimal that the server can store.
-    """
+    """Return the decimal at `pos` (`decimal_unpack`); raise TupleError if the server cannot store it."""
     start, end = string_bounds(data, pos)
     body = data[start:end]
     if not body or KIND[body[0]] not in (UINT, INT):
@@ -81,10 +77,7 @@ def from_double(value: float, ctx: Context) -> Decimal | None:
 
 
 def _result_or_none(result: Decimal, ctx: Context) -> Decimal | None:
-    """Return the result of an operation in `ctx`, or None if the server treats it as a failure.
-
-    Rounding and subnormal results are not failures (`decimal_check_status`).
-    """
+    """Return the result of an operation in `ctx`, or None if the server treats it as a failure."""
     failed = ctx.flags[Overflow] or ctx.flags[InvalidOperation] or ctx.flags[DivisionByZero]
     return None if failed or not result.is_finite() else result
 

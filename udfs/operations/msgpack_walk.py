@@ -40,15 +40,7 @@ def raise_broken(reason: str = "the MessagePack ends inside a value") -> NoRetur
 
 
 def skip(data: bytes, pos: int) -> int:
-    """Return the position after the value at `pos` (`mp_next`).
-
-    Args:
-        data: MessagePack.
-        pos: Where a value starts.
-
-    Raises:
-        TupleError: The value is cut short.
-    """
+    """Return the position after the value at `pos` (`mp_next`); raise TupleError if it is cut short."""
     left, end = 1, len(data)
     while left:
         if pos >= end:
@@ -151,10 +143,6 @@ def find_string_key(data: bytes, pos: int, end: int, count: int, key: bytes) -> 
 
     Args:
         pos, end, count: Start of the first pair; the search ends at `end` or after `count` pairs.
-        key: The content of the string.
-
-    Raises:
-        TupleError: The bytes are not MessagePack.
     """
     if count >= MANY_ELEMENTS and end - pos >= MANY_BYTES:
         import numpy as np

@@ -100,9 +100,6 @@ def operations_by_request(data: bytes) -> list[bytes]:
 
     Only an UPSERT of a vinyl run has several requests in one row. Its operations are an array of groups, and each group
     is the array of operations of one request (since 2.7, `src/box/vy_upsert.c`).
-
-    Args:
-        data: MessagePack array of operations, or of groups.
     """
     if not data or KIND[data[0]] != ARRAY:
         return [data]
@@ -129,9 +126,7 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
     """Return the operations of a request.
 
     Args:
-        data: MessagePack array of operations.
         index_base: Number of the first field, and of a string's first byte: 0 or 1.
-        fmt: The format that the server used.
 
     Raises:
         TupleError: The server refuses the request for every tuple.

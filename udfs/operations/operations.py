@@ -37,13 +37,8 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
     """Return the tuple after an UPDATE.
 
     Args:
-        old: The tuple, a MessagePack array.
-        operations: MessagePack array of operations.
         index_base: Number of the first field: body key 0x15, or 0 if it is absent.
         fmt: The format valid at the row, with the rules of the server that executed it.
-
-    Returns:
-        The new tuple.
 
     Raises:
         TupleError: The server would refuse it; `code` is the server's.
@@ -74,14 +69,6 @@ def apply_upsert(
     An operation that does not fit the tuple is skipped (the server logs it); an operation that fits no tuple is an
     error, even if the tuple is inserted. If the result has another primary key, or does not fit a vinyl space, the
     tuple does not change. A row of a vinyl run can have several requests (`operations_by_request`).
-
-    Args:
-        old: The tuple under the key; None if there is none.
-        new: The tuple to insert if `old` is None.
-        operations, index_base, fmt: As in `apply_update`.
-
-    Returns:
-        The tuple; errors are those of `apply_update`.
     """
     if old is not None:
         fields = split_tuple(old)
@@ -141,7 +128,6 @@ def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyP
 
 
 def _part_value(fields: Sequence[bytes], part: KeyPart) -> bytes | None:
-    """Return the encoded value of a key part; None if the tuple lacks it."""
     if part.field >= len(fields):
         return None
     data = fields[part.field]
@@ -184,16 +170,6 @@ def quick_update(
     It handles `=` of a field, and `+` and `-` of integers, by number or name, without the tree. It returns None for
     anything else and for anything that can fail. It takes the tuple as encoded fields, so that a chain of changes of a
     key splits and joins the tuple only once.
-
-    Args:
-        fields: The tuple's encoded fields; not changed here.
-        operations: MessagePack array of operations.
-        index_base: Number of the first field.
-        names: Numbers of the named fields.
-        key_fields: Fields of the primary key, which the shortcut does not handle.
-
-    Returns:
-        The new encoding of each field that changes, so that the cost does not depend on the number of fields.
     """
     try:
         return _quick_update(fields, operations, index_base, names, key_fields)

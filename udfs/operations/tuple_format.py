@@ -74,12 +74,7 @@ def steps_of_part(number: int, path: str) -> tuple[Step, ...]:
 
 
 def format_of(space: Space, rules: Rules = LATEST) -> TupleFormat:
-    """Return the format of a space.
-
-    Args:
-        space: As `_space` and `_index` define it.
-        rules: The rules of the server.
-    """
+    """Return the format of a space."""
     types: dict[tuple[Step, ...], str] = {(number,): item.type for number, item in enumerate(space.fields)}
     for part in space.primary_key:
         _add_part(types, steps_of_part(part.field, part.path), part.type, rules)

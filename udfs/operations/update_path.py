@@ -69,10 +69,6 @@ def element_at(data: bytes, pos: int, token: Token) -> int | None:
 class SingleUpdate:
     """A single operation inside a field; its path leads to `point` (`XUPDATE_BAR` in the server).
 
-    Args:
-        op: The operation.
-        path: The part of the operation's path inside the field.
-
     Attributes:
         parent: Offset in the field's data at which the container of the point starts.
         point, point_end: Offsets of the replaced or removed bytes: start and end, which are equal for an insertion.
@@ -172,7 +168,6 @@ def _follow_path(single: SingleUpdate, field: UpdatedField, lexer: Lexer) -> Tok
 
 
 def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> None:
-    """Set where an update inserts a new element."""
     kind = KIND[field.data[single.parent]]
     if token.kind == STRING:
         if kind != MAP:
@@ -187,7 +182,6 @@ def _find_insertion(single: SingleUpdate, field: UpdatedField, token: Token) -> 
 
 
 def _find_deletion(single: SingleUpdate, field: UpdatedField) -> None:
-    """Set which bytes an update removes."""
     data, op = field.data, single.op
     count, pos = read_header(data, single.parent)
     if KIND[data[single.parent]] == ARRAY:
@@ -277,9 +271,6 @@ def _find_divergence(
 ) -> tuple[int, int, Token, Token]:
     """Return where the path of an operation diverges from the path of an earlier one.
 
-    Args:
-        lexer, old: The rest of the operation's path, and the path of the earlier operation.
-
     Returns:
         shared, parent: Length of the common part of the paths, and start of the container at its end.
         mine, theirs: The next token of the operation's path, and of the earlier operation's path.
@@ -309,10 +300,7 @@ def _find_divergence(
 
 
 def _same_path_error(op: Operation, token: Token, rules: Rules) -> TupleError | UnsupportedError:
-    """Return the error for an operation whose path equals or continues the path of an earlier operation.
-
-    `token` is the next one of the operation's path after the earlier path; its kind is END if the paths are equal.
-    """
+    """Return the error for an operation whose path equals or continues the path of an earlier operation."""
     if rules.allows_repeated_fields:
         return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
     if token.kind != END:

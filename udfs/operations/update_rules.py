@@ -49,11 +49,7 @@ class Rules:
 
 
 def release_of(version: str) -> tuple[int, int, int]:
-    """Return the three numbers of the `Version` of a log's header, such as `2.6.0-0-g47aa4e01e`.
-
-    Raises:
-        ConfigurationError: The text is not a version.
-    """
+    """Return the three numbers of a `Version` such as `2.6.0-0-g47aa4e01e`; raise ConfigurationError for other text."""
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if match is None:
         raise ConfigurationError(f"{version!r} is not a version of Tarantool")

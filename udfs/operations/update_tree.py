@@ -87,7 +87,6 @@ def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
 
 
 def _node_of_element(node: FormatNode | None, step: Step) -> FormatNode | None:
-    """Return the format node of an element of a container; None if the format has none."""
     return None if node is None else node.child(step)
 
 
@@ -194,7 +193,6 @@ class Array:
         return None
 
     def _element_number(self, op: Operation, count: int) -> int:
-        """Return the number of the operation's element, counted from the start, among `count` elements."""
         number = op.token.index
         if number < 0:
             number += count

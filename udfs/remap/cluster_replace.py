@@ -141,12 +141,7 @@ class Decision:
 
 
 def decide_row(cluster: Cluster, new: IncomingMember) -> Decision:
-    """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does.
-
-    Args:
-        cluster: `_cluster` before the row.
-        new: The row.
-    """
+    """Decide the effect of one row of a source's `_cluster`, as a before_replace trigger of `_cluster` does."""
     old = cluster.members.get(new.uuid or new.replicaset_uuid)
     row = _row_to_insert(cluster, new) if old is None else _row_after_update(old, new)
     if row is None or row == old:
@@ -157,7 +152,6 @@ def decide_row(cluster: Cluster, new: IncomingMember) -> Decision:
 
 
 def _row_to_insert(cluster: Cluster, new: IncomingMember) -> Member | None:
-    """Return the row to insert for a uuid that is not in the table; None if nothing is to insert."""
     if new.expelled or (new.uuid is None and new.replicaset_uuid in cluster.replicaset_ids):
         return None
     global_id = None if new.uuid is None else _next_global_id(cluster, new)
@@ -166,7 +160,6 @@ def _row_to_insert(cluster: Cluster, new: IncomingMember) -> Member | None:
 
 
 def _row_after_update(old: Member, new: IncomingMember) -> Member:
-    """Return the row of a known uuid after an incoming row."""
     # The row keeps its replicaset: a replicaset without rows would lose its number.
     if old.replicaset_uuid != new.replicaset_uuid:
         return old
@@ -219,9 +212,6 @@ def apply_incoming(
     Rows that undo each other change nothing, so a batch that is repeated after a kill makes no second change. If the
     aggregator is not a member yet, this call adds it: with the allocation `counter` before the first row, with
     `preserve` after the last row, so that it takes an id that no instance needs.
-
-    Args:
-        own_uuid: The aggregator's uuid; used if the aggregator is not a member yet.
     """
     incoming = list(rows)
     if cluster.own_member is None:

@@ -39,13 +39,8 @@ def remap_rows(
 ) -> NDArray[np.int64]:
     """Return the global id of the instance that wrote each row.
 
-    Args:
-        replica_ids: 0 or less if the row has none (int32[n]).
-        lsns: int64[n].
-        entries: Entries of one replica id are in the order of `since_lsn`.
-
-    Returns:
-        `UNKNOWN_INSTANCE` if the replica id is in no map, or the row is older than its first entry (int64[n]).
+    It is `UNKNOWN_INSTANCE` if the replica id (0 or less: the row has none) is in no map, or the row is older than its
+    first entry. Entries of one replica id are in the order of `since_lsn`.
     """
     by_id: dict[int, list[IdEntry]] = {}
     for entry in entries:
@@ -92,12 +87,7 @@ class IdRuns(NamedTuple):
 
 
 def id_runs(replica_ids: NDArray[np.int32], lsns: NDArray[np.int64]) -> IdRuns:
-    """Divide rows into runs.
-
-    Args:
-        replica_ids: 0 or less if the row has none (int32[n]).
-        lsns: int64[n].
-    """
+    """Divide rows into runs."""
     if not len(replica_ids):
         return IdRuns(replica_ids, lsns, np.zeros(0, np.int32))
     is_next = (np.diff(lsns) == 1) | (replica_ids[1:] <= 0)
@@ -107,11 +97,7 @@ def id_runs(replica_ids: NDArray[np.int32], lsns: NDArray[np.int64]) -> IdRuns:
 
 
 def remap_runs(runs: IdRuns, entries: Sequence[IdEntry]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return runs of rows of one instance: the global id, and the number of rows, of each.
-
-    Args:
-        entries: As for `remap_rows`, which gives the same global ids.
-    """
+    """Return runs of rows of one instance: the global id, and the number of rows, of each."""
     last_lsns = runs.first_lsns + runs.row_counts - 1
     for entry in entries:
         own = runs.replica_ids == entry.replica_id
@@ -135,11 +121,7 @@ RUNS_IN_SPARK = "array<struct<replica_id: int, first_lsn: bigint, rows: int>>"
 
 
 def remap_runs_udf(entries: Mapping[int, Sequence[IdEntry]]) -> Callable[[Column, Column], Column]:
-    """Return an Arrow UDF `(segment int, RUNS_IN_SPARK) → array<struct<global_id bigint, rows int>>`: `remap_runs`.
-
-    Args:
-        entries: The entries of the applier map, by segment. A row whose id is in none gets `UNKNOWN_INSTANCE`.
-    """
+    """Return an Arrow UDF `(segment int, RUNS_IN_SPARK) → array<struct<global_id bigint, rows int>>`: `remap_runs`."""
 
     def remapped(segment: pa.Array, runs: pa.Array) -> pa.Array:
         found = [
@@ -166,9 +148,6 @@ def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
 
     An instance that was registered again has only its newest replica id here, because the vclock component of its old
     id never changes again. Replica id 0 is left out, because it counts one instance's local changes.
-
-    Args:
-        ids: Pairs (replica id, global id), oldest first.
     """
     known: dict[int, int] = {}
     for replica_id, global_id in ids:
@@ -179,12 +158,7 @@ def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def remap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock with global ids.
-
-    Args:
-        vclock: Replica id to lsn.
-        ids: The applier map as pairs (replica id, global id), oldest first.
-    """
+    """Return a vclock with global ids."""
     known = current_global_ids(ids)
     return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
 
@@ -200,10 +174,6 @@ def replica_id_in_source(ids: Mapping[int, int], replica_id: int) -> int | None:
 
     The `_cluster` of a source normally has the same ids as that of the other sources of its replicaset. Where they
     disagree, the aggregator uses one of the ids for the replicaset, and `ids` maps the source's own id to it.
-
-    Args:
-        ids: The source's replica id → the replicaset's, where the two differ.
-        replica_id: The instance's id in the replicaset.
     """
     own = next((own_id for own_id, other in ids.items() if other == replica_id), None)
     if own is not None:

@@ -101,10 +101,6 @@ def with_epochs(comparison: Comparison, a: Rid, b: Rid, last_epochs: tuple[int, 
     Only one node at a time writes under one head, so the node with fewer epochs of a generation has only epochs that
     the other node has, too. If the node that is behind by its RID has more epochs of the common generation, a sync
     would discard the epochs that only this node has: this is a split brain.
-
-    Args:
-        comparison: Of the two RIDs.
-        last_epochs: The last epoch of the common generation in a and in b.
     """
     if comparison.common is None or last_epochs[0] == last_epochs[1]:
         return comparison
@@ -132,7 +128,6 @@ def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
 
 
 def _compare_disjoint(a: Rid, b: Rid) -> Comparison:
-    """Compare two nodes without a common generation."""
     if a.head == b.head == EMPTY_ULID:
         return Comparison(Verdict.SAME)
     if a.head == EMPTY_ULID:
@@ -164,11 +159,7 @@ def rid_generations(rid: Rid) -> list[Generation]:
 
 
 def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
-    """Draw the generations of one or two nodes, one line per generation.
-
-    Args:
-        nodes: Generations by a short node name (empty if there is only one node), the newest first.
-    """
+    """Draw the generations of one or two nodes, one line per generation."""
     known = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
     # The ULIDs of a history ascend, so sorting them gives the order in every node.
     ulids = sorted({ulid for generations in known.values() for ulid in generations}, reverse=True)

@@ -32,10 +32,6 @@ class Node:
 def promote(node: Node, new_ulid: ULID, *, unconnected: bool) -> Node:
     """Make a node the primary; create base and head if it has no data yet.
 
-    Args:
-        new_ulid: Becomes base and head of a node without them; else the mark, if `unconnected`.
-        unconnected: Whether some node is not connected; if so, the mark is set.
-
     Raises:
         RidStateError: The node is the target of an unfinished sync.
     """
@@ -59,12 +55,7 @@ def demote(node: Node) -> Node:
 
 
 def lose_connection(node: Node, new_ulid: ULID, *, was_primary: bool) -> Node:
-    """Return the node after its connection to another node ended.
-
-    Args:
-        new_ulid: The new mark, if the node is a primary.
-        was_primary: Whether the other node was the primary; if so, a secondary becomes outdated.
-    """
+    """Return the node after its connection to another node ended."""
     if node.rid.primary:
         return _with_mark(node, new_ulid)
     if was_primary:
@@ -92,11 +83,7 @@ def renew_mark(node: Node, new_ulid: ULID) -> Node:
 
 
 def record_write(node: Node) -> Node:
-    """Return the node after data were written: if the mark is set, the generation that it names begins.
-
-    Raises:
-        RidStateError: The node is not primary.
-    """
+    """Return the node after data were written; if the mark is set, its generation begins. Only for a primary."""
     if not node.rid.primary:
         raise RidStateError(
             "this node is not primary", rid=node.rid, advice="write to the primary, or promote"
@@ -151,9 +138,7 @@ def complete_sync(target: Node) -> Node:
 
 
 def drop_generations_after(node: Node, common: ULID) -> Node:
-    """Return a node without the generations after `common`, because their data were discarded.
-
-    `EMPTY_ULID` as `common` leaves only the base.
+    """Return a node without the generations after `common`, whose data were discarded; `EMPTY_ULID`: the base stays.
 
     If they stayed in `old1` or `old2`, the RID would claim that the node's data contain them.
     """
@@ -164,12 +149,7 @@ def drop_generations_after(node: Node, common: ULID) -> Node:
 
 
 def abandon_sync(node: Node, new_ulid: ULID, *, changed: bool) -> Node:
-    """Return a node after its unfinished sync was abandoned.
-
-    Args:
-        new_ulid: The new generation, if `changed`.
-        changed: Whether the sync has already changed the data of the node; if so, they become a new generation.
-    """
+    """Return a node after its unfinished sync was abandoned: changed data become the generation `new_ulid`."""
     rid = replace(node.rid, incoming=EMPTY_ULID, consistency=True)
     if changed:
         rid = _with_new_head(rid, ulid_after(max(node.rid.head, node.rid.incoming), new_ulid))
@@ -177,11 +157,7 @@ def abandon_sync(node: Node, new_ulid: ULID, *, changed: bool) -> Node:
 
 
 def lock(node: Node, *, is_readable: bool = True) -> Node:
-    """Return the node with `file_lock` taken; `crashed_primary` is set if a writer ended without unlocking a primary.
-
-    Args:
-        is_readable: Whether others may read meanwhile; false if the writer replaces files that they read.
-    """
+    """Return the node with `file_lock` taken; `crashed_primary` is set if a writer ended without unlocking it."""
     crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock in LOCK_STATES)
     state = FileLock.ALLOW_READ if is_readable else FileLock.LOCKED
     return replace(node, rid=replace(node.rid, crashed_primary=crashed, file_lock=state))

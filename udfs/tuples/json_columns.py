@@ -40,7 +40,6 @@ def tuple_fields(tuples: pa.Array, tables: pa.Array, fields: pa.Array, numbers: 
     """Return one field of each tuple as JSON; null if the tuple is null, or ends before the field.
 
     Args:
-        tuples: MessagePack tuples.
         tables, fields: For each tuple, the table of its space, and the name of the field.
 
     Raises:
@@ -75,7 +74,6 @@ def _plan_of_field(number: int) -> DecodingPlan:
 
 
 def _field(tuples: pa.Array, number: int) -> pa.Array:
-    """Return the field with an index as JSON."""
     decoded = decode(tuples, _plan_of_field(number))
     is_wrong = decoded.field("_error").is_valid().to_numpy(zero_copy_only=False)
     values = decoded.field(f"f{number}")

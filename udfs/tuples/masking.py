@@ -23,12 +23,7 @@ def hash_text(text: str, key: bytes) -> str:
 
 
 def hmac_column(column: pa.Array, key: bytes) -> pa.Array:
-    """Return the HMAC of each value of a column, by `hash_text`; null for null.
-
-    Args:
-        column: Of any type of a typed column: as it is in memory (`schemas.layout`), or as the table's Parquet files
-            store it.
-    """
+    """Return the HMAC of each value of a column, by `hash_text`; null for null."""
     text = _text_function(column.type)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())

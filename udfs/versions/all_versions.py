@@ -27,7 +27,6 @@ ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", 
 """Columns of a row of the log, in the order of `udfs.versions.key_state.RowChange`."""
 
 INPUT_COLUMNS = (*KEY_COLUMNS, *POSITION_COLUMNS, "epoch", *ROW_COLUMNS)
-"""Columns of the input."""
 
 VERSIONS_ARROW = pa.schema(
     [
@@ -80,11 +79,6 @@ def key_versions(
     Args:
         batches: `INPUT_COLUMNS`; rows sorted by `KEY_COLUMNS` (never null), then by `POSITION_COLUMNS`. A key's rows
             may span several batches.
-        formats: Indexed by the column `layout`.
-        ends: By replicaset id, in the order of the log.
-
-    Yields:
-        `VERSIONS_ARROW`, one row for each row of the log, or end of all versions, that had an effect or failed.
     """
     collector = _VersionCollector(Fold(formats), ends or {})
     for batch in batches:
@@ -126,10 +120,7 @@ class _VersionCollector:
             self._apply_end(None)
 
     def _apply_end(self, until: Position | None) -> None:
-        """Apply the first end of all versions after the key's last row, and before `until` if it is given.
-
-        Later ends before `until` have no effect, because the key has no version after the first one.
-        """
+        """Apply the first end of all versions after the key's last row, and before `until` if it is given."""
         replicaset_id = self._key[0] if self._key is not None else 0
         positions = self._positions.get(replicaset_id, [])
         number = bisect_right(positions, self._position)

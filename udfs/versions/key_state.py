@@ -100,7 +100,6 @@ class Fold:
     """The state of one key between two rows.
 
     Args:
-        formats: Indexed by a row's `format_index`.
         tuple_limit: Greatest size in bytes of a tuple after operations.
 
     Attributes:
@@ -143,10 +142,7 @@ class Fold:
 
     @property
     def version(self) -> Version:
-        """The version after the rows so far.
-
-        Its tuple is None if the key has no tuple. If the tuple is unknown, it is the last known one.
-        """
+        """The version after the rows so far."""
         if self._fields is not None and self._tuple is None:
             self._tuple = join_tuple(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.format_index)
@@ -223,7 +219,6 @@ class Fold:
         self._forget_fields()
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
-        """Record a row that cannot be applied: the version is unfit."""
         self._tuple = self.version.tuple
         self.faults.append(Fault(global_id, lsn, error.fields.get("code"), error.reason))
         self.is_unfit = self.is_present = True
@@ -267,7 +262,6 @@ class Fold:
         return True
 
     def _forget_fields(self) -> None:
-        """Forget the list of fields, because `_tuple` has another tuple now."""
         self._fields, self._size_bound = None, self._limit
 
     def _check_size(self, fields: list[bytes], growth: int = 0) -> None:
@@ -283,7 +277,6 @@ class Fold:
 
 
 def _difference(computed: bytes | None, logged: bytes) -> str:
-    """Return how the tuple that was computed here (None: there is none) differs from the one that was logged."""
     if computed is None:
         return "there is no tuple here"
     try:

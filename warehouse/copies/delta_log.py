@@ -100,8 +100,6 @@ def plan_log(
 
     Args:
         source, target: Files of `_delta_log`: name to size in bytes.
-        version: The target's version after the changes.
-        has_same_content: Compares a file that both sides have.
         check_all: Whether to compare the content of every commit; otherwise from the newest one back to the first equal
             one.
     """
@@ -123,12 +121,7 @@ def plan_log(
 def _with_other_content(
     common: Sequence[DeltaLogFile], has_same_content: HasSameContent, *, check_all: bool
 ) -> set[str]:
-    """Return the names of those files of both sides whose bytes differ.
-
-    Args:
-        common: Files that both sides have with the same size, in order of their versions.
-        check_all: Whether to compare all commits: an equal commit implies that all earlier ones are equal.
-    """
+    """Return the names of the files whose bytes differ; an equal commit implies that earlier ones are equal."""
     if check_all:
         return {f.name for f in common if not has_same_content(f.name)}
     found = set()
@@ -142,10 +135,7 @@ def _with_other_content(
 
 
 def is_readable(names: Mapping[str, int], version: int) -> bool:
-    """Whether log files suffice to read a version: all commits up to it, from a checkpoint or the first commit on.
-
-    The keys of `names` are the names of the files.
-    """
+    """Whether log files suffice to read a version: all commits up to it, from a checkpoint or the first commit on."""
     files = [file for file in log_files(names) if file.version <= version]
     commits = {file.version for file in files if file.is_commit}
     start = max((file.version for file in files if file.is_checkpoint), default=-1)

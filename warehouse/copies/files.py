@@ -93,10 +93,7 @@ def remove(location: WarehouseLocation, *path: str) -> None:
 
 
 def hadoop_checksum_path(path: str) -> str:
-    """Return the path of the checksum file that Hadoop keeps next to a local file.
-
-    It is not part of the table. It becomes wrong if another program replaces the file.
-    """
+    """Return the path of the checksum file that Hadoop keeps next to a local file."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}.crc"
 

@@ -43,12 +43,7 @@ class GenerationRange:
 
 
 def generations_of(history: Sequence[RidChange], epoch: int) -> list[GenerationRange]:
-    """Return the generations of a warehouse, the newest first, without those that were discarded.
-
-    Args:
-        history: All rows of the warehouse's `_rid`, the oldest first.
-        epoch: The newest epoch of the warehouse.
-    """
+    """Return the generations of a warehouse, the newest first, without those that were discarded."""
     ranges: list[GenerationRange] = []
     in_a_sync = bool(history) and history[-1].node.rid.incoming != EMPTY_ULID
     newest = [history[-1].at(epoch)] if history and not in_a_sync else []
@@ -84,7 +79,6 @@ class ComparedRid:
     name: str
     """The warehouse's folder, or the RID as text."""
     node: Node
-    """The RID and its mark."""
     epoch: int | None = None
     """The newest epoch of a warehouse; None for a RID."""
     ranges: tuple[GenerationRange, ...] = field(default=())
@@ -119,10 +113,7 @@ def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
 
 
 def common_epoch(a: ComparedRid, b: ComparedRid, generation: ULID | None) -> int | None:
-    """Return the last epoch of a generation that both sides have; None if it is not known.
-
-    If only one side is a warehouse, this is the last epoch there.
-    """
+    """Return the last epoch of a generation that both sides have; None if it is not known."""
     ends = [] if generation is None else [last_epoch_of_generation(one.ranges, generation) for one in (a, b)]
     known = [end for end in ends if end is not None]
     return min(known, default=None)

@@ -125,7 +125,6 @@ class PrimaryLock(WriterLock):
         return True
 
     def _lock_as_primary(self) -> None:
-        """Record in the primary's RID that its writer runs, and connect the standbys."""
         if self._rid is None:
             return
         # Checked again after the number was taken: a demotion takes one, too, so it comes before or is refused.

@@ -60,11 +60,10 @@ class RidChange:
     """One row of `_rid`."""
 
     number: int = 0
-    """Counts the changes, from 1; 0 stands for a warehouse without a RID."""
+    """Counts the changes, from 1; 0 is a warehouse without a RID."""
     event: str = "none"
     """What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …"""
     node: Node = field(default_factory=Node)
-    """The RID and the mark after the change."""
     epoch: int = NO_EPOCH
     """The warehouse's newest epoch at the time of the change."""
     peer: str | None = None
@@ -121,7 +120,6 @@ class RidTable:
         """Change the RID, and return the row that is in effect then; if nothing changes, no row is written.
 
         Args:
-            epoch: The warehouse's newest epoch, read by the caller before this call.
             change: Called with the node at that epoch, and returns the new one. Called again if another process wrote
                 first.
             may_lower_epoch: Whether `epoch` may be lower than the recorded epoch, because a branch was discarded.

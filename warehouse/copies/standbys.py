@@ -66,11 +66,7 @@ class StandbyState:
 
 
 class ConnectedStandby:
-    """One standby of a primary, as the primary's writer sees it: its state, its lock, and the versions copied to it.
-
-    Args:
-        source, location: The locations of the primary and of the standby.
-    """
+    """One standby of a primary, as the primary's writer sees it: its state, its lock, and the versions copied to it."""
 
     def __init__(self, source: WarehouseLocation, location: WarehouseLocation) -> None:
         self.source, self.location = source, location
@@ -208,9 +204,7 @@ class Standbys:
     """All standbys of a primary, which its writer keeps connected.
 
     Args:
-        source: The primary.
         retry_seconds: How long after a failure a standby is tried again.
-        waits: Whether `close` waits until copies in progress are complete.
         now: Returns seconds of a clock that never goes back.
     """
 

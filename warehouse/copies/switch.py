@@ -18,14 +18,11 @@ from warehouse.delta.newest_epoch import EPOCHS, last_epoch
 from warehouse.lock.lock import WriterLock
 
 UNNAMED_COPIES = "outside"
-"""Stands for copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
+"""Represents copies that no RID names, in the column `peer` of the row that records an operator's `disconnect`."""
 
 
 def promote(location: WarehouseLocation, *, abandon_sync: bool = False) -> RidChange:
     """Make a warehouse the primary.
-
-    Args:
-        abandon_sync: Whether to abandon an unfinished sync into this warehouse.
 
     Raises:
         LockError: If a writer has the lock.
@@ -145,5 +142,4 @@ def _no_rid_error(location: WarehouseLocation) -> RidStateError:
 
 
 def _may_have_copies(table: RidTable) -> bool:
-    """Whether another location has, or may have, a copy of this warehouse."""
     return any(change.peer is not None for change in table.history())

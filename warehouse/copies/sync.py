@@ -165,11 +165,7 @@ def sync(
 def sync_locked(
     source: WarehouseLocation, target: WarehouseLocation, check_lock: Callable[[], None], options: SyncOptions
 ) -> SyncResult:
-    """Do the work of `sync` for a caller that has the target's writer lock.
-
-    Args:
-        check_lock: Raises if the target's lock is lost.
-    """
+    """Do the work of `sync` for a caller that has the target's writer lock."""
     ours, theirs = read_compared_rid(source), read_compared_rid(target)
     found = compare_warehouses(ours, theirs)
     require_syncable(found, ours, theirs, options.discard_rid)
@@ -200,11 +196,6 @@ def copy_new_epochs(
 
     Called by the source's writer between two commits of epochs; it also has the target's writer lock. The target can be
     read all the time. Its RID changes only if the source has begun a new generation.
-
-    Args:
-        check_lock: Raises if the target's lock is lost.
-        known_versions: Table versions that the caller has copied since it took the lock: these are not copied or
-            checked again.
 
     Raises:
         RidStateError: The target is not connected: it is a primary, in a sync, or its generation is not one of the
@@ -243,9 +234,6 @@ def copy_ahead(source: WarehouseLocation, target: WarehouseLocation, check_lock:
     """Copy missing data files to a target until little is left; its logs and its RID do not change.
 
     Readers of the target do not see these files; the next sync uses them. The source may be written meanwhile.
-
-    Args:
-        check_lock: Raises if the target's lock is lost.
     """
     files.remove_unfinished_files(target)
     copied = LAST_ROUND_BYTES
@@ -328,13 +316,7 @@ def _record_start(
     comparison: Comparison,
     last_common_epoch: int | None,
 ) -> None:
-    """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations.
-
-    Args:
-        source_node: The source's RID and mark.
-        comparison: The source compared with the target.
-        last_common_epoch: After a split brain: the last epoch that both have.
-    """
+    """Record in the target's RID that a sync begins; after a split brain, also drop the target's own generations."""
     last = target_rid.last()
     discards = comparison.verdict is Verdict.SPLIT_BRAIN
     if discards:

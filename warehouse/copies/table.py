@@ -66,7 +66,6 @@ def plan_table(
     """Plan the copy of a table: compare the files of source and target.
 
     Args:
-        version: The version of the source that is copied.
         check_all: Whether to compare the contents of files that both have, not only their sizes.
         trusts_target: Whether to assume that the target has every file that its log names, and that its checkpoints are
             correct.
@@ -113,18 +112,12 @@ def missing_files(
 def _not_in_target(
     source: WarehouseLocation, target: WarehouseLocation, table: str, source_files: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return those of the source's files (path to size) that the target's newest version does not name."""
     opened = target.open(table)
     named = set() if opened is None else _paths(_table_files(source, table, opened.version()))
     return {path: size for path, size in source_files.items() if path not in named}
 
 
 def _table_files(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
-    """Return the files of a table at a version.
-
-    Raises:
-        SyncError: The table cannot be opened at that version, or has deletion vectors outside of its folder.
-    """
     try:
         opened = location.open(table, version)
     except DeltaError as error:
@@ -142,21 +135,15 @@ def _table_files(location: WarehouseLocation, table: str, version: int) -> froze
 
 
 def _vector_files(files: Iterable[TableFile]) -> set[str]:
-    """Return the paths of the files that have the deletion vectors of data files."""
     return {file.vector.path for file in files if file.vector is not None and file.vector.path is not None}
 
 
 def _paths(files: Collection[TableFile]) -> set[str]:
-    """Return the paths of data files and of the files that have their deletion vectors."""
     return {unquote(file.path) for file in files} | _vector_files(files)  # the log has paths as URIs
 
 
 def _file_sizes(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
-    """Return the files of a version that a copy needs: path to size in bytes.
-
-    Raises:
-        SyncError: A file of deletion vectors does not exist.
-    """
+    """Return the files of a version that a copy needs: path to size in bytes."""
     found = _table_files(location, table, version)
     sizes = {unquote(file.path): file.size for file in found}
     vectors = sorted(_vector_files(found))
@@ -177,10 +164,7 @@ def _missing_or_different(
     *,
     check_all: bool,
 ) -> dict[str, int]:
-    """Return those source files (path to size in bytes) that the target lacks or has in another size or content.
-
-    The content is compared only with `check_all`.
-    """
+    """Return the source files that the target lacks or has in another size or, with `check_all`, content."""
     paths = list(source_files)
     infos = target.fs.get_file_info([target.at(table, path) for path in paths])
     lacking = {}
@@ -214,12 +198,7 @@ def copy_files(
     on_copied: Callable[[int], None],
     map_paths: MapPaths,
 ) -> None:
-    """Copy the files that the target lacks, and remove log files that the source no longer has.
-
-    Args:
-        on_copied: Called with the size of each copied file, in bytes.
-        map_paths: Calls a function with each path of a list, in any order.
-    """
+    """Copy the files that the target lacks, and remove log files that the source no longer has."""
     map_paths(
         lambda path: on_copied(files.copy(source, target, plan.table, *path.split("/"))),
         list(plan.data_files),
@@ -253,9 +232,6 @@ def check_copy(
 ) -> int:
     """Check that a table is the same in both locations at the plan's version, and return the number of rows checked.
 
-    Args:
-        only_copied: Whether to check only the data files that were copied; otherwise all data files of the version.
-
     Raises:
         SyncError: If the version, the files, their sizes or the numbers of rows differ.
     """
@@ -282,11 +258,7 @@ def _facts(files: Iterable[TableFile]) -> dict[str, tuple[int, int | None]]:
 
 
 def _count_rows(location: WarehouseLocation, table: str, file: TableFile) -> int:
-    """Return the number of rows of a data file, by its footer and its deletion vector.
-
-    Raises:
-        SyncError: A number differs from the log, or the deletion vector cannot be read.
-    """
+    """Return the number of rows of a data file, by its footer and its deletion vector."""
     counted = int(open_footer(location, table, file).num_rows)
     if file.num_records is not None and file.num_records != counted:
         raise _copy_differs(table, f"{unquote(file.path)} has {counted} rows instead of {file.num_records}")

@@ -44,16 +44,13 @@ _FEATURES_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-"""The features that an older writer version stands for (Delta protocol, "Valid Feature Names in Table Features")."""
+"""The features that an older writer version means (Delta protocol, "Valid Feature Names in Table Features")."""
 
 
 def commit_info(operation: str, parameters: Mapping[str, Any], moment: int, *, is_append: bool) -> Action:
     """Return what the history of a table shows about a commit.
 
     Args:
-        operation: As Spark names it, such as `WRITE`.
-        parameters: What Spark names `operationParameters`.
-        moment: The time in milliseconds since 1970.
         is_append: Whether the commit adds rows without having read any.
     """
     return {
@@ -156,7 +153,6 @@ def vectors_enabled(state: LogState, *, forgets_soon: bool) -> list[Action]:
     """Return the actions that allow deletion vectors in a table; empty if they are allowed already.
 
     Args:
-        state: The table.
         forgets_soon: Whether the log forgets removed files after an hour. A batch names each file of the table that it
             touches, so within days a log would have millions of removed files in each checkpoint.
     """

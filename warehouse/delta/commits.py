@@ -95,11 +95,7 @@ class OpenTables:
         return table in self._tables or self.location.has(table)
 
     def read(self, table: str) -> DeltaTable | None:
-        """Open a table at its newest version, for reading; return None if there is no table.
-
-        Raises:
-            LockError: Another writer has committed to it.
-        """
+        """Open a table at its newest version, for reading; None if there is none. LockError: see `open`."""
         return self._read(table, must_refresh=True)
 
     def open(self, table: str) -> DeltaTable:
@@ -177,9 +173,6 @@ class OpenTables:
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
         """Make one commit to a table by delta-rs, and return the table's version after it.
 
-        Args:
-            make: Makes the commit: called with the open table and the properties that the commit must have.
-
         Raises:
             WarehouseError: The commit failed.
             LockError: The lock is lost.
@@ -192,13 +185,7 @@ class OpenTables:
         return self._change(table, opened, with_mark)
 
     def _change(self, table: str, opened: DeltaTable, make: Callable[[int, int | None], None]) -> int:
-        """Make one commit on top of the newest known version; return the table's version after it.
-
-        Args:
-            table: The table.
-            opened: The open table, which may lack this writer's last commit.
-            make: Makes the commit: called with its version, if nobody else commits, and its mark.
-        """
+        """Make one commit on top of the newest known version; return the table's version after it."""
         fence, mark = self.fence, None
         if fence is not None and table not in SHARED_TABLES:
             fence.check_lock()
@@ -226,11 +213,7 @@ class OpenTables:
         return version
 
     def _open_if_committed(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
-        """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost.
-
-        Raises:
-            WarehouseError: The commit was not made.
-        """
+        """Open a table after the error of a commit that was made nevertheless: only the store's answer was lost."""
         refused = (
             TableMovedError("somebody else has committed to it meanwhile", table=table)
             if isinstance(error, VersionTakenError)
@@ -330,7 +313,6 @@ class OpenTables:
 
         Args:
             removed: Files to remove, each with Delta's `dataChange`: False if all rows of the file are in added files.
-            deleted: Physical numbers of the rows to delete by a deletion vector, by file.
 
         Raises:
             WarehouseError: The commit failed.
@@ -365,7 +347,6 @@ class OpenTables:
         )
 
     def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
-        """Raise TableMovedError if the open version of a table lacks one of some files."""
         if not named or self._listed_versions.get(table) == self._head(table, opened):
             return
         live = set(self.files(table))
@@ -473,11 +454,7 @@ class OpenTables:
         self.forget(table)
 
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
-        """Replace all files and the columns of a table, and return its version.
-
-        Raises:
-            WarehouseError: The commit failed.
-        """
+        """Replace all files and the columns of a table, and return its version; raise WarehouseError if that fails."""
         state, moment = self.log(table), now_millis()
         changes = [
             *protocol_for(state, schema),

@@ -49,7 +49,6 @@ class DataFile:
     size: int
     """In bytes."""
     rows: int
-    """The number of rows."""
     stats: str
     """The file's statistics as JSON, as in Delta's log."""
     is_new_data: bool = True
@@ -68,12 +67,7 @@ def write_file(
     dictionary: Sequence[str] = (),
     is_new_data: bool = True,
 ) -> DataFile:
-    """Write rows as one new file of a table.
-
-    Args:
-        rows: With the columns of the table.
-        dictionary: Columns with few different values, to be dictionary-encoded.
-    """
+    """Write rows as one new file of a table."""
     path = f"part-{uuids.uuid4()}.parquet"
     found: list[pq.FileMetaData] = []
     with location.fs.open_output_stream(location.at(table, path)) as stream:
@@ -92,11 +86,7 @@ def write_file(
 
 
 class FileWriter:
-    """A new file of a table that is written batch by batch.
-
-    Args:
-        dictionary: Columns with few different values, to be dictionary-encoded.
-    """
+    """A new file of a table that is written batch by batch."""
 
     def __init__(
         self, location: WarehouseLocation, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()
@@ -137,9 +127,6 @@ def statistics(metadata: pq.FileMetaData, long_texts: Mapping[str, tuple[str, st
 
     Each column should have both bounds in every file. If one file has the bounds of a column and another file does not,
     a filter through delta-rs' Arrow dataset of the table finds no row of the file without the bounds.
-
-    Args:
-        long_texts: From `long_text_bounds`.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -188,10 +175,7 @@ def long_text_bounds(rows: pa.Table) -> dict[str, tuple[str, str]]:
 
 
 def _columns_with_statistics(schema: pa.Schema, without_nan: Collection[str]) -> list[str]:
-    """Return the columns that get statistics in the footer: of the float and double columns only those `without_nan`.
-
-    Fields of structs are named by their path.
-    """
+    """Return the columns that get statistics in the footer: of float and double columns only those `without_nan`."""
     found: list[str] = []
     for field in schema:
         if pa.types.is_struct(field.type):

@@ -146,15 +146,7 @@ def encode(bitmap: BitMap64) -> bytes:
 
 
 def decode_stored(stored: bytes, descriptor: Descriptor) -> BitMap64:
-    """Return the row numbers of a vector.
-
-    Args:
-        stored: The bytes of the vector's file from the descriptor's offset on: length, data, checksum.
-        descriptor: Names the vector.
-
-    Raises:
-        WarehouseError: The bytes are not this vector's.
-    """
+    """Return the row numbers of a vector from its bytes in the file: length, data, checksum."""
     size = descriptor.size
     if len(stored) < size + 8 or struct.unpack_from(">i", stored)[0] != size:
         raise _damaged(descriptor, "it does not have the length that the log names")

@@ -127,9 +127,6 @@ class Fence:
 def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], None]) -> Fence:
     """Take the next number of a writer, and return the fence with it: earlier writers commit no epoch after that.
 
-    Args:
-        check_lock: Raises if the writer has lost the lock.
-
     Raises:
         LockError: Other writers took the number first, `NUMBER_ATTEMPTS` times.
     """

@@ -55,7 +55,7 @@ def is_of_a_writer(actions: list[Action]) -> bool:
 def refuse_foreign_changes(location: WarehouseLocation, table: str, before: int, after: int) -> None:
     """Raise ForeignChangeError if somebody else has changed rows or columns of a table between two versions.
 
-    Changes that were taken back since, such as by a RESTORE, do not count.
+    Changes that were undone since, such as by a RESTORE, do not count.
     """
     harmful = None
     for commit in foreign_commits(location, table, before, after):

@@ -68,8 +68,6 @@ def foreign_commit(
     """Return what somebody's commit does.
 
     Args:
-        version: The version that the commit has made.
-        actions: The actions of the commit.
         columns: The type of each column before the commit, as in the schema of Delta's log; None if it is not known
             any more: then columns are taken to be as before.
     """

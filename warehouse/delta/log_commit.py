@@ -1,6 +1,6 @@
 """Writes one commit of a Delta table: the JSON of its actions, at exactly the version after the one that was read.
 
-A commit succeeds only if the log has no commit of this version yet ("put if absent"), so nobody else's commit can come
+A commit succeeds only if the log has no commit of this version yet ("put if absent"), so no other commit can come
 between what a writer has read and what it writes. delta-rs commits in another way: if others have committed meanwhile,
 it checks for conflicts by its own rules and takes a later version; and it cannot write deletion vectors (delta-rs
 issue 4512). Not here: what a commit contains (`warehouse.delta.commits`).
@@ -67,7 +67,6 @@ def _create_file(path: Path, content: bytes) -> bool:
 
 
 def _create_object(uri: str, name: str, content: bytes) -> bool:
-    """Create an object with this content; return False if there is one."""
     scheme = urlparse(uri).scheme
     if scheme not in CONDITIONAL_SCHEMES:
         raise UnsupportedError(

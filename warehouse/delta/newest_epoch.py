@@ -23,7 +23,7 @@ NEVER_ROLLED_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests
 same rows again, or no batch writes them."""
 
 NO_EPOCH = -1
-"""Stands for the newest epoch of a warehouse that has no epoch yet."""
+"""Represents the newest epoch of a warehouse that has no epoch yet."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,7 @@ def newest_row(location: WarehouseLocation) -> dict[str, Any] | None:
 
 
 def newest_epoch_row(location: WarehouseLocation) -> dict[str, Any]:
-    """Return the newest row of `_epochs`.
-
-    Raises:
-        WarehouseError: No batch has been committed yet.
-    """
+    """Return the newest row of `_epochs`; raise WarehouseError if no batch has been committed yet."""
     row = newest_row(location)
     if row is None:
         raise no_batch_error(location.root)

@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 
 
 def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the rows of a table at its open version, in no particular order.
+    """Return the rows of a table at its open version, in no particular order; the value of a map is a list of pairs.
 
     Args:
         columns: Columns to read; empty for all.
-
-    Returns:
-        Each row as column to value; the value of a map column is a list of pairs.
-
-    Raises:
-        deltalake.exceptions.DeltaError: If the table or one of its files cannot be read.
     """
     wanted = ", ".join(_quoted(name) for name in columns) or "*"
     return query_rows(table, f"SELECT {wanted} FROM opened")

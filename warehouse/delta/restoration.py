@@ -57,7 +57,6 @@ def restore(
 
 
 def _restoring_actions(now: LogState, before: LogState, *, is_change: bool) -> list[Action]:
-    """Return the actions that give a table the files and deletion vectors of an earlier version."""
     moment = now_millis()
     same = {
         path for path in now.adds.keys() & before.adds.keys() if now.vector_of(path) == before.vector_of(path)
@@ -71,5 +70,4 @@ def _restoring_actions(now: LogState, before: LogState, *, is_change: bool) -> l
 
 
 def _changes_metadata(actions: list[Action] | None) -> bool:
-    """Return whether a commit is the aggregator's and changes columns or properties."""
     return actions is not None and is_of_a_writer(actions) and any(one.get("metaData") for one in actions)

@@ -89,11 +89,7 @@ LiveFiles = dict[str, tuple[Mapping[str, Any], TableFile]]
 
 
 def files_of(table: DeltaTable, name: str) -> list[TableFile]:
-    """Return the files of a table at its open version.
-
-    Raises:
-        UnsupportedError: It has features of Delta that this door does not know.
-    """
+    """Return the files of a table at its open version; raise UnsupportedError for unknown features of Delta."""
     check_features(table, name)
     return active_files(table)
 
@@ -133,11 +129,7 @@ def _folder(root: str) -> WarehouseLocation:
 
 
 def live_files(state: LogState, known: LiveFiles | None = None) -> list[TableFile]:
-    """Return the files of a table as its log has them.
-
-    Args:
-        known: The files of an earlier version, which are not made again; receives those of this version.
-    """
+    """Return the files of a table as its log has them; those of an earlier version, `known`, are not made again."""
     before = {} if known is None else dict(known)
     found: LiveFiles = {}
     for path, add in state.adds.items():
@@ -177,7 +169,6 @@ class OpenFile:
     """An open data file: for several reads of one file. All other callers use `read_file`."""
 
     def __init__(self, location: WarehouseLocation, table: str, file: TableFile) -> None:
-        """Open the file, and read its footer and its deletion vector."""
         self._live = _LiveRows.of(location, table, file)
         stream = location.fs.open_input_file(location.at(table, unquote(file.path)))
         self._parquet = _PlainFile(stream, pre_buffer=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,11 +99,7 @@ def commit_path(version: int) -> str:
 
 
 def read_log(location: WarehouseLocation, table: str, version: int | None = None) -> LogState:
-    """Return what the log says about a version of a table, by default about the newest one.
-
-    Raises:
-        WarehouseError: The log does not have the version, or it is damaged.
-    """
+    """Return what the log says about a version, by default the newest; raise WarehouseError if it lacks it."""
     names = _names(location, table)
     commits = sorted(int(found[1]) for name in names if (found := _COMMIT.match(name)))
     checkpoints = _checkpoints(names)
@@ -124,11 +120,7 @@ def read_log(location: WarehouseLocation, table: str, version: int | None = None
 
 
 def read_commit(location: WarehouseLocation, table: str, version: int) -> list[Action] | None:
-    """Return the actions of a commit; None if the log does not have it.
-
-    Raises:
-        WarehouseError: The commit is damaged.
-    """
+    """Return the actions of a commit, None if the log lacks it; raise WarehouseError if it is damaged."""
     path = location.at(table, commit_path(version))
     try:
         with location.fs.open_input_stream(path) as stream:
@@ -141,23 +133,12 @@ def read_commit(location: WarehouseLocation, table: str, version: int) -> list[A
         raise WarehouseError(f"a commit is damaged: {error}", table=table, file=path) from error
 
 
-def commits_after(
-    location: WarehouseLocation, table: str, version: int
-) -> Iterator[tuple[int, list[Action]]]:
-    """Yield (version, actions) of each commit after a version, until one is missing."""
-    number = version + 1
-    while (actions := read_commit(location, table, number)) is not None:
-        yield number, actions
-        number += 1
-
-
 def _names(location: WarehouseLocation, table: str) -> list[str]:
     folder = pafs.FileSelector(location.at(table, LOG_FOLDER), allow_not_found=True)
     return [info.base_name for info in location.fs.get_file_info(folder) if info.type == pafs.FileType.File]
 
 
 def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
-    """Return the files of each whole checkpoint, by version."""
     whole: dict[int, list[str]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in sorted(names):
@@ -175,10 +156,7 @@ def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
 
 
 def _read_checkpoint(location: WarehouseLocation, table: str, version: int, names: Sequence[str]) -> LogState:
-    """Return the state in a checkpoint.
-
-    Tombstones (`remove`) are left out, since they name no live file.
-    """
+    """Return the state in a checkpoint, without tombstones (`remove`), which name no live file."""
     actions: list[Action] = []
     for name in names:
         actions += _checkpoint_actions(location, location.at(table, LOG_FOLDER, name), table)

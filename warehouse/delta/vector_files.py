@@ -39,11 +39,7 @@ class VectorReader:
     _kept_rows: int = 0
 
     def bitmap(self, table: str, file: str, vector: Descriptor) -> BitMap64:
-        """Return the rows that the vector of a data file deletes, which the caller must not change.
-
-        Raises:
-            WarehouseError: The vector cannot be read.
-        """
+        """Return the rows that the vector of a data file deletes, which the caller must not change."""
         vector_id, found = self._kept.get((table, file), ("", None))
         if found is None or vector_id != vector.id:
             found = read_bitmap(self.location, table, vector)

@@ -28,11 +28,7 @@ _KEY = "_key"
 
 
 def files_at(location: WarehouseLocation, table: str, version: int) -> frozenset[TableFile]:
-    """Return the files of a table at a version.
-
-    Raises:
-        WarehouseError: The version cannot be read any more.
-    """
+    """Return the files of a table at a version; raise WarehouseError if it cannot be read any more."""
     try:
         found = location.open(table, version)
     except DeltaError as error:
@@ -171,7 +167,6 @@ def _with_rows(keys: FileKeys, numbers: NDArray[np.int64]) -> FileKeys:
 def _rows_in_range(
     files: Sequence[_KeyedFile], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
 ) -> pa.Table | None:
-    """Return the rows with keys in [low, high); None if no file may have one."""
     parts: list[pa.Table] = []
     for file in files:
         parts += [_in_range(rows, low, high) for rows in file.rows(low, high, columns)]

@@ -63,14 +63,7 @@ def create(location: WarehouseLocation, table: str, schema: StructType, comment:
 
 
 def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
-    """Append rows in one commit.
-
-    Args:
-        rows: Exactly the table's columns, in any order; variants as in PySpark's Arrow schema.
-
-    Raises:
-        WarehouseError: If the table does not exist, has other columns, or cannot be written.
-    """
+    """Append rows with exactly the table's columns in one commit; raise WarehouseError if that fails."""
     with _as_warehouse_error(location, table, "the table cannot be written"):
         opened = DeltaTable(location.uri(table))
         wanted = _cast_to_table(opened, table, rows)
@@ -79,7 +72,6 @@ def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
 
 @contextmanager
 def _as_warehouse_error(location: WarehouseLocation, table: str, problem: str) -> Iterator[None]:
-    """Inside, errors of Delta and of the store are raised as WarehouseError, with the text `problem`."""
     try:
         yield
     except TableNotFoundError as error:

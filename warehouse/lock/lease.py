@@ -85,7 +85,6 @@ def holder_of(text: str) -> str:
 
 
 def _json_field(text: str, name: str) -> object:
-    """Return a field of a JSON object in text; None if there is none."""
     try:
         return json.loads(text).get(name)
     except (ValueError, AttributeError):
@@ -93,13 +92,7 @@ def _json_field(text: str, name: str) -> object:
 
 
 class Lease:
-    """One writer's lease of a warehouse. Safe to use from several threads.
-
-    Args:
-        owner: The writer: `purpose`, `pid` and `host` are shown to others.
-        warehouse: The warehouse's folder, for messages.
-        clock: Returns seconds that never go back.
-    """
+    """One writer's lease of a warehouse. Safe to use from several threads."""
 
     def __init__(
         self,

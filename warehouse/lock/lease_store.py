@@ -25,12 +25,7 @@ _REFUSALS = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundE
 
 
 class ObjectLease:
-    """A lease as one object of a store (a `warehouse.lock.lease.LeaseStore`).
-
-    Args:
-        name: The object's name.
-        root: The warehouse, for messages.
-    """
+    """A lease as one object of a store (a `warehouse.lock.lease.LeaseStore`)."""
 
     def __init__(self, store: Any, name: str, root: str) -> None:
         self._store, self._name, self._root = store, name, root
@@ -76,10 +71,7 @@ class ObjectLease:
             return self._put(self._name, text, tag)
 
     def _put(self, name: str, text: str, mode: Any) -> object | None:
-        """Write an object: a new one (`mode` "create"), or in place of the one with the tag `mode`.
-
-        Returns the new tag; None if the store refuses, since there is an object, or it has another tag.
-        """
+        """Write an object: a new one (`mode` "create"), or in place of the one with the tag `mode`."""
         try:
             return _tag(obstore.put(self._store, name, text.encode(), mode=mode))
         except _REFUSALS:
@@ -101,10 +93,6 @@ def _tag(metadata: Mapping[str, Any]) -> dict[str, str]:
 def object_lease(root: str, name: str) -> ObjectLease:
     """Return the lease of a warehouse, as an object of its store.
 
-    Args:
-        root: The folder of the database, as a URI.
-        name: The object's name in the folder.
-
     Raises:
         UnsupportedError: The store has no conditional writes, or cannot be opened.
     """
@@ -124,7 +112,6 @@ def object_lease(root: str, name: str) -> ObjectLease:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Inside, errors of `obstore` are raised as OSError."""
     try:
         yield
     except BaseError as error:

@@ -37,7 +37,6 @@ LOCK_NAME = "_writer.lock"
 
 
 def _owner(purpose: str) -> dict[str, Any]:
-    """Return the description of this process that the lock shows to others."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
 
 
@@ -131,7 +130,7 @@ class WriterLock:
 
 
 def holder_now(lock: Path) -> str | None:
-    """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if nobody holds it."""
+    """Return the holder of an `flock`, according to `LINUX_LOCK_LIST`; None if it is free."""
     if not lock.is_file() or not LINUX_LOCK_LIST.is_file():
         return None
     inode = str(lock.stat().st_ino)

@@ -71,10 +71,7 @@ def rows_by_replicaset(rows: Iterable[Mapping[str, Any]], cluster: Cluster) -> d
 
 
 def _owner_sort_key(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:
-    """Return a key that sorts the current owner of a replica id after the earlier owners.
-
-    `member` is the row of `_cluster` of the instance that `entry` names; None if there is none.
-    """
+    """Return a key that sorts the current owner of a replica id after the earlier owners."""
     if member is None:
         return False, False, 0
     if member.replicaset_id != entry.replicaset_id:
@@ -84,11 +81,7 @@ def _owner_sort_key(entry: MapRow, member: Member | None) -> tuple[bool, bool, i
 
 
 def id_translations_by_source(map_rows: Iterable[MapRow]) -> dict[str, dict[int, int]]:
-    """Return name of a source to {its replica id: the replicaset's id of the same instance}; equal ids are left out.
-
-    Args:
-        map_rows: Rows of one replicaset.
-    """
+    """Return name of a source to {its replica id: the replicaset's id of the same instance}; equal ids are left out."""
     found = list(map_rows)
     meant = {(e.global_id, e.since_lsn): e.local_id for e in found if e.source is None}
     ids: dict[str, dict[int, int]] = {}
@@ -102,11 +95,7 @@ def id_translations_by_source(map_rows: Iterable[MapRow]) -> dict[str, dict[int,
 def instance_by_replica_id(
     map_rows: Iterable[MapRow], cluster: Cluster, replicaset_uuid: str
 ) -> dict[int, str]:
-    """Return replica id to instance uuid, for the ids that a replicaset's `_cluster` has now.
-
-    Args:
-        map_rows: Rows of the replicaset; those of one replica id are in order of `since_lsn`.
-    """
+    """Return replica id to instance uuid, for the ids that a replicaset's `_cluster` has now."""
     members = {m.global_id: m for m in cluster.members.values() if m.uuid is not None}
     last = {e.local_id: e for e in map_rows if e.source is None}
     holders = {replica_id: members[e.global_id] for replica_id, e in last.items()}

@@ -91,11 +91,7 @@ def recorded_allocation(warehouse: Warehouse) -> Allocation | None:
 
 
 def checked_allocation(value: str | None) -> Allocation | None:
-    """Check a value of the property `ALLOCATION_PROPERTY`, None if it is not set, and return it.
-
-    Raises:
-        WarehouseError: The value is invalid.
-    """
+    """Check a value of the property `ALLOCATION_PROPERTY`, None if it is not set, and return it."""
     if value is not None and value not in get_args(Allocation):
         raise WarehouseError(
             f"the property {ALLOCATION_PROPERTY} is {value!r}",
@@ -111,7 +107,6 @@ def record_allocation(warehouse: Warehouse, allocation: Allocation, now: datetim
     The aggregator is a member of the mapping itself. With `counter`, its row is added at the first start.
 
     Args:
-        warehouse: Its system tables must exist.
         allocation: `counter` counts global ids up over all replicasets (`counter` or `preserve`). With `preserve` an
             instance keeps its replica id or, if that is taken, gets the lowest free number above Tarantool's.
 
@@ -144,7 +139,6 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
     """Assign global ids to instances, in the order of `rows` and in one commit, and return the new mapping.
 
     Args:
-        rows: New rows of the replicasets' own `_cluster`, as the logs have them.
         now: Becomes `first_seen` of a new instance, and `expelled_at` of an expelled one.
 
     Raises:

@@ -83,7 +83,7 @@ class RollBack:
     """What was rolled back since the last epoch, by this start or by an earlier one that did not get further."""
 
     undone: tuple[str, ...] = ()
-    """The tables that this start has taken back."""
+    """The tables that this start has restored."""
     restored: Mapping[str, int] = field(default_factory=dict)
     """The version of each table that is at a later version than the last epoch names, but equal to it."""
 
@@ -136,12 +136,7 @@ class _RolledBack(NamedTuple):
 
 
 def _roll_back_table(tables: OpenTables, table: str, epoch_version: int | None) -> _RolledBack:
-    """Take a table back to the version of the epoch if an unfinished batch has changed it.
-
-    Args:
-        epoch_version: The version; None for a table that the epoch does not name: an unfinished batch has made it, or
-            it is a user's own.
-    """
+    """Take a table back to the version of the epoch if an unfinished batch has changed it."""
     opened = _open_for_fence(tables, table)
     if opened is None or (epoch_version is None and not _is_made_here(tables, table)):
         return _RolledBack()

@@ -44,12 +44,9 @@ _DEFAULT_LISTING_TASKS = "10000"
 
 
 def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
-    """Make Delta keep a table's removed files for some days, and its log for as many days, but at least 30.
+    """Make Delta keep a table's removed files for some days, its log for at least 30; return whether that changed it.
 
     A retention in another unit than days and weeks was set by a user, and stays.
-
-    Returns:
-        Whether the table was changed.
     """
     current = {name: retention_days(name, warehouse.property(table, name)) for name in DEFAULT_DAYS}
     wanted = {FILES_PROPERTY: days, LOG_PROPERTY: max(days, DEFAULT_DAYS[LOG_PROPERTY])}
@@ -62,12 +59,7 @@ def set_retention(warehouse: Warehouse, table: str, days: int) -> bool:
 
 
 def retention_days(name: str, text: str | None) -> float | None:
-    """Return the number of days in a retention property; None if its unit is not days or weeks.
-
-    Args:
-        name: The property.
-        text: Its value, such as `interval 30 days`; None if it is not set.
-    """
+    """Return the number of days in a retention property; None if its unit is not days or weeks."""
     if text is None:
         return DEFAULT_DAYS[name]
     words = text.lower().removeprefix("interval").split()
@@ -92,11 +84,7 @@ def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
 
 
 def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
-    """Return the horizon: maintenance may have removed files that were replaced before this time, but no others.
-
-    Args:
-        requests: Rows of `_requests`.
-    """
+    """Return the horizon: maintenance may have removed files that were replaced before this time, but no others."""
     # Maintenance that failed counts, too: it may have removed files before it failed.
     done = [
         row
@@ -116,11 +104,7 @@ def _horizon_of_request(request: Mapping[str, Any]) -> datetime:
 
 
 def first_readable_epoch(epochs: Mapping[int, datetime], horizon: datetime) -> int:
-    """Return the first epoch that can still be read: the one that was the newest at the horizon (`horizon_of`).
-
-    Args:
-        epochs: Epoch to the time of its commit; at least one.
-    """
+    """Return the first epoch that can still be read: the one that was the newest at the horizon (`horizon_of`)."""
     before = [epoch for epoch, committed in epochs.items() if committed <= horizon]
     return max(before, default=min(epochs))
 
@@ -140,11 +124,7 @@ RowOrigin = tuple[int, int, int | None]
 
 
 def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[RowOrigin, int]:
-    """Return origin to the lsn up to which the rows of that origin were removed from `_changelog`.
-
-    Args:
-        rows: Rows of `_retention`.
-    """
+    """Return origin to the lsn up to which the rows of that origin were removed from `_changelog`."""
     found: dict[RowOrigin, int] = {}
     for row in rows:
         if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:

@@ -74,7 +74,7 @@ class TableDifference:
 
     @property
     def stops_job(self) -> bool:
-        """Whether no batch is possible with it; a table of a space is set aside, and the others go on."""
+        """Whether no batch is possible with it; a table of a space is set aside, and the others continue."""
         return not is_space_table(self.table) and not self.table.startswith(EXACT_PREFIX)
 
     def error(self) -> AggregatorError:
@@ -86,7 +86,7 @@ class TableDifference:
 def tables_of_spaces(location: WarehouseLocation, differences: Iterable[TableDifference]) -> dict[str, str]:
     """Return the differing tables of spaces, by the name that readers see, with what was found.
 
-    Such a table is set aside: it stays as it is, and the others go on. Differences of other tables are left out.
+    Such a table is set aside: it stays as it is, and the others continue. Differences of other tables are left out.
     """
     texts = {one.table: one.text for one in differences}
     named = filter(is_space_table, {*texts, *location.tables()}) if texts else ()
@@ -100,11 +100,7 @@ AS_NAMED = TableDifference("", TableState.EQUAL, "", "")
 def table_differences(
     location: WarehouseLocation, row: Mapping[str, Any] | None
 ) -> Iterator[TableDifference]:
-    """Yield the tables that differ from what an epoch names.
-
-    Args:
-        row: The newest row of `_epochs`; None if it has none.
-    """
+    """Yield the tables that differ from what an epoch names."""
     names = set(location.tables())
     if row is None:
         yield from _epochs_without_rows(location, names)
@@ -128,11 +124,7 @@ def _pairs(versions: Any) -> Any:
 def compare_table(
     location: WarehouseLocation, table: str, version: int, opened: DeltaTable | None = None
 ) -> TableDifference:
-    """Return how a table compares with a version of it, which an epoch names.
-
-    Args:
-        opened: The table at its newest version, if the caller has opened it.
-    """
+    """Return how a table compares with a version of it, which an epoch names."""
     if opened is None:
         if _is_at(location, table, version):
             return AS_NAMED
@@ -158,7 +150,6 @@ def _is_at(location: WarehouseLocation, table: str, version: int) -> bool:
 def _compare_commits(
     location: WarehouseLocation, table: str, version: int, opened: DeltaTable
 ) -> TableDifference:
-    """Return what the commits after the version of an epoch have made of a table."""
     now, advice = int(opened.version()), restore_advice(location, table, version)
     harmful = next(
         (one for one in foreign_commits(location, table, version, now) if not one.effect.is_harmless), None
@@ -185,7 +176,6 @@ def _is_own(location: WarehouseLocation, table: str, version: int) -> bool:
 
 
 def _restores(actions: list[Action] | None, version: int) -> bool:
-    """Return whether a commit is the aggregator's, and takes its table back to a version."""
     if actions is None or not is_of_a_writer(actions):
         return False
     info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if one.get("commitInfo")), {})
@@ -210,7 +200,6 @@ def restore_advice(location: WarehouseLocation, table: str, version: int) -> str
 
 
 def _epochs_without_rows(location: WarehouseLocation, names: set[str]) -> Iterator[TableDifference]:
-    """Yield that `_epochs` is lost, if it has no row although batches were committed."""
     epoch = _newest_vclock_epoch(location, names)
     if epoch > 0:
         text = f"the table is lost: it has no epoch, but {VCLOCK} has rows of epoch {epoch}"
@@ -226,7 +215,6 @@ def _newest_vclock_epoch(location: WarehouseLocation, names: set[str]) -> int:
 def _differences_of_unnamed_tables(
     location: WarehouseLocation, names: set[str], row: Mapping[str, Any]
 ) -> Iterator[TableDifference]:
-    """Yield what others have done to the tables that no epoch names; `row` is the newest epoch."""
     found = (_change_since_own(location, table) for table in sorted(names & {EPOCHS, *KEPT_TABLES}))
     changed = {one.table: one for one in found if one is not None}
     yield from changed.values()
@@ -245,7 +233,6 @@ def _differences_of_unnamed_tables(
 
 
 def _change_since_own(location: WarehouseLocation, table: str) -> TableDifference | None:
-    """Return what others have changed in a table since the aggregator's last commit of rows; None if nothing."""
     opened = location.open(table)
     if opened is None:
         return None

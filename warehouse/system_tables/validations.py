@@ -32,13 +32,7 @@ def may_write(location: WarehouseLocation) -> bool:
 def append(
     location: WarehouseLocation, run_id: str, began_at: datetime, epoch: int, rows: Sequence[dict[str, Any]]
 ) -> None:
-    """Append the results of a run in one commit; create the table if there is none.
-
-    Args:
-        began_at: When the run began.
-        epoch: The epoch that was validated.
-        rows: With the keys table, expectation, holds, rows, unexpected, examples (JSON), error, source.
-    """
+    """Append the results of a run in one commit; create the table if there is none."""
     whole = [{"run": run_id, "validated_at": began_at, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
     create(location, TABLE, VALIDATIONS)

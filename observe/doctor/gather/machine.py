@@ -82,7 +82,6 @@ def nearest_existing_folder(path: str | Path) -> Path:
 
 
 def _package_version(package: str) -> str | None:
-    """Return the installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -98,7 +97,6 @@ def _spark_home() -> Path:
 
 
 def _java_program() -> str | None:
-    """Return the path of `java` in `JAVA_HOME` if that is set, else on the PATH; None if there is no `java`."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"

@@ -55,10 +55,7 @@ _SELECT_OF_PRIV: dict[int, Any] = {
 
 
 def gather_masters(section: Subscribe, max_block_bytes: int) -> list[SubscribedReplicaset]:
-    """Return, by entry of `subscribe.replicasets`, the facts of its masters and of its spool.
-
-    `max_block_bytes` is the setting of that name.
-    """
+    """Return, by entry of `subscribe.replicasets`, the facts of its masters and of its spool."""
     peers = asyncio.run(_ask_all(section, seconds(section.answer)))
     return [
         _with_spool(replicaset, facts, max_block_bytes)
@@ -67,8 +64,6 @@ def gather_masters(section: Subscribe, max_block_bytes: int) -> list[SubscribedR
 
 
 async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[PeerFacts]]:
-    """Return the facts of each replicaset's masters; replicasets and masters are in the order of the configuration."""
-
     async def ask_members(replicaset: ReplicasetConfig) -> Sequence[PeerFacts]:
         return await asyncio.gather(
             *(ask_master(replicaset.peer(text), timeout) for text in replicaset.peers)
@@ -117,7 +112,6 @@ async def ask_master(peer: Peer, timeout: float) -> PeerFacts:
 
 
 async def _check_right_to_replicate(connection: Connection, ballot: Ballot) -> PeerFacts:
-    """Return the facts of a master that answers; raise its error if the user has no right to replicate."""
     version, instance = connection.greeting.version, connection.greeting.instance_uuid
     replicaset = await connection.replicaset_uuid()
     if not await connection.is_relay():
@@ -144,7 +138,6 @@ def _refused_subscribe_body(replicaset_uuid: str, version: tuple[int, int, int])
 
 
 def _fault_name(error: Exception) -> str:
-    """Return the key of `ADVICE` for an error of a connection to a master."""
     code = error.fields.get("code") if isinstance(error, AggregatorError) else None
     if code in _FAULT_BY_ERROR_CODE:
         return _FAULT_BY_ERROR_CODE[code]

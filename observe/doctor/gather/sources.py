@@ -14,7 +14,7 @@ import pyarrow as pa
 from config.deployment import Config, SourceConfig
 from observe.doctor.sources import LogHole, SourceFacts, StartPosition
 from pipeline.preview import begin_offsets
-from pipeline.source_options import stream_options
+from pipeline.source_options import open_log_stream
 from pipeline.state import State
 from schemas.errors import AggregatorError, SpoolError, XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
@@ -24,10 +24,8 @@ from sources.xlog.directory.listing import Listing, LogFile, may_miss_rows, newe
 from sources.xlog.directory.offset import Offset
 from sources.xlog.directory.source import Source
 from sources.xlog.format.vclock import is_at_most, vclock_maximum, without_local
-from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.identity import ForeignFiles, replicaset_uuid_of
-from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import Origins
 from warehouse.lock.lock import local_folder
 
@@ -38,12 +36,7 @@ SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException, ValueError)
 def gather_source(
     source: SourceConfig, max_block_bytes: int, spool_paths: frozenset[str] = frozenset()
 ) -> SourceFacts:
-    """Return the facts of a source's files.
-
-    Args:
-        max_block_bytes: The configuration's `max_block_bytes`.
-        spool_paths: Paths of the spools of the section `subscribe`, which the daemon creates.
-    """
+    """Return the facts of a source's files."""
     awaits_daemon = source.path in spool_paths and not any(Path(source.path).glob("*.snap"))
     directory = Directory(
         Source(source.name, source.path, source.replicaset, frozenset(source.origins)),
@@ -91,14 +84,8 @@ def gather_source(
 def start_positions(
     config: Config, state: State, read_offset: Offset
 ) -> tuple[list[StartPosition], dict[str, str]]:
-    """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason.
-
-    Args:
-        state: The state of the tables at the newest epoch.
-        read_offset: The offset up to which the stream has read; empty before the first batch.
-    """
-    options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
-    log_stream = LogStream(options)
+    """Return where a run starts in each replicaset's logs, and, by name of a source that is not read, the reason."""
+    log_stream = open_log_stream(config, state, skip_unreadable=True)
     ends = log_stream.latest(read_offset)
     begins = begin_offsets(log_stream, read_offset, ends)
     positions = [
@@ -109,7 +96,6 @@ def start_positions(
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
-    """Return the vclock of the newest complete snapshot; None without one."""
     newest = directory.newest_complete(listing.snapshots)
     return None if newest is None else without_local(newest.vclock)
 
@@ -123,17 +109,12 @@ def _replicaset_or_error(directory: Directory, listing: Listing) -> tuple[str | 
 
 
 def _foreign_files_text(directory: Directory, listing: Listing, replicaset: str | None) -> str | None:
-    """Return, as text, which files are of other replicasets than the source.
-
-    None if no such file is known, or if the replicaset of the source is unknown.
-    """
     if replicaset is None:
         return None
     return ForeignFiles(directory, Origins(directory)).find_contradiction(listing, replicaset)
 
 
 def _server_version(directory: Directory, file: LogFile) -> str | None:
-    """Return the version of the server that wrote a file, from the file's header."""
     try:
         return reader.read_meta(*directory.locate(file.name)).other.get("Version")
     except SOURCE_ERRORS:
@@ -177,7 +158,6 @@ def _end_of_logs(directory: Directory, listing: Listing) -> _LogEnd:
 
 
 def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
-    """Yield the pairs of files between which rows are missing: the second starts after the end of the first."""
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
         if newest_index_at_most(listing.logs, newest.vclock, with_local=True) is None:
@@ -196,7 +176,6 @@ def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
 
 
 def _spool_error(path: str, max_block_bytes: int) -> str | None:
-    """Return the error of reading a spool's state; None if the spool is sound, or is not on this machine."""
     folder = local_folder(path)
     if folder is None:
         return None

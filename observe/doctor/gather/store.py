@@ -71,10 +71,7 @@ def _sources_above_and_within(config: Config) -> tuple[tuple[str, ...], tuple[st
 
 
 class _FolderTestErrors(NamedTuple):
-    """The errors of three tests in a folder; None if a test passed.
-
-    The tests write a file, rename it, and create it again, which must fail.
-    """
+    """The errors of tests in a folder, which write a file, rename it and create it again; None if one passed."""
 
     write: str | None = None
     rename: str | None = None
@@ -106,7 +103,6 @@ def _test_folder(folder: Path) -> _FolderTestErrors:
 
 
 def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
-    """Return the facts of a location in an object store, where the writer lock is an object with a lease."""
     try:
         lease = object_lease(root, LOCK_NAME)
         now, stored = lease.now(), lease.read()
@@ -170,10 +166,6 @@ def _checkpoint_error_and_existence(warehouse: EpochWarehouse, location: str) ->
 
 
 def _newer_release_error(settings: str | None) -> str | None:
-    """Return the error message if a newer release has written the tables, else None.
-
-    `settings` are those that the newest epoch stores, as JSON; they have the version of the tables' format.
-    """
     try:
         check_format(settings)
     except WarehouseError as error:

@@ -35,7 +35,6 @@ class SnapshotGeneration:
     """A snapshot that replaces a replicaset's state at the beginning of a batch."""
 
     segment: int
-    """The snapshot's segment number."""
     settled_vclock: Mapping[int, int]
     """The replicaset's settled vclock after the snapshot."""
     bridged_gaps: tuple[LsnGap, ...]
@@ -54,11 +53,7 @@ def find_generation(
 ) -> SnapshotGeneration | None:
     """Return the generation that a batch begins with; None if there is none.
 
-    The first snapshot of a new replicaset is not a generation.
-
-    Args:
-        known: Before the batch; None for a replicaset that is new.
-        segments: The replicaset's segments in log order; waiting rows may come first.
+    The first snapshot of a new replicaset is not a generation. Before a generation's segments waiting rows may come.
     """
     first = next((part for part in segments if not part.has_waited), None)
     if known is None or first is None or not first.is_snapshot:
@@ -128,7 +123,6 @@ def apply_generation(
 
 
 def _defines_one_of(row: ControlRow, space_ids: frozenset[int]) -> bool:
-    """Return whether a row belongs to `_space` or `_index`, and defines one of these spaces."""
     return (
         row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX)
         and row_space_id(row.key, row.tuple) in space_ids

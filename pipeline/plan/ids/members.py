@@ -125,10 +125,6 @@ def assign_source_ids(
     """Return how the sources of a batch assign replica ids, after the batch.
 
     Args:
-        known: Before the batch.
-        segments: The replicaset's segments.
-        registrations: All rows of `_cluster` in the batch, in log order, with replica ids as their sources write them.
-        uuid_by_global_id: Instance uuids by global id.
         generation_segment: The number of the segment that is a generation (`pipeline.plan.ids.generation`).
     """
     ids = _IdAssignments(known, uuid_by_global_id)
@@ -191,12 +187,7 @@ def _apply_registration(
 
 
 def translate_summary(summary: Summary, translations_by_segment: Mapping[int, IdTranslation]) -> Summary:
-    """Return a summary whose replica ids are translated to the replicaset's ids.
-
-    Args:
-        summary: With replica ids as the sources write them.
-        translations_by_segment: For each segment, the translation of its source's ids.
-    """
+    """Return a summary whose replica ids are translated to the replicaset's ids."""
     if not any(translations_by_segment.values()):
         return summary
 

@@ -114,15 +114,12 @@ def settle(
     """Decide which rows of one replicaset take effect, wait, or were rolled back.
 
     Args:
-        summary: The summary of the replicaset's rows.
         read_vclock: The vclock of the rows that were read before these rows.
         instance_by_segment: For each segment of the summary, in log order, the uuid of the instance that wrote it.
         leader: The instance whose log was read last: component 0 of `read_vclock` belongs to it.
-        on_gap: Whether rows after a missing lsn wait (`hold` or `skip`).
         is_sync: Called with (space id, position) for rows without a flag for synchronous transactions.
         snapshot_segments: Segments that are snapshots. Their rows are committed, and numbered from 1 without regard to
             the lsns of the logs (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so the rules do not apply to them.
-        local_lsns: Component 0 of the vclock of each instance whose log was read before.
         vclocks_before: For each segment, the vclock of the rows before it (`LogSegment.vclock_before`).
     """
     summary = _without_segments(summary, snapshot_segments)
@@ -256,11 +253,6 @@ def _settle_limbo(
 
 
 def _owner_and_lsn(event: ControlRow) -> tuple[int, int]:
-    """Return the owner (replica id) and the lsn from the body of a row that settles transactions.
-
-    Raises:
-        TupleError: The body is malformed.
-    """
     try:
         body = unpacked(event.body) if event.body else {}
     except TupleError as error:

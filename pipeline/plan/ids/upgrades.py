@@ -49,11 +49,7 @@ def server_version_in_schema(tuple_: bytes | None) -> str | None:
 
 
 def find_upgrades(segment: LogSegment, control: Iterable[ControlRow]) -> tuple[Upgrade, ...]:
-    """Return the positions in a segment where the server's version rises.
-
-    Args:
-        control: The control rows of its replicaset, in log order.
-    """
+    """Return the positions in a segment where the server's version rises."""
     if segment.is_snapshot or segment.is_spool or segment.has_waited or segment.server_version is None:
         return ()
     found: list[Upgrade] = []
@@ -79,14 +75,7 @@ def last_server_version(segments: Sequence[LogSegment], control: Sequence[Contro
 def log_upgrade(
     replicaset: str, version_before: str | None, segments: Sequence[LogSegment], control: Sequence[ControlRow]
 ) -> None:
-    """Warn if a replicaset's log changes to a Tarantool version with other rules for operations.
-
-    Args:
-        replicaset: Its name in the log line (`schemas.names.replicaset_label`).
-        version_before: The server version that wrote the last row before the batch, if it is known.
-        segments: The replicaset's segments.
-        control: Its control rows.
-    """
+    """Warn if a replicaset's log changes to a Tarantool version with other rules for operations."""
     known: list[tuple[str, str | None]] = [] if version_before is None else [(version_before, None)]
     for part in segments:
         if part.server_version is not None and not part.has_waited:

@@ -45,15 +45,7 @@ class ReplicasetView:
         summary: Summary,
         instance_uuids: Mapping[int, str],
     ) -> ReplicasetView:
-        """Read the segments of a replicaset.
-
-        Args:
-            uuid: The replicaset's.
-            before: None for a replicaset that is new.
-            segments: At least one if the replicaset is new.
-            summary: Of the segments' rows, with replica ids as their sources write them.
-            instance_uuids: By global id.
-        """
+        """Read the segments of a replicaset, whose replica ids are those of their sources."""
         known = before or _new_replicaset(uuid, segments[0])
         generation = find_generation(before, segments)
         snapshots = frozenset(part.number for part in segments if part.is_snapshot)

@@ -78,11 +78,7 @@ BEGINNING = LogPosition(-(2**31), 0, 0)
 
 
 def row_index_at(begin: LogPosition, positions: Int64s, rows: Int64s) -> int:
-    """Return the index of the first row at or after a position in the same segment.
-
-    Args:
-        positions, rows: `LogPosition.position` and `LogPosition.row` of consecutive rows, in log order (int64[n]).
-    """
+    """Return the index of the first row at or after a position in the same segment, in log order."""
     first = int(np.searchsorted(positions, begin.position, "left"))
     last = int(np.searchsorted(positions, begin.position, "right"))
     return first + int(np.searchsorted(rows[first:last], begin.row, "left"))
@@ -103,14 +99,9 @@ SEGMENT_NUMBER_STEP = 1 << 20
 """Log segments are numbered in steps of this size, so that segments of waiting rows get numbers between them."""
 
 MAX_SEGMENT_NUMBER = 2**31 - 1
-"""The highest number of a segment."""
 
 
 def with_spaced_numbers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return a batch's segments, numbered so that segments of waiting rows fit between them.
-
-    Args:
-        segments: Numbered from 0 on.
-    """
+    """Return a batch's segments, numbered so that segments of waiting rows fit between them."""
     step = min(SEGMENT_NUMBER_STEP, MAX_SEGMENT_NUMBER // (len(segments) + 1))
     return tuple(replace(segment, number=segment.number * step) for segment in segments)

@@ -147,14 +147,10 @@ def _int64_column(rows: pa.RecordBatch, name: str, null_value: int) -> Int64s:
 def control_rows(
     rows: pa.RecordBatch, headers: Headers, segment: int, watched_spaces: Iterable[int] = ()
 ) -> tuple[ControlRow, ...]:
-    """Return the control rows among decoded rows.
+    """Return the control rows among decoded rows (`schemas.xrow.XROW_FIELDS`).
 
-    Args:
-        rows: Columns of `schemas.xrow.XROW_FIELDS`.
-        headers: The headers of the same rows.
-        segment: The segment's number in the batch.
-        watched_spaces: Ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a
-            row that cannot be applied was read before.
+    `watched_spaces` are ids of user spaces whose rows also affect the plan: vshard's `_bucket`, and spaces of which a
+    row that cannot be applied was read before.
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
@@ -179,11 +175,8 @@ def summarize(
 ) -> Summary:
     """Summarize consecutive rows of one segment.
 
-    Args:
-        control: The control rows among them.
-        segment: The segment's number in the batch.
-        sync_spaces: Ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 write no flag
-            with their rows.
+    `sync_spaces` are ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 write no flag
+    with their rows.
     """
     rows = len(headers.position)
     if rows == 0:
@@ -259,14 +252,7 @@ def _count_rows(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]
 def summarize_rows(
     rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched_spaces: Iterable[int] = ()
 ) -> Summary:
-    """Summarize consecutive decoded rows of one segment.
-
-    Args:
-        rows: Columns of `schemas.xrow.XROW_FIELDS`.
-        segment: The segment's number in the batch.
-        sync_spaces: Ids of synchronous spaces, as for `summarize`.
-        watched_spaces: Ids of user spaces whose rows also affect the plan, as for `control_rows`.
-    """
+    """Summarize consecutive decoded rows (`schemas.xrow.XROW_FIELDS`) of one segment."""
     headers = row_headers(rows)
     return summarize(headers, control_rows(rows, headers, segment, watched_spaces), segment, sync_spaces)
 
@@ -336,18 +322,10 @@ def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
 def _held_reasons(
     rows: pa.RecordBatch, headers: Headers, controls: npt.NDArray[np.intp], watched_spaces: Iterable[int] = ()
 ) -> dict[int, str]:
-    """Return why rows cannot be applied, for the first such row of each space between two control rows.
+    """Return why rows cannot be applied, for the first such row of each space between two control rows, by its index.
 
-    The first such row stops its space, and a control row may start the space again.
-
-    Args:
-        rows: Consecutive rows of a log: `schemas.xrow.XROW_FIELDS`.
-        headers: The headers of the same rows.
-        controls: Indices of the control rows, ascending (intp[k]).
-        watched_spaces: Ids of spaces of which all rows that cannot be applied are returned.
-
-    Returns:
-        By the row's index.
+    The first such row stops its space, and a control row may start the space again. Of `watched_spaces`, all such rows
+    are returned.
     """
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_SPACE_ID_MAX) & (headers.group_id != GROUP_LOCAL)
@@ -371,11 +349,7 @@ def _held_reasons(
 
 
 def has_inapplicable_rows(rows: pa.Table) -> bool:
-    """Return whether some row cannot be applied to its table: its type is not known, or its range is malformed.
-
-    Args:
-        rows: With the columns `type`, `space_id` and `body`.
-    """
+    """Return whether some row cannot be applied to its table: its type is not known, or its range is malformed."""
     of_user = rows.filter(pc.greater(rows["space_id"], SYSTEM_SPACE_ID_MAX)).combine_chunks()
     applied = pa.array([one.name for one in APPLIED_TYPES])
     if not pc.all(pc.is_in(of_user["type"], applied), min_count=0).as_py():
@@ -405,10 +379,6 @@ def _first_of_each_space(
     controls: npt.NDArray[np.intp],
     is_watched: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.intp]:
-    """Return the indices of each space's first candidate row after each control row.
-
-    Of watched spaces, all candidate rows are returned.
-    """
     rows = np.flatnonzero(is_candidate)
     pairs = np.searchsorted(controls, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
@@ -417,7 +387,6 @@ def _first_of_each_space(
 
 
 def _range_errors(bodies: pa.Array) -> pa.Array:
-    """Return the error of each DELETE_RANGE body, null for a valid one."""
     ranges = delete_ranges(bodies)
     error = ranges.field("error")
     for name in ("begin", "end"):

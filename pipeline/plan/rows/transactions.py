@@ -81,11 +81,9 @@ def find_transactions(
     """Return the transactions in consecutive rows of a segment.
 
     Args:
-        segment: The segment's number.
         positions, rows: Of each row, the byte position of its block, and its index in the block (int64[n]).
         is_last: Whether a row is the last one of its transaction (bool[n]).
         waits: For each row, `ASYNCHRONOUS`, `FLAGGED`, or the id of the synchronous space (int64[n]).
-        replica_ids, tsns, lsns: The replica id, tsn and lsn of each row (int64[n]).
     """
     begins = np.flatnonzero(np.concatenate(([True], is_last[:-1])))
     ends = np.concatenate((begins[1:] - 1, [is_last.size - 1]))

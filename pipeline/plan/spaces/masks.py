@@ -162,7 +162,6 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
     """Return the mask of a table, None if it has no masked field.
 
     Args:
-        spaces: All definitions of the table's space.
         is_masked: Whether the table is masked already: then it stays masked as long as the configuration has a mask for
             it.
 
@@ -193,11 +192,6 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, is_
 def _with_table_settings(
     mask: Mask, settings: TableSettings, layout: TableLayout, columns: Mapping[str, str]
 ) -> Mask:
-    """Return a mask with the filter, the computed and the excluded columns of a space.
-
-    Raises:
-        ExpressionError: An expression does not fit the columns, or uses a masked one.
-    """
     where = None if settings.where is None else parse(settings.where)
     computed = {name: parse(text) for name, text in settings.columns.items()}
     used = frozenset[str]().union(*(one.columns for one in (where, *computed.values()) if one is not None))
@@ -225,7 +219,6 @@ _LASTING_COLUMNS = frozenset((INEXACT_COLUMN, MISFITS_COLUMN, *(name for name, _
 
 
 def _exact_columns(layout: TableLayout) -> list[pa.Field]:
-    """Return the columns of the exact table, as Arrow has them."""
     shared = to_arrow_schema(StructType([StructField(*one) for one in VERSION_COLUMNS]), timezone="UTC")
     return [*layout.arrow_fields()[:-1], *shared]
 
@@ -233,15 +226,9 @@ def _exact_columns(layout: TableLayout) -> list[pa.Field]:
 def check_still_masked(
     earlier: Iterable[Space], definition: Space, masks_of: Callable[[str], Mapping[str, MaskKind]]
 ) -> None:
-    """Check that a renamed field, or a field of a renamed space, is still masked if it was masked before.
+    """Raise UnsupportedError if a field that was masked before is not masked in the new definition.
 
-    Args:
-        earlier: The earlier definitions of the space, in log order.
-        definition: The new definition.
-        masks_of: Returns the masked fields of a space by its name.
-
-    Raises:
-        UnsupportedError: A field is not masked any more.
+    The field or the space may have been renamed; `masks_of` returns the masked fields of a space by its name.
     """
     still = masks_of(definition.name)
     for before in earlier:

@@ -2,10 +2,6 @@
 
 The meaning of a row depends only on its position in the log, so it does not matter where a log is divided into batches.
 
-A *lineage* is a space from its creation to its drop. The versions of its keys belong to it even if the space is
-renamed: a rename only moves them to another table. A truncation, or the drop, ends all of its versions. A changed
-primary key begins an *era*, in which the versions continue under new keys.
-
 Pure data. `pipeline.plan.spaces.meanings_builder` makes a `History`.
 """
 
@@ -45,7 +41,6 @@ class Meaning:
     version: int = NO_TABLE
     """Number of the schema version, `NO_TABLE` if rows go to no table."""
     lineage: int = NO_TABLE
-    """Number of the lineage, or `NO_TABLE`."""
     era: int = 0
     """Number of the era (the period with one primary key) within the lineage."""
     truncations: int = 0

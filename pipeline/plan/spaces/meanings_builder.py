@@ -65,11 +65,8 @@ def build_history(
     """Return what each space id means at each position of a batch.
 
     Args:
-        before: By replicaset id.
-        changes: By replicaset id, in log order.
         snapshot_segments: Segments that are snapshots without the rows of vinyl spaces.
         vinyl_spaces: For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
-        undefined_ranges: By replicaset id, the ranges of the log in which spaces are unknown.
         owners: The spaces that have rows in tables, but neither rows nor events in the batch.
         holds_ddl: Whether a DROP or TRUNCATE of the space with this name holds its table instead of emptying it.
     """
@@ -97,7 +94,6 @@ class _SpaceTrack:
     definitions: list[Space] = field(default_factory=list)
     """All definitions so far."""
     primary_keys: frozenset[KeyParts] = frozenset()
-    """All primary keys so far."""
     lineage: int = NO_TABLE
     """The lineage's number; `NO_TABLE` if no table has versions of the space."""
     refusal_reason: str | None = None
@@ -271,7 +267,6 @@ class _HistoryBuilder:
         table: str,
         position: LogPosition,
     ) -> None:
-        """Continue a lineage with a new definition, which may change its table or its primary key."""
         lineage, last = self._lineages[track.lineage], self._meanings[key][-1]
         self._versions.append(SchemaVersion(key[0], space, table))
         number, era = len(self._versions) - 1, last.era

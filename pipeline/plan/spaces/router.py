@@ -35,12 +35,7 @@ other."""
 
 
 def build_router(spaces: Spaces, check: SpaceCheck) -> Router:
-    """Return the function that chooses the table of each space.
-
-    Args:
-        spaces: The section `spaces` of the configuration.
-        check: Called for each space that the configuration includes.
-    """
+    """Return the function that chooses the table of each space."""
 
     def route(
         replicaset_id: int, space: Space, earlier: Sequence[Space], unread: bool

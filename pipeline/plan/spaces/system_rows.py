@@ -110,12 +110,8 @@ def apply_control_rows(
     """Apply the control rows of one replicaset, and return what they change.
 
     Args:
-        spaces: The replicaset's user spaces before the rows.
-        cluster: For each replica id, the instance uuid before the rows.
-        rows: Those that take effect, in log order.
         snapshot_segments: Numbers of the segments that are snapshots. Their rows of `_truncate` only have the number of
             earlier truncations, and truncate no space.
-        described_spaces: `ControlChanges.described_spaces` before the rows.
     """
     members = {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()}
     system_spaces = _SystemSpaces(dict(spaces), members, dict(described_spaces or {}))

@@ -132,12 +132,9 @@ def table_plan(
 
     Args:
         definitions: The definition of each replicaset's rows at the end of the batch, by replicaset id.
-        state: Before the batch.
-        ended_definitions: Definitions that ended within the batch; used if no replicaset defines the table at its end.
         writer_ids: Ids of replicasets that write the table in the batch.
         primary_keys: For each replicaset whose primary key must equal that of the others: all primary keys that its
             space has had.
-        definitions_before: Each replicaset's definition before the batch, by replicaset id.
 
     Raises:
         UnsupportedError: If two replicasets' definitions contradict each other, or a mask would not hide its field.
@@ -180,16 +177,13 @@ def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -
 
 
 def _has_added_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:
-    """Return whether a replicaset's format got further fields."""
     return any(len(after[i].fields) > len(old.fields) for i, old in before.items() if i in after)
 
 
 def _have_equal_keys(
     table: str, definitions: Mapping[int, Space], primary_keys: Mapping[int, frozenset[KeyParts]]
 ) -> bool:
-    """Return whether the replicasets in `primary_keys` have equal primary keys now.
-
-    Raises UnsupportedError if they have never had equal ones.
+    """Return whether the replicasets in `primary_keys` have equal primary keys now; raise if they never had equal ones.
 
     Replicasets change a primary key one after another. While only some have changed it, equal tuples have different
     keys, so they are separate rows of the table.
@@ -226,12 +220,7 @@ def table_check(config: Config) -> TableCheck:
 
 
 def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) -> TableOwners:
-    """Return the spaces that have rows in tables before a batch, but have neither rows nor events in the batch.
-
-    Args:
-        state: Before the batch.
-        tracked: By replicaset uuid: the ids of the spaces with rows or events in the batch, which are left out.
-    """
+    """Return the spaces that have rows in tables before a batch, but have neither rows nor events in the batch."""
     found = TableOwners(table_check(config))
     for uuid, one in state.replicasets.items():
         for space_id in one.tables.keys() - tracked.get(uuid, frozenset()):
@@ -242,10 +231,7 @@ def table_owners(config: Config, state: State, tracked: Mapping[str, Set[int]]) 
 
 
 def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
-    """Return all primary keys of the spaces whose rows are applied, by table and replicaset id.
-
-    A refused space does not decide whether the others' rows can be applied.
-    """
+    """Return all primary keys of the spaces whose rows are applied, by table and replicaset id."""
     found: dict[str, dict[int, frozenset[KeyParts]]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():
@@ -267,10 +253,7 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
 
 
 def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) -> bool:
-    """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way.
-
-    `row_types` is the result of `change_types` for the batch.
-    """
+    """Return whether a batch has rows of a lineage, or changes the lineage's versions in another way."""
     return lineage.changes_keys_without_rows or (lineage.replicaset_id, lineage.space_id) in row_types
 
 
@@ -303,12 +286,7 @@ def plan_tables(
     history: History,
     summaries: Mapping[int, Summary],
 ) -> tuple[dict[str, TablePlan], dict[str, str]]:
-    """Return the plans of the tables that a batch changes, and the reason for each table that cannot be written.
-
-    Args:
-        before, after: The states before and after the batch.
-        summaries: By replicaset id.
-    """
+    """Return the plans of the tables that a batch changes, and the reason for each table that cannot be written."""
     is_active = lineages_with_changes(history, change_types(summaries))
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}

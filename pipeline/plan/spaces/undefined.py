@@ -64,14 +64,7 @@ def unknown_ranges(
     space_ids: Iterable[int],
     snapshot_segments: frozenset[int],
 ) -> dict[int, tuple[UnknownRange, ...]]:
-    """Return the ranges of a batch in which spaces are unknown, by space id.
-
-    Args:
-        spaces: The replicaset's spaces before the batch.
-        control: From the replicaset's control rows that take effect.
-        space_ids: Ids of spaces with rows in the batch, or with waiting rows.
-        snapshot_segments: Segments that are snapshots.
-    """
+    """Return the ranges of a batch in which spaces are unknown, by space id."""
     wanted = {space_id for space_id in space_ids if space_id > SYSTEM_SPACE_ID_MAX}
     begins = {space_id: BEGINNING for space_id in wanted if not is_defined(spaces.get(space_id))}
     found: dict[int, list[UnknownRange]] = {}
@@ -94,10 +87,7 @@ def unknown_ranges(
 def _definition_events(
     control: ControlChanges, space_ids: set[int]
 ) -> list[tuple[LogPosition, int, SpaceDefinition | None]]:
-    """Return the changes of the wanted spaces' definitions as (position, space id, definition), in log order.
-
-    The definition is None if the space loses all tuples there. Truncations of defined spaces are left out.
-    """
+    """Return the changes of the wanted spaces' definitions as (position, space id, definition), in log order."""
     events: list[tuple[LogPosition, int, SpaceDefinition | None]] = [
         (position, space_id, None)
         for position, space_id in control.emptied_unknown_spaces

@@ -118,14 +118,7 @@ def apply_bucket_rows(
     *,
     is_new_state: bool,
 ) -> ReplicasetBuckets:
-    """Apply the rows of one replicaset's `_bucket`, and return the states of its buckets.
-
-    Args:
-        spaces: The replicaset's spaces before the batch.
-        control: From the control rows of the batch.
-        rows: Rows that take effect, in log order; rows of other spaces are ignored.
-        is_new_state: Whether the batch begins with a snapshot that replaces the replicaset's state.
-    """
+    """Apply the rows of one replicaset's `_bucket`, and return the states of its buckets."""
     defined = {**spaces, **{change.space_id: change.definition for change in control.changes}}
     own = bucket_space_ids(spaces, (change.definition for change in control.changes))
     fields = {i: shard_field(one.indexes.values()) for i, one in {**defined, **control.spaces}.items()}
@@ -232,7 +225,6 @@ def first_awaited_departure(
     Args:
         read_until: The timestamp up to which the replicaset's own log is read, waiting rows included. A departure more
             than `MOVE_WAIT` before it is not waited for any longer.
-        others: The other replicasets, by uuid.
     """
     for one in departures:
         is_over = one.sent_at is None or read_until is None or read_until - one.sent_at >= MOVE_WAIT
@@ -242,11 +234,7 @@ def first_awaited_departure(
 
 
 def has_arrived(departure: Departure, others: Mapping[str, BucketProgress]) -> bool:
-    """Return whether the destination's log is read up to the bucket's arrival, or is not read by this deployment.
-
-    Args:
-        others: The other replicasets, by uuid.
-    """
+    """Return whether the destination's log is read up to the bucket's arrival, or is not read by this deployment."""
     try:
         peer = str(UUID(departure.destination))
         candidates = [others[peer]] if peer in others else []
@@ -281,10 +269,6 @@ def with_doubled_buckets(state: State, bucket_ids: Iterable[int]) -> State:
     """Return the state in which `doubled_with` of some buckets is computed.
 
     `undecided_buckets` gets those of them that cannot be judged yet, since a log is not read far enough.
-
-    Args:
-        state: After the batch.
-        bucket_ids: Ids of buckets that changed, or that could not be judged before.
     """
     changed: dict[str, dict[int, VshardBucket]] = {}
     undecided: set[int] = set()

@@ -64,7 +64,6 @@ SOURCE_ERRORS = (AggregatorError, OSError, pa.ArrowException)
 logger = logging.getLogger(__name__)
 
 FileLocation = tuple[pafs.FileSystem, str]
-"""A file system, and a path in it."""
 
 
 @dataclass
@@ -112,8 +111,6 @@ class FileEnds:
         is found when the rows are read.
 
         Args:
-            file: As listed.
-            closed: Whether the file cannot grow: a snapshot, or a log with a successor.
             begin: Where the walk over blocks begins, unless a later position is cached: the end of a complete block, or
                 0.
 
@@ -179,10 +176,7 @@ class FileEnds:
         return vclock_maximum(file.vclock, self._last_lsns(file, position))
 
     def _walk_from(self, name: str, cached_end: int, begin: int) -> FileEnd:
-        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error.
-
-        No block starts at `cached_end` any more if the log became shorter and was written again.
-        """
+        """Return the end of the blocks, by a walk from `cached_end`, or from `begin` if the walk finds an error."""
         try:
             return self._walk_to_end(name, max(cached_end, begin))
         except XlogError:
@@ -239,10 +233,7 @@ class FileEnds:
         return remembered[1]
 
     def end_vclock(self, file: LogFile) -> dict[int, int]:
-        """Return the vclock after the last complete block of a log.
-
-        This is slow, because it reads the headers of all rows.
-        """
+        """Return the vclock after the last complete block of a log; slow, since it reads the headers of all rows."""
         end = self.end_of(file, closed=file.name in self.following_vclocks)
         remembered = self._end_vclock_by_file.get(file.name)
         if remembered is None or remembered[0] != end.position:
@@ -251,7 +242,6 @@ class FileEnds:
         return remembered[1]
 
     def _last_lsns(self, file: LogFile, end: int) -> dict[int, int]:
-        """Return {replica id: highest lsn} of the rows of a log up to the position `end`."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
         limits = reader.Limits(max_block_bytes=self.max_block_bytes)
         where = (*self.locate(file.name), file.header_bytes, end, self.mode)
@@ -261,13 +251,7 @@ class FileEnds:
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
 
     def block_start_from(self, file: LogFile, begin: int, target: int, end: int) -> int:
-        """Return the position of the first block start at or after `target`; `end` if there is none before it.
-
-        Args:
-            file: As listed.
-            begin, end: Bytes; a block starts at `begin`, and the last block ends at `end`.
-            target: A position between `begin` and `end`, in bytes.
-        """
+        """Return the position of the first block start at or after `target`; `end` if there is none before it."""
         for last in (target + SEARCH_AHEAD_BYTES, end):
             starts = self.block_starts(file.name, begin, min(last, end), target - begin)
             if len(starts) > 1:

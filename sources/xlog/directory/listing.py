@@ -1,7 +1,4 @@
-"""The files of a source as plain data, and the order in which they are read: pure functions.
-
-`sources.xlog.directory.directory` makes a listing.
-"""
+"""The files of a source as plain data, and the order in which they are read: pure functions."""
 
 from __future__ import annotations
 
@@ -58,7 +55,6 @@ class Listing:
     """The readable files of a source at one moment."""
 
     source: str
-    """Name of the source."""
     snapshots: tuple[LogFile, ...]
     logs: tuple[LogFile, ...]
     """Each from the oldest to the newest."""
@@ -73,11 +69,7 @@ class Listing:
         return tuple(sorted((*self.logs, *self.generations), key=_log_order_key))
 
     def log_named(self, name: str) -> LogFile:
-        """Return the log of a base name.
-
-        Raises:
-            XlogMissingError: If the file is gone, although a batch was planned with it.
-        """
+        """Return the log of a base name; raise XlogMissingError if it is gone, although a batch was planned with it."""
         for file in self.logs:
             if file.name == name:
                 return file
@@ -130,8 +122,6 @@ def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local:
     """Return the index of the newest log whose header VClock is at most `vclock`; None if there is none.
 
     Args:
-        logs: From the oldest to the newest.
-        vclock: The vclock to compare with.
         with_local: Whether component 0 is compared too. This makes sense only if both vclocks come from one instance.
     """
     for index in range(len(logs) - 1, -1, -1):
@@ -142,11 +132,7 @@ def newest_index_at_most(logs: Sequence[LogFile], vclock: Vclock, *, with_local:
 
 
 def files_from(listing: Listing, entry: OffsetEntry) -> tuple[LogFile, ...]:
-    """Return the files from the entry's file on, in the order in which they are read.
-
-    Raises:
-        XlogMissingError: If the entry's file is gone.
-    """
+    """Return the files from the entry's on, in the order of reading; raise XlogMissingError if the entry's is gone."""
     files = listing.ordered_files
     for index, file in enumerate(files):
         if file.name == entry.file:

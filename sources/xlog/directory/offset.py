@@ -265,11 +265,7 @@ def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def from_text(text: str) -> dict[str, OffsetEntry]:
-    """Parse an offset from its text.
-
-    Raises:
-        OffsetError: If the text is not JSON, has a key twice, or is not an offset.
-    """
+    """Parse an offset from its text."""
     try:
         document = json.loads(
             text, object_pairs_hook=_object_with_unique_keys, parse_constant=_refuse_nan_or_infinity

@@ -34,11 +34,7 @@ def is_glob(path: str) -> bool:
 
 
 def expand_glob(pattern: str) -> list[str]:
-    """Return the paths that a glob matches now, sorted.
-
-    Raises:
-        OSError: If a directory in which matches are searched cannot be listed.
-    """
+    """Return the paths that a glob matches now, sorted; raise OSError if a directory cannot be listed."""
     stem, query = _split_query(pattern)
     found: set[str] = set()
     for alternative in _expanded_braces(stem):
@@ -101,13 +97,11 @@ def _has_wildcard(part: str, pattern: str) -> bool:
 
 
 def _split_query(path: str) -> tuple[str, str]:
-    """Return a path without the query of its URI, and the query."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return stem, question + query
 
 
 def _expanded_braces(pattern: str) -> Iterator[str]:
-    """Yield the patterns without braces to which a pattern with braces, such as `{a,b}.xlog`, expands."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern

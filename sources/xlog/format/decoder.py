@@ -56,7 +56,6 @@ class BlockGroup:
     blocks: Blocks
     """A column for each block, as `chain.walk_blocks` fills it (int64[4, n])."""
     block_count: int
-    """Number of blocks."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +92,9 @@ class Decoder(Generic[Batch]):
     """Decodes the block groups of one file, in their order.
 
     Args:
-        file: Base name, for errors.
-        decoding: Selection, mode and limits.
         skipped: Counts what a lenient mode leaves out.
         make_batch: Makes a batch from filled columns and the number of rows in them.
         make_error_batch: Makes the batch that represents an error among the rows, in mode PERMISSIVE.
-        with_binary: Whether the binary columns are filled, or only the numbers of the row headers.
     """
 
     def __init__(
@@ -199,7 +195,6 @@ class Decoder(Generic[Batch]):
     def _walk(
         self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
     ) -> Iterator[Batch]:
-        """Walk the rows of blocks `first` to `last - 1`; `blocks` has their positions in `buffer`."""
         state = self._state
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:
@@ -243,7 +238,6 @@ class Decoder(Generic[Batch]):
         yield from self.batches_of_error(raise_or_count(error, size, self._decoding.mode, self._skipped))
 
     def _skip_damaged_block(self, group: BlockGroup, index: int, status: WalkStatus) -> Iterator[Batch]:
-        """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, index])
         size = int(group.blocks[BLOCK_END, index]) - start
         error = damage_error(status, self._file, group.file_position + start)

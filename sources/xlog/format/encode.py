@@ -26,12 +26,9 @@ def encode_row(
     """Return one row: header and body.
 
     Args:
-        kind: The request type.
         body: The body's MessagePack map; empty for NOP.
-        timestamp: Seconds since 1970 UTC.
         replica_id, group_id, lsn: Left out of the header if None, as Tarantool leaves out zeros.
         tsn: The lsn of the transaction's first row; by default the row's own.
-        is_commit: Whether the row is the transaction's last.
         flags: Bits of `RowFlag` besides COMMIT.
     """
     header: dict[int, int | float] = {HeaderKey.TYPE: int(kind)}

@@ -78,7 +78,6 @@ def parse_meta(data: bytes, file: str) -> Meta:
 
     Args:
         data: The beginning of the file: all of it, or at least `META_LIMIT` bytes.
-        file: Named in errors.
 
     Raises:
         XlogMetaIncompleteError: If `data` is valid, but ends before the empty line: the file is still being created.

@@ -58,10 +58,7 @@ def _type_names() -> pa.Array:
 
 
 def new_columns(row_count: int, binary_bytes: int, with_binary: bool = True) -> RowColumns:
-    """Return empty buffers for `row_count` rows and `binary_bytes` bytes in each binary column.
-
-    The memory is not written, so parts that are never filled take address space only.
-    """
+    """Return empty buffers for `row_count` rows and `binary_bytes` bytes in each binary column."""
     ends = np.empty((len(BINARY_COLUMNS), row_count + 1), np.int32)
     ends[:, 0] = 0
     return RowColumns(
@@ -77,10 +74,6 @@ class FileColumns:
     """The columns `file` and `instance_uuid`, which have the same value in all rows of a file.
 
     They are made once for the longest batch so far; shorter batches get a slice.
-
-    Args:
-        file: Base name.
-        instance_uuid: From the file's header.
     """
 
     def __init__(self, file: str, instance_uuid: str | None) -> None:
@@ -100,14 +93,7 @@ class FileColumns:
 def batch_of(
     columns: RowColumns, count: int, file_columns: FileColumns, permissive: bool = False
 ) -> pa.RecordBatch:
-    """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again.
-
-    Args:
-        columns: Filled by `fill.walk_rows`.
-        count: Number of rows.
-        file_columns: The columns with the file's name and instance.
-        permissive: Whether the batch has the schema `XROW_PERMISSIVE`, with nulls in the last column.
-    """
+    """Return the first `count` rows of filled buffers as a batch; the buffers must not be filled again."""
     row_bits = columns.row_bits[:count]
     everywhere, somewhere = _bits_in_all_and_any(row_bits)
     arrays = []
@@ -143,7 +129,6 @@ def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
 
 
 def _bits_in_all_and_any(row_bits: npt.NDArray[np.uint32]) -> tuple[int, int]:
-    """Return the bits that are set in all rows, and the bits that are set in any row."""
     if row_bits.size == 0:
         return 0, 0
     return int(np.bitwise_and.reduce(row_bits)), int(np.bitwise_or.reduce(row_bits))

@@ -23,10 +23,7 @@ def without_local(vclock: Vclock) -> dict[int, int]:
 
 
 def is_at_most(vclock: Vclock, other: Vclock) -> bool:
-    """Return whether every component of `vclock` is at most that of `other`.
-
-    For concurrent vclocks the result is False in both orders of the arguments.
-    """
+    """Return whether every component of `vclock` is at most that of `other`."""
     return all(lsn <= other.get(id_, 0) for id_, lsn in vclock.items())
 
 
@@ -48,9 +45,6 @@ def rows_ahead(vclock: Vclock, other: Vclock) -> int:
 
 def vclock_of(value: object) -> dict[int, int]:
     """Return the vclock that a decoded JSON object represents.
-
-    Args:
-        value: `{"1": 5, "2": 7}`: keys are decimal replica ids 0..31, values lsns.
 
     Raises:
         ValueError: If the value is no such object; the error's text is the reason.

@@ -140,13 +140,6 @@ class _State:
 def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     """Return the primary index of each vinyl space at the checkpoint that a `.vylog` belongs to.
 
-    Args:
-        tuples: MessagePack of the file's rows, in their order.
-        file: Its name, for errors.
-
-    Returns:
-        {space id: primary index}.
-
     Raises:
         XlogRowError: If a row is not a record, or the SNAPSHOT record is missing.
     """

@@ -39,8 +39,6 @@ class XlogWriter:
     It is also a context manager, which closes the file, or leaves it without end marker after an exception.
 
     Args:
-        path: The final name, such as `00000000000000000042.xlog`.
-        meta: The header.
         fsync: When bytes are forced to the disk. With `BLOCK`, this is done before `flush` returns.
         compress: Whether to compress every block; by default as Tarantool does (above 2 KiB).
         replace: Whether an existing file of that name is replaced, atomically: the new file has a temporary name until
@@ -86,13 +84,7 @@ class XlogWriter:
     def resume(
         cls, path: Path, position: int, fsync: Fsync = Fsync.CLOSE, compress: bool | None = None
     ) -> XlogWriter:
-        """Return a writer that continues a log without end marker.
-
-        Args:
-            path: The log.
-            position: Where its complete blocks end, in bytes; bytes after it are removed.
-            fsync, compress: As for the class.
-        """
+        """Return a writer that continues a log without end marker."""
         writer = cls.__new__(cls)
         writer.path = writer._name = path
         writer.position, writer.durable, writer.is_sound = position, 0, True
@@ -141,11 +133,7 @@ class XlogWriter:
             self.flush()
 
     def write_block(self, rows: bytes) -> None:
-        """Write whole transactions as one block, without delay; if the disk is full, the file stays as it was.
-
-        Raises:
-            OSError: If the block was not written.
-        """
+        """Write whole transactions as one block, without delay; after an OSError the file is as it was."""
         self.flush()
         self._write_block(rows)
 

@@ -37,11 +37,6 @@ def base_name(path: str) -> str:
 class FileBuffer:
     """A part of a file in memory: the first `filled` bytes of `bytes` are the file's, from position `base` on.
 
-    Args:
-        fs: The file system.
-        path: The path of the file in it.
-        capacity: Number of bytes that are read at a time. The buffer is larger only while a block needs more.
-
     Raises:
         XlogMissingError: If the file does not exist.
     """
@@ -73,7 +68,6 @@ class FileBuffer:
         """Load the file from `position` on, and return the offset in `bytes` of the byte at `position`.
 
         Args:
-            position: Position in the file.
             need_bytes: Number of bytes that the buffer has from `position` on afterwards, unless the file ends before.
                 0 means as many as fit.
         """

@@ -117,7 +117,6 @@ def read_blocks(stream: BinaryIO, position: int, file: str) -> Iterator[PlainBlo
 
 
 def _length_and_checksum(head: bytes, file: str, position: int) -> tuple[int, int]:
-    """Return the length of a block's data, and their checksum, from the block's fixed header."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(head[MAGIC_SIZE:])
     try:
@@ -143,11 +142,7 @@ def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: s
 
 
 def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
-    """Yield the rows of one block.
-
-    Raises:
-        XlogRowError: If a row is damaged.
-    """
+    """Yield the rows of one block; raise XlogRowError if one is damaged."""
     unpacker = msgpack.Unpacker(
         strict_map_key=False, max_buffer_size=max(len(data), 1), unicode_errors="surrogateescape"
     )
@@ -172,7 +167,6 @@ def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
 
 
 def _packed_values(unpacker: msgpack.Unpacker, data: bytes) -> dict[int, bytes]:
-    """Return the values of a body's map as MessagePack bytes, by key."""
     found = {}
     for _ in range(unpacker.read_map_header()):
         key, begin = unpacker.unpack(), unpacker.tell()
@@ -216,7 +210,6 @@ def _integer_of(data: bytes | None) -> int | None:
 
 
 def _as_signed(value: int) -> int:
-    """Return a number modulo 2^64 as a signed 64-bit number."""
     return (value + 2**63) % 2**64 - 2**63
 
 

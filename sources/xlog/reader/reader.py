@@ -68,7 +68,6 @@ def read_rows(
         fs, path: The file, as `open_fs` returns them.
         begin: Any position in the file. A position inside the text header means the first block.
         end: None: up to the last complete block.
-        selection: The wanted rows; all by default.
         mode: What to do about damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
         at_block_starts: Whether blocks start at `begin` and `end` (`block_starts`). Then the first block is not
             searched for, and no block after `end` is read.
@@ -77,9 +76,6 @@ def read_rows(
         next_block_before: Unless `at_block_starts`, the first block after `end` is checked too, if it begins before
             this position (None: wherever it begins). If this block is damaged, the reader of the next range cannot find
             it.
-        meta: The file's header, if it is known.
-        skipped: Counts what the modes DROPMALFORMED and PERMISSIVE leave out.
-        limits: Sizes of blocks, batches and the buffer.
 
     Raises:
         XlogError: In mode FAILFAST, if the file is damaged; the error names the file, the offset and the reason.
@@ -219,11 +215,6 @@ def end_of_complete_blocks(
 ) -> CompleteBlocksEnd:
     """Return where the complete blocks of a file end, by a walk over its block headers from `begin` on.
 
-    Args:
-        fs, path: The file, as `open_fs` returns them.
-        begin: The start of a block, such as the position that an earlier call returned; 0 means the first block.
-        max_block_bytes: The longest block, in bytes.
-
     Raises:
         XlogMagicError, XlogHeaderError: If no block starts where one must start, or if bytes follow the end marker. An
             incomplete block at the end is no error, because it is still being written.
@@ -241,12 +232,6 @@ def ends_with_marker(
     Usually the last `TAIL_BYTES` of the file decide, if they have a header of a block that ends where the marker
     begins. If there is no such header, or if there is one of a block that would end after the marker, all block headers
     of the file are walked. A damaged file counts as closed, since the damage is found when the rows are read.
-
-    Args:
-        fs, path: The file.
-        begin: The start of the first block.
-        end: The size of the file when it was listed.
-        max_block_bytes: The longest block, in bytes.
     """
     first = max(begin, end - TAIL_BYTES)
     with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
@@ -314,12 +299,9 @@ def first_block_start(
 
     Args:
         fs, path: The file.
-        target: Any position in the file.
         begin: The start of a block at or before `target`; 0 means the first block. Then blocks are found by a walk over
             block headers, which is certain. Without `begin`, a block is found by its magic and checksum, so bytes of a
             tuple that are a complete block would be found too.
-        end: By default the end of the file.
-        max_block_bytes: The longest block, in bytes.
     """
     with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
         last = buffer.size if end is None else min(end, buffer.size)
@@ -344,10 +326,7 @@ def _begin_or_first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
 def _walk(
     buffer: FileBuffer, position: int, max_block_bytes: int
 ) -> Iterator[tuple[int, WalkStatus, Blocks]]:
-    """Walk over block headers; yield (position reached, status there, starts of the blocks up to there) for each step.
-
-    The last status is not GROUP.
-    """
+    """Walk over block headers; yield (position reached, status there, starts of the blocks before) for each step."""
     blocks = np.empty((4, BLOCKS_PER_WALK), np.int64)
     status = WalkStatus.GROUP
     while status is WalkStatus.GROUP:

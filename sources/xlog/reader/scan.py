@@ -58,13 +58,7 @@ class ScanRange:
 
 
 class Scanner:
-    """Finds and checks the blocks of ranges of one file.
-
-    Args:
-        buffer: The open file.
-        decoding: Mode and limits.
-        skipped: Counts what a lenient mode leaves out.
-    """
+    """Finds and checks the blocks of ranges of one file."""
 
     def __init__(self, buffer: FileBuffer, decoding: DecodeSettings, skipped: SkippedDamage) -> None:
         self._buffer, self._decoding, self._skipped = buffer, decoding, skipped
@@ -195,7 +189,6 @@ class Scanner:
         return error, following
 
     def _first_nonzero(self, position: int) -> int:
-        """Return the first position from `position` on whose byte is not zero, or -1."""
         while position < self._buffer.size:
             offset = self._buffer.load(position, 0)
             ahead = np.flatnonzero(self._buffer.bytes[offset : self._buffer.filled])

@@ -69,10 +69,7 @@ def _replicaset_files(
 
 
 def _before_torn_block(directory: Directory, file: LogFile, entry: OffsetEntry) -> OffsetEntry:
-    """Return an entry, moved to the end of its log if the server left out a torn block before it.
-
-    While the server was down, this block was planned as a part of a batch, which then could not be read.
-    """
+    """Return an entry, moved to the end of its log if the server left out a torn block before it."""
     if file.name not in directory.ends.following_vclocks:
         return entry
     end = directory.ends.end_of(file, closed=True)
@@ -118,10 +115,7 @@ def _files_between(log_stream: LogStream, start: Offset, end: Offset) -> Iterato
 
 
 def _within_bounds(segments: list[Segment], options: XlogOptions) -> list[Segment]:
-    """Return the segments that may have rows between `fromVclock` and `toVclock`.
-
-    Gaps before `fromVclock` are removed from them. Segments of files that are not logs are all returned.
-    """
+    """Return the segments that may have rows between `fromVclock` and `toVclock`."""
     whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
     logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
     first, last = logs_within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
@@ -180,10 +174,6 @@ def _with_vinyl_runs(log_stream: LogStream, segments: list[Segment]) -> Iterator
 
 def segments_between(log_stream: LogStream, start: Offset, end: Offset) -> tuple[Segment, ...]:
     """Return the segments that a batch reads, with their numbers.
-
-    Args:
-        log_stream: Knows the directories of the sources.
-        start, end: Start and end of the batch.
 
     Raises:
         SourceError: If a source cannot be listed or is not configured any more.

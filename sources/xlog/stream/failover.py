@@ -37,7 +37,6 @@ class MemberFiles:
     """One source of a replicaset at one moment."""
 
     name: str
-    """Name of the source."""
     listing: Listing | None
     """None if the source cannot be read."""
     initial_snapshot: LogFile | None = None
@@ -111,8 +110,7 @@ def initial_entry(member: MemberFiles, uuid: str, options: XlogOptions) -> Offse
 def _replacing_snapshot(member: MemberFiles, applied: Vclock) -> OffsetEntry | None:
     """Return the entry of a member's snapshot with all rows up to the vclock `applied`, or None if it has none.
 
-    It is the oldest such snapshot that the logs continue, so that as many rows as possible come from logs. If the logs
-    continue none, it is the newest one.
+    It is the oldest such snapshot that the logs continue; if they continue none, it is the newest one.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
@@ -137,8 +135,6 @@ def entry_after_removed_file(
     The result is None if the leader's logs do not have all rows after `settled`.
 
     Args:
-        entry: The entry whose file is gone.
-        members: The sources of the replicaset.
         settled: All rows up to this vclock are applied, or dropped for good, so they need not be read.
     """
     leader = next((member for member in members if member.name == entry.leader), None)
@@ -181,12 +177,8 @@ def generation_entry(
 ) -> OffsetEntry | None:
     """Return the entry of a snapshot from which the stream continues, because no member has the next rows, or None.
 
-    Args:
-        entry: The entry whose file is gone.
-        members: The sources of the replicaset. A snapshot of the leader is preferred, then those of the others in this
-            order.
-        settled: All rows up to this vclock are applied, or dropped for good. An older snapshot would undo changes, so
-            it is not used.
+    A snapshot of the leader is preferred. One that is older than `settled`, up to which all rows are applied or dropped
+    for good, would undo changes, so it is not used.
     """
     applied = vclock_maximum(entry.vclock, settled)
     for member in sorted(members, key=lambda member: member.name != entry.leader):
@@ -219,11 +211,6 @@ def entry_of_successor(
 
     If the stream is in the leader's snapshot, the member begins with its own snapshot. If the leader's log had a gap,
     the member begins before the gap if it can.
-
-    Args:
-        entry: Where the stream is, in the leader's files.
-        member: The member that becomes the leader.
-        vclock_before_gap: The vclock before a gap in the leader's log.
     """
     if member.listing is None:
         return None

@@ -99,10 +99,6 @@ class ForeignFiles:
     def refuse(self, listing: Listing, replicaset: str) -> None:
         """Raise an error if a file is of another replicaset.
 
-        Args:
-            listing: Of the source.
-            replicaset: The uuid of the source's replicaset.
-
         Raises:
             SourceError: If there is such a file. The error names it and a file of the source's replicaset, with their
                 instances.
@@ -142,10 +138,7 @@ class ForeignFiles:
     def _unregistered_instance(
         self, listing: Listing, files: list[LogFile], known_instances: set[str], replicaset: str
     ) -> str | None:
-        """Return a text about the first file whose instance is in no `_cluster` of the replicaset.
-
-        The result is None if there is no such file, or if no `_cluster` is known.
-        """
+        """Return a text about the first file whose instance is in no `_cluster` of the replicaset."""
         unregistered = (
             {str(file.instance_uuid) for file in files}
             - known_instances
@@ -194,7 +187,6 @@ class ForeignFiles:
         return self._is_complete(file) if file.is_snapshot else file is listing.logs[0]
 
     def _replicaset_of(self, file: LogFile) -> str | None:
-        """Return the uuid of the replicaset that the `_schema` rows of a file name, or None."""
         if file.name not in self._replicaset_by_file:
             try:
                 self._replicaset_by_file[file.name] = next(replicaset_uuids_in(self.directory, file), None)

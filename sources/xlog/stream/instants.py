@@ -61,9 +61,6 @@ def hopeless_waits(
     """Return {replicaset uuid: reason} of the replicasets that wait in vain.
 
     Args:
-        progress: By replicaset uuid, for all followed replicasets.
-        wait_seconds: How long after its marker a replicaset waits for the others.
-        now: The time of the clock, microseconds since 1970.
         unidentified_source: Name of a source that cannot be read and whose replicaset is unknown. No instant is
             complete without it.
     """
@@ -86,10 +83,7 @@ def hopeless_waits(
 
 
 def _why_unreachable(point: Instant, other: ReplicasetProgress, other_uuid: str, deadline: int) -> str | None:
-    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it.
-
-    The `deadline` is in microseconds since 1970.
-    """
+    """Return why another replicaset cannot reach a point any more; None if it waits there, or may still reach it."""
     at = other.instant
     if at is not None and at.label == point.label:
         if at.state is InstantState.WAITING:
@@ -165,10 +159,7 @@ class InstantLogStream(LogStream):
     _logged_changes: set[tuple[str, str]] = field(default_factory=set)
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, OffsetEntry]:
-        """Return the offset up to which a batch can read, at most up to the next marker in each replicaset.
-
-        The parameters and errors are documented at `LogStream.latest`.
-        """
+        """Return the offset up to which a batch can read, at most up to the next marker in each replicaset."""
         bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
         end_without_waits = super().latest(bare, max_bytes)
         waiting = self._waiting_replicasets(start, end_without_waits)
@@ -197,17 +188,13 @@ class InstantLogStream(LogStream):
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
     def _unidentified_source(self) -> str | None:
-        """Return the name of a source that cannot be read and whose replicaset is unknown, or None."""
         return next(
             (name for name in sorted(self.unreadable_sources) if name not in self._replicaset_uuid_by_source),
             None,
         )
 
     def _waiting_replicasets(self, start: Offset, end_without_waits: Offset) -> set[str]:
-        """Return the uuids of the replicasets that must still wait at a point, because others may reach its label.
-
-        `end_without_waits` is the offset up to which each replicaset could be read if none waited.
-        """
+        """Return the uuids of the replicasets that must still wait at a point, because others may reach its label."""
         waiting = {
             uuid: entry.instant
             for uuid, entry in start.items()
@@ -295,7 +282,6 @@ class InstantLogStream(LogStream):
         return None
 
     def _entry_after_marker(self, marker: Marker, before: OffsetEntry, end: OffsetEntry) -> OffsetEntry:
-        """Return the entry after a marker's transaction, with the marker's instant."""
         directory = self.directory(marker.segment.source)
         rows, block_end = end_of_transaction(directory, marker)
         last = before.instant

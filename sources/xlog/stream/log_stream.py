@@ -45,7 +45,6 @@ class LogStream:
     """The logs of all sources of a deployment as one stream; one object computes the offsets of all its batches."""
 
     options: XlogOptions
-    """The options of the reader."""
     ignores_growth: bool = False
     """Whether the files are read once and their growth is ignored."""
     unreadable_sources: dict[str, str] = field(default_factory=dict)
@@ -65,11 +64,7 @@ class LogStream:
     """Uuids of replicasets whose leader has another history than the one that was read."""
 
     def directory(self, name: str) -> Directory:
-        """Return the directory of a source.
-
-        Raises:
-            SourceError: If no configured source has this name.
-        """
+        """Return the directory of a source; raise SourceError if no configured source has this name."""
         if name not in self._directory_by_source:
             source = next((s for s in self.options.sources if s.name == name), None)
             if source is None and self._is_glob_match(name):
@@ -162,7 +157,6 @@ class LogStream:
         return MemberFiles(source.name, listing, snapshot, complete_snapshots=complete)
 
     def _initial_snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
-        """Return the snapshot that a new stream begins with, or None."""
         only_snapshots = not listing.logs and not self.options.with_replicaset
         if self.options.start_from == "snapshot" or (only_snapshots and self.options.start_from == "logs"):
             return directory.newest_complete(listing.snapshots)
@@ -189,7 +183,6 @@ class LogStream:
         return {uuid: members[uuid] for uuid in sorted(members)}
 
     def _refuse_foreign_files(self, member: MemberFiles, uuid: str) -> None:
-        """Raise an error if a source of the option `sources` has files of another replicaset."""
         if member.listing is None or not self.options.with_replicaset:
             return
         name = member.name
@@ -397,17 +390,13 @@ class LogStream:
         return self.directory(member.name).ends.end_vclock(logs[-1]) if logs else {}
 
     def _is_glob_match(self, name: str) -> bool:
-        """Return whether the name of a source is a path that a glob of the options matches."""
         if self.options.with_replicaset:
             return False
         patterns = (source.path for source in self.options.sources if source.name != name)
         return any(paths.glob_matches(pattern, name) for pattern in patterns)
 
     def _sources_to_read(self, start: Offset) -> tuple[Source, ...]:
-        """Return the sources of the options, and for each glob the files and directories that it matches.
-
-        Files that were read to their end marker are left out.
-        """
+        """Return the sources of the options, and for each glob its matches, but for files read to their end marker."""
         done = {entry.leader for entry in start.values() if entry.is_done}
         found: dict[str, Source] = {}
         for source in self.options.sources:
@@ -430,18 +419,11 @@ class LogStream:
         return tuple(found.values())
 
     def _uuid_of_path(self, name: str) -> str:
-        """Return the uuid that identifies a path in offsets, in place of a replicaset's uuid.
-
-        It is zero if the path is the only one, and otherwise derived from the path.
-        """
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
     def _is_empty_match(self, entry: OffsetEntry) -> bool:
-        """Return whether the file of an entry was matched by a glob and has no rows so far.
-
-        Such an entry is left out of the offset, so the stream continues if Tarantool removes the file.
-        """
+        """Return whether the file of an entry was matched by a glob and has no rows so far."""
         directory = self.directory(entry.leader)
         if not (directory.is_file and self._is_glob_match(entry.leader)):
             return False
@@ -457,10 +439,7 @@ class LogStream:
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header_bytes)
 
     def _uuids_of_removed_files(self, start: Offset) -> list[str]:
-        """Return the uuids (`_uuid_of_path`) of files of a glob that were removed after they were read to their end.
-
-        If a file was removed before, an error is raised or reported.
-        """
+        """Return the uuids (`_uuid_of_path`) of files of a glob that were removed after they were read to their end."""
         gone = []
         for uuid, entry in start.items():
             if entry.leader in self._glob_matches or not self._is_glob_match(entry.leader):
@@ -479,7 +458,6 @@ class LogStream:
         return gone
 
     def _raise_or_report(self, source: str, error: Exception) -> None:
-        """Raise the error of a source that cannot be read if `on_source_error` is `fail`; otherwise report it."""
         if self.options.on_source_error == "fail":
             raise error
         self._report_unreadable(source, error)

@@ -43,14 +43,12 @@ class Marker:
     """A row that marks an instant."""
 
     label: str
-    """The label of the instant."""
     time: int
     """Timestamp of the row, microseconds since 1970."""
     replica_id: int
     lsn: int
     """Replica id and lsn of the row, which identify it."""
     segment: Segment
-    """The segment that has the row."""
     block_position: int
     """Start of the row's block, in bytes."""
     row_index: int
@@ -62,7 +60,6 @@ class MarkerFinder:
     """Finds the markers of one replicaset, segment by segment."""
 
     spaces: Sequence[MarkerSpace]
-    """The spaces whose rows are markers."""
 
     def __post_init__(self) -> None:
         self._label_field_by_space = {
@@ -73,12 +70,7 @@ class MarkerFinder:
         self._searched_up_to: tuple[str, str, int] | None = None
 
     def find(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
-        """Yield the markers of a segment of a log, in their order.
-
-        Args:
-            directory, listing: Of the source.
-            segment: A segment of one of its logs.
-        """
+        """Yield the markers of a segment of a log, in their order."""
         if self._label_field_by_space and self._searched_up_to != (
             segment.source,
             segment.file,
@@ -164,7 +156,6 @@ class MarkerFinder:
 def _rows_of_spaces(
     directory: Directory, segment: Segment, spaces: Iterable[int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a segment that belong to the spaces with the ids `spaces` and have an lsn."""
     wanted = Selection(space_ids=frozenset(spaces), from_vclock=segment.snapshot_vclock)
     for batch in directory.read_rows(segment.file, segment.begin, segment.end, wanted, closed=True):
         yield from (row for row in batch.to_pylist() if row["lsn"] is not None)

@@ -54,7 +54,6 @@ class IdAssignment:
 
 
 def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
-    """Return the uuid that the operations of an UPDATE of `_cluster` assign, or None."""
     for operation in operations:
         name, field_, value = operation if isinstance(operation, list) and len(operation) == 3 else [None] * 3
         if name == "=" and (field_ == "uuid" or field_ == _UUID_FIELD + index_base):
@@ -89,16 +88,10 @@ def expelled_replica_id(row: Mapping[str, Any]) -> int | None:
 
 
 def first_owners(rows: Iterable[Mapping[str, Any]]) -> dict[int, str | None]:
-    """Return the instances of replica ids in a log before the given rows of `_cluster`.
+    """Return {replica id: instance uuid} in a log before the given rows of `_cluster`; None if it is not known.
 
     If the first row of an id is an INSERT, the id was free before, and earlier rows with this id are taken for rows of
     the inserted instance too. If it is any other row, the id had an instance that the rows do not name.
-
-    Args:
-        rows: Rows of `_cluster`, in the order of the log.
-
-    Returns:
-        {replica id: instance uuid} for each id in the rows; None if the instance is not known.
     """
     owners: dict[int, str | None] = {}
     for row in rows:
@@ -130,12 +123,7 @@ def id_assignments(directory: Directory, file: LogFile, begin: int, end: int) ->
 
 
 def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
-    """Return the files whose rows of system spaces, in this order, give the state of these spaces where a log begins.
-
-    Args:
-        directory, listing: Of the source.
-        file: The log.
-    """
+    """Return the files whose rows of system spaces, in this order, give the state with which a log begins."""
     earlier = [log for log in listing.logs if log.name < file.name]
     covered = [s for s in listing.snapshots if is_at_most(s.vclock, file.vclock)]
     base = directory.newest_complete(covered)
@@ -157,13 +145,7 @@ class Origins:
     def origin_spans(
         self, listing: Listing, segment: Segment, whitelist: frozenset[str]
     ) -> tuple[OriginSpan, ...]:
-        """Return the wanted replica ids of a segment, as spans; a new span begins where an id gets another instance.
-
-        Args:
-            listing: Of the source.
-            segment: A segment of a log.
-            whitelist: Uuids of the instances whose rows are read.
-        """
+        """Return the wanted replica ids of a segment, as spans; a new span begins where an id gets another instance."""
         file = listing.log_named(segment.file)
         instances = self._instances_at_start(listing, file)
         spans = [_origin_span(segment.begin, instances, whitelist, segment.instance_uuid)]
@@ -183,9 +165,6 @@ class Origins:
         The parts have the replica ids whose rows are read (`Segment.origin_spans`). A part that begins with such a row
         names the instance that the row registers, because readers do not get the row
         (`Segment.left_out_registrations`).
-
-        Args:
-            listing, segment, whitelist: As for `origin_spans`.
         """
         spans = self.origin_spans(listing, segment, whitelist)
         left_out: dict[int, dict[int, str]] = {}
@@ -213,7 +192,6 @@ class Origins:
         return frozenset(found.instance_uuid for found in self._assignments(file, end))
 
     def _instances_at_start(self, listing: Listing, file: LogFile) -> dict[int, str]:
-        """Return {replica id: instance uuid} where a log begins."""
         files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
@@ -250,15 +228,7 @@ def _origin_span(
 
 
 def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:
-    """Return the members of a replicaset in `_cluster`, as they are before the first row of a segment.
-
-    Args:
-        directory, listing: Of the source.
-        segment: A segment of a log.
-
-    Returns:
-        {replica id: instance uuid}; empty if there is neither a snapshot nor an older log.
-    """
+    """Return {replica id: uuid} of the members in `_cluster` before the first row of a segment; empty if unknown."""
     file = listing.log_named(segment.file)
     members: dict[int, str] = {}
     for before in files_before(directory, listing, file):
@@ -268,7 +238,6 @@ def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict
 
 
 def _update_members(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
-    """Apply the `_cluster` rows of a file up to the position `end` to `members`."""
     if end <= file.header_bytes:
         return
     for batch in directory.read_rows(file.name, file.header_bytes, end, _CLUSTER_ROWS):

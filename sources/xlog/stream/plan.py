@@ -28,7 +28,6 @@ class ReplicasetFiles:
     """The files that a batch reads of one replicaset."""
 
     replicaset_uuid: str
-    """The replicaset."""
     source: Source
     """The leader of the replicaset."""
     files: tuple[LogFile, ...]
@@ -177,13 +176,7 @@ def share_tasks(ranges: Iterable[ByteRange], max_bytes: int) -> list[tuple[ByteR
 def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, int]:
     """Divide a limit of bytes fairly: no replicaset gets more than it can read, and the others share the rest.
 
-    Args:
-        wanted_bytes: {replicaset uuid: number of bytes that can be read of it}.
-        limit_bytes: Number of bytes that may be read of all replicasets together.
-
-    Returns:
-        {replicaset uuid: number of bytes to read}. It is at least 1 if any can be read, so that each replicaset
-        advances by a block.
+    The result is at least 1 if any can be read, so that each replicaset advances by a block.
     """
     given = {}
     left_bytes = limit_bytes
@@ -195,16 +188,7 @@ def fair_shares(wanted_bytes: Mapping[str, int], limit_bytes: int) -> dict[str, 
 
 
 def budget_end(file_bytes: Sequence[int], budget_bytes: int) -> tuple[int, int]:
-    """Return the file and position at which a budget of bytes ends.
-
-    Args:
-        file_bytes: Number of bytes left to read in each file, in order.
-        budget_bytes: Number of bytes to read; less than 1 counts as 1.
-
-    Returns:
-        Index of the file in which the budget ends, and the number of bytes to read of this file. If the budget is
-        enough for all files, it ends at the end of the last one.
-    """
+    """Return the index of the file in which a budget of bytes (at least 1) ends, and the bytes to read of it."""
     left = max(budget_bytes, 1)
     for index, length in enumerate(file_bytes):
         if length >= left:

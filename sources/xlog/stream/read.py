@@ -30,10 +30,7 @@ RUN_PART_BYTES = 256 << 10
 
 
 def _lsn_bound(segment: Segment, options: XlogOptions) -> Vclock | None:
-    """Return the vclock above which rows are read, or None: that of the snapshot read before, or `fromVclock`.
-
-    If both are set, it is their maximum.
-    """
+    """Return the vclock above which rows are read, or None: that of the snapshot read before, or `fromVclock`."""
     if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
         return segment.snapshot_vclock
     return (
@@ -150,9 +147,6 @@ def _verified_block_starts(
 
 def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in a range, without those that the options leave out.
-
-    Args:
-        byte_range, options: The range, and the reader's options.
 
     Raises:
         XlogMissingError: If the file was removed since the batch was planned.

@@ -139,11 +139,6 @@ def read_ahead_of(
 ) -> ReadAhead:
     """Return the files that the stream can read from an entry on.
 
-    Args:
-        directory, listing: The leader's directory, and its files.
-        entry: Where the stream is.
-        fixed_end: Where reading ends in this source, if its end is fixed.
-
     Raises:
         XlogMissingError: If the entry's file is gone.
         XlogTruncatedError, XlogRewrittenError: If the entry's file does not have any more what was read of it.

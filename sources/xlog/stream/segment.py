@@ -1,7 +1,4 @@
-"""The part of one file that a batch reads, as plain data that is sent to Spark's workers.
-
-`sources.xlog.stream.plan` makes it.
-"""
+"""The part of one file that a batch reads, as plain data that is sent to Spark's workers."""
 
 from __future__ import annotations
 
@@ -88,7 +85,6 @@ class ByteRange:
     """The blocks of a segment that start in [begin, end)."""
 
     segment: Segment
-    """The segment that the range is a part of."""
     begin: int
     end: int
     """Positions in bytes."""

@@ -142,11 +142,7 @@ def is_end_of_snapshot(directory: Directory, segment: Segment) -> bool:
 
 
 def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) -> Iterator[Segment]:
-    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows are applied.
-
-    Raises:
-        XlogMissingError: If a file is gone.
-    """
+    """Yield the segments of a snapshot's runs in the order of applying; raise XlogMissingError if a file is gone."""
     for tree in vinyl.trees:
         for run in tree.runs:
             file = _run_file(tree, run)

@@ -16,7 +16,8 @@ from tests.pipeline.plan.planner import Piece, Planner
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "semantics.md"
 LISTED = {
-    int(id_): does for id_, does in re.findall(r"^\| `_\w+` \| (\d+) \| (.*) \|$", PAGE.read_text(), re.M)
+    int(id_): does or "nothing"
+    for id_, does in re.findall(r"`_\w+`(?: \| | \()(\d+)(?:\)| \| (.*) \|$)", PAGE.read_text(), re.M)
 }
 STEERING = {
     int(SystemSpace.SPACE),
