@@ -36,7 +36,13 @@ SPARK = "spark session"
 # Spark compiles Java for each query, which takes longer than to interpret it over the few rows of a test.
 INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
 
-LOCAL_SPARK = f"--master local[2] --conf spark.ui.enabled=false {INTERPRETED} pyspark-shell"
+# Delta's VACUUM lists the files of a table in so many tasks; by default 10,000, which take half a minute.
+FEW_TASKS = "--conf spark.sql.sources.parallelPartitionDiscovery.parallelism=2"
+
+# Two tasks, one after the other: each that runs has a Python of its own, which imports for more than a second.
+ONE_AT_A_TIME = "--master local[1] --conf spark.default.parallelism=2"
+
+LOCAL_SPARK = f"{ONE_AT_A_TIME} --conf spark.ui.enabled=false {FEW_TASKS} {INTERPRETED} pyspark-shell"
 
 # A JVM of a test lives for a minute: the second compiler's work takes half of its processor time and never pays.
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):

@@ -22,10 +22,10 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 IS_SOAK = os.environ.get("SOAK") == "1"
 """Whether `make soak` runs the tests."""
 
-SUITE_SHARE = 4
+SUITE_SHARE = 8
 """`make test` tries one of so many generated cases."""
 
-MIN_EXAMPLES = 25
+MIN_EXAMPLES = 12
 """Number of generated cases that `make test` tries of each property, if it has so many."""
 
 

@@ -21,7 +21,7 @@ from tests.histories.shrink import shrink
 from tests.live.server import find_servers
 from tests.soaked import partly_soaked
 
-COUNT = int(os.environ.get("HISTORIES", "9"))
+COUNT = int(os.environ.get("HISTORIES", "6"))
 SERVERS = find_servers() or [""]
 SHORT = 9
 """About as many steps as a history has here that is done transaction by transaction."""

@@ -130,6 +130,7 @@ def test_equal_keys_are_one_key_however_they_are_written(
         assert len(keys) + len(both.unfit_tuples(name)) == len(winners(*truths, name))
 
 
+@pytest.mark.soak
 def test_tables_open_by_name_in_sql(both: Deployment, spark: SparkSession) -> None:
     database = both.database
     # The job itself does it, for all tables, where the catalog outlasts the session.

@@ -21,6 +21,7 @@ from benchmarks.logs import MemberLogs
 from pipeline import batch
 from pipeline.executors import cell_files, choice, distributed
 from tests.jobs.deployment import Deployment
+from tests.soaked import partly_soaked
 from tests.sources.subscribe.following import await_until
 
 pytestmark = pytest.mark.spark
@@ -95,7 +96,10 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+IN_SUITE = ["auto", FILES, f"{FILES}, too large when decoded"]
+
+
+@pytest.mark.parametrize("name", partly_soaked(IN_SUITE, sorted(SETTINGS.keys() - set(IN_SUITE))))
 def test_spark_counts_the_rows_of_the_log(
     name: str,
     members: list[MemberLogs],
@@ -131,17 +135,10 @@ def test_spark_counts_the_rows_of_the_log(
     assert deployment.rows("_changelog", ["lsn"])
 
 
-def test_jobs_have_the_names_of_their_batch(
-    spark: SparkSession, members: list[MemberLogs], tmp_path: Path
-) -> None:
-    deployed(tmp_path, members, executor="tasks").run()
-    found = job_names(spark)[:20]
-    assert {"batch 1: read", "batch 1: merge own and 1 more"} <= set(found)
-
-
 def test_the_plan_of_a_large_batch_has_the_source_the_remap_one_exchange_and_the_merge(
-    members: list[MemberLogs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, members: list[MemberLogs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And Spark's jobs have the names of their batch."""
     plans: list[str] = []
     collect = distributed._collect_reports
 
@@ -153,6 +150,7 @@ def test_the_plan_of_a_large_batch_has_the_source_the_remap_one_exchange_and_the
 
     monkeypatch.setattr(distributed, "_collect_reports", kept)
     deployed(tmp_path, members, executor="tasks").run()
+    assert {"batch 1: read", "batch 1: merge own and 1 more"} <= set(job_names(spark)[:20])
     (plan,) = plans
     whole = plan.partition("InMemoryRelation")[0]
     nodes = re.findall(r"^[\s:+\-*()\d]*([A-Z]\w+)", whole, re.MULTILINE)

@@ -17,7 +17,7 @@ from tests.live import Tarantool
 from tests.live.commands import Command
 from tests.live.replicaset import await_true
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.soak]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
 GRANT = PAGE.partition("```lua\n")[2].partition("```")[0]

@@ -77,19 +77,14 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     return state(deployment)
 
 
-def test_the_stream_may_be_cut_anywhere(whole: dict[str, Any], tmp_path: Path) -> None:
-    deployment = deployed(tmp_path, "a1", "b1")
-    deployment.run(max_bytes_per_trigger=60_000)
-    assert len(deployment.rows("_epochs", ["epoch"])) > 3
-    assert state(deployment) == whole
-
-
-def test_batches_that_are_too_large_for_the_driver_end_in_the_same_tables(
+def test_the_stream_may_be_cut_anywhere_and_its_batches_done_in_the_driver_or_in_tasks(
     whole: dict[str, Any], tmp_path: Path
 ) -> None:
     deployment = deployed(tmp_path, "a1", "b1")
-    deployment.run(max_bytes_per_trigger=150_000, local_bytes=1)
-    assert len(deployment.rows("_epochs", ["epoch"])) > 1
+    deployment.run(max_bytes_per_trigger=60_000, local_bytes=100_000)
+    executors = [row["executor"] for row in deployment.rows("_epochs", ["executor"])]
+    assert len(executors) > 3
+    assert set(executors) == {"driver", "tasks"}
     assert state(deployment) == whole
 
 

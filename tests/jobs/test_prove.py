@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from jobs.aggregate import aggregate
 from jobs.prove import prove, servers_to_read
 from observe.proof.space_proof import ProofLimits
 from observe.report.facts import collect_facts
@@ -181,19 +178,21 @@ def test_each_replicaset_is_compared_with_its_own_versions(
 
 
 @pytest.fixture
-def running(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Iterator[Deployment]:
-    """Yield a deployment whose job follows a server during the test."""
+def running(tmp_path: Path, tarantool: Tarantool) -> Iterator[Deployment]:
+    """Yield a deployment whose writer follows a server during the test."""
     tarantool.eval(CREATE + FILL)
-    found = Deployment(tmp_path, {"a1": tarantool.directory}, trigger="1 second")
-    found.run()
-    thread = threading.Thread(target=aggregate, args=[found.config()])
+    found = Deployment(tmp_path, {"a1": tarantool.directory})
+    found.write()
+    stopped = threading.Event()
+
+    def follow() -> None:
+        while not stopped.wait(0.5):
+            found.write()
+
+    thread = threading.Thread(target=follow)
     thread.start()
     yield found
-    end = time.monotonic() + SECONDS
-    while not spark.streams.active and time.monotonic() < end:
-        time.sleep(0.1)
-    for query in spark.streams.active:
-        query.stop()
+    stopped.set()
     thread.join(SECONDS)
     assert not thread.is_alive()
 

@@ -79,7 +79,7 @@ def test_the_answer_names_the_sources_that_have_a_space_and_those_that_have_not(
     one.snapshot({S: [(1, "a", 1, 1)]})
     other.snapshot({S + 1: [(1, "b", 1, 1)]})
     deployment = Deployment(tmp_path, {"a1": one.path, "b1": other.path}, replicasets_of("a1", "b1"))
-    deployment.run()
+    deployment.write()
     config = deployment.config()
     assert backfill(config, options("--snapshot", "s")) == 0
     output = capsys.readouterr().out

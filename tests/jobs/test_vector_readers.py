@@ -65,19 +65,17 @@ def test_each_reader_sees_the_rows_whatever_maintains_the_table(spark: SparkSess
     plain, deployment = (
         Deployment(tmp_path / mode, sources(), **policy, **MODES[mode]) for mode in ("never", "always")
     )
-    for one in (plain, deployment):
-        one.run(SIZES)
+    plain.run()
+    deployment.run(SIZES)
     wanted = Counter(row["_tuple"] for row in plain.rows(SPACE))
     table = str(deployment.folder / "warehouse" / "aggregator.db" / SPACE)
     assert vectors_of(deployment)[SPACE]
     assert_readers_agree(spark, table, wanted, "written")
     assert maintain(deployment.config()) == 0
-    assert_readers_agree(spark, table, wanted, "our maintain")
     name = f"delta.`{table}`"
     spark.sql(f"OPTIMIZE {name}")
-    assert_readers_agree(spark, table, wanted, "Spark's OPTIMIZE")
     spark.sql(f"VACUUM {name}")
-    assert_readers_agree(spark, table, wanted, "Spark's VACUUM")
+    assert_readers_agree(spark, table, wanted, "our maintain, Spark's OPTIMIZE and VACUUM")
     deployment.run()
     assert maintain(deployment.config(), purge=True) == 0
     assert SPACE not in vectors_of(deployment)

@@ -89,15 +89,17 @@ def test_a_statement_gets_what_it_names(deployment: Deployment) -> None:
     assert not any("VERSION AS OF" in one for one in written)
 
 
-def registered(spark: SparkSession, deployment: Deployment, *epochs: int) -> str:
-    for statement in view_statements(deployment.config(), list(epochs)):
+def registered(
+    spark: SparkSession, deployment: Deployment, *epochs: int, words: set[str] | None = None
+) -> str:
+    for statement in view_statements(deployment.config(), list(epochs), words=words):
         spark.sql(statement)
     return deployment.database
 
 
 @pytest.mark.spark
 def test_who_wrote_each_row(spark: SparkSession, deployment: Deployment) -> None:
-    database = registered(spark, deployment)
+    database = registered(spark, deployment, words={"who_wrote"})
     rows = spark.table(f"{database}_views.who_wrote").orderBy("key").collect()
     ids = replicasets_of("a1", "b1")
     assert [(row.space, row.replicaset, row.replicaset_uuid) for row in rows] == [

@@ -21,9 +21,7 @@ SPACES = ("types", "docs", "auto", "keys_decimal", "accounts")
 
 def deployed(folder: Path, **settings: Any) -> Deployment:
     spaces, types = {"include": list(SPACES)}, {"nested": "variant"}
-    made = Deployment(folder, {"a1": own().directory("a1")}, spaces=spaces, types=types, **settings)
-    made.run(max_bytes_per_trigger=1 << 30)
-    return made
+    return Deployment(folder, {"a1": own().directory("a1")}, spaces=spaces, types=types, **settings)
 
 
 def plain(rows: DataFrame) -> list[str]:
@@ -38,8 +36,10 @@ def plain(rows: DataFrame) -> list[str]:
 
 
 def test_both_executors_write_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    here = deployed(tmp_path / "here").opened(spark)
-    there = deployed(tmp_path / "there", local_bytes=1).opened(spark)
+    one, other = deployed(tmp_path / "here"), deployed(tmp_path / "there", local_bytes=1)
+    one.write(max_bytes_per_trigger=1 << 30)
+    other.run(max_bytes_per_trigger=1 << 30)
+    here, there = one.opened(spark), other.opened(spark)
     found: dict[str, Any] = {name: (here.read(name), there.read(name)) for name in SPACES}
     for name, (ours, theirs) in found.items():
         assert ours.schema == theirs.schema

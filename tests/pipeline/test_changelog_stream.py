@@ -43,12 +43,11 @@ def test_a_stream_goes_on_over_a_killed_batch(
         stream.format("parquet").start(str(seen)).awaitTermination()
 
     read_on()
-    for _ in range(2):
-        with monkeypatch.context() as patch:
-            patch.setattr(batch, "commit_epoch", die)
-            with pytest.raises(Killed):
-                deployment.run(3_000, batches=1)
-        read_on()
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "commit_epoch", die)
+        with pytest.raises(Killed):
+            deployment.run(3_000, batches=1)
+    read_on()
     deployment.run(3_000)
     read_on()
     epochs = spark.read.format("delta").load(str(tables / "_epochs"))
@@ -56,4 +55,4 @@ def test_a_stream_goes_on_over_a_killed_batch(
     stored = rows_in(spark.read.format("delta").load(str(tables / "_changelog")))
     assert rows_in(passed.join(epochs, "epoch", "leftsemi")) == stored
     assert sum(rows_in(passed).values()) > sum(stored.values())
-    assert [row["query_id"] for row in deployment.rows("_epochs")].count("rolled back") == 2
+    assert [row["query_id"] for row in deployment.rows("_epochs")].count("rolled back") == 1

@@ -17,6 +17,7 @@ from pipeline.executors.distributed import DistributedExecutor
 from schemas.iproto import RequestType, SystemSpace
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents
+from tests.soaked import partly_soaked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,9 +153,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("cut", [1, 700, None])
+@pytest.mark.parametrize("cut", partly_soaked([1, None], [700]))
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", partly_soaked([1], [2]))
 def test_a_range_is_a_delete_of_each_key_that_it_holds(
     tmp_path: Path, policy: str, seed: int, cut: int | None
 ) -> None:

@@ -13,14 +13,14 @@ import pytest
 from tests.pipeline.deployment import Deployment, contents
 from tests.pipeline.test_deletion_vectors import MODES, cuts, sources
 from tests.pipeline.test_executors import POLICIES
-from tests.soaked import partly_soaked
+from tests.soaked import IS_SOAK, partly_soaked
 from warehouse.delta import vector_files
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.log_commit import put_commit
 from warehouse.delta.table_log import Action
 
 POLICY = "by time, made tuples, masks"
-MOST_KILLS = 40
+MOST_KILLS = 40 if IS_SOAK else 16
 
 
 class Killed(BaseException):
@@ -93,5 +93,5 @@ def test_a_killed_writer_loses_and_doubles_nothing(
     wanted, found = rows_of(alone), rows_of(killed)
     for table in wanted:
         assert found[table] == wanted[table], (table, killer.places)
-    assert killer.places["before a commit"] > 5
-    assert killer.places["after a commit"] > 5
+    assert killer.places["before a commit"] > MOST_KILLS // 8
+    assert killer.places["after a commit"] > MOST_KILLS // 8

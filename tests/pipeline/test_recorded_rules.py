@@ -9,10 +9,11 @@ import pytest
 from pipeline.batch import MakeDistributed
 from tests.pipeline.deployment import Deployment
 from tests.recordings import rules
+from tests.soaked import partly_soaked
 from udfs.versions.key_state import UNCHECKED_CONSTRAINT
 
 
-@pytest.mark.parametrize("budget", [None, 1, 400])
+@pytest.mark.parametrize("budget", partly_soaked([None, 1], [400]))
 def test_spaces_that_a_replace_of_their_definition_creates(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None
 ) -> None:
@@ -26,7 +27,7 @@ def test_spaces_that_a_replace_of_their_definition_creates(
     assert deployment.rows("_quarantine") == []
 
 
-@pytest.mark.parametrize("budget", [None, 1, 400])
+@pytest.mark.parametrize("budget", partly_soaked([None, 1], [400]))
 def test_upserts_of_vinyl_whose_results_do_not_fit(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None
 ) -> None:

@@ -14,6 +14,7 @@ from pipeline.executors.distributed import DistributedExecutor
 from tests.live.server import find_servers
 from tests.pipeline.deployment import Deployment, contents
 from tests.recordings import runs
+from tests.soaked import partly_soaked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def with_snapshots(folder: Path, recorded: Path, numbers: list[int], logs: list[
     return folder
 
 
-@pytest.mark.parametrize("number", range(1, CHECKPOINTS + 1))
+@pytest.mark.parametrize("number", partly_soaked([1, CHECKPOINTS], range(2, CHECKPOINTS)))
 def test_a_table_begins_with_what_the_server_held_at_its_checkpoint(tmp_path: Path, number: int) -> None:
     folder = with_snapshots(tmp_path / "a1", RECORDED, [number], [])
     deployment = Deployment(tmp_path, {"a1": folder}, start="snapshot")
@@ -57,7 +58,14 @@ def test_a_table_begins_with_what_the_server_held_at_its_checkpoint(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("read", "snapshot", "budget"),
-    [*((*pair, None) for pair in combinations(range(1, CHECKPOINTS + 1), 2)), (1, 3, 1_200), (2, 5, 300)],
+    [
+        *((1, CHECKPOINTS, None), (1, 3, 1_200), (2, 5, 300)),
+        *(
+            pytest.param(*pair, None, marks=pytest.mark.soak)
+            for pair in combinations(range(1, CHECKPOINTS + 1), 2)
+            if pair != (1, CHECKPOINTS)
+        ),
+    ],
 )
 def test_a_table_continues_from_a_checkpoint_behind_logs_that_are_gone(
     tmp_path: Path, read: int, snapshot: int, budget: int | None

@@ -60,8 +60,8 @@ def busy(folder: Path, seed: int, count: int = 2, moves: int = 12) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("budget", [None, 1, 700])
-@pytest.mark.parametrize(("seed", "count"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize("budget", partly_soaked([None, 1], [700]))
+@pytest.mark.parametrize(("seed", "count"), [pytest.param(1, 2, marks=pytest.mark.soak), (2, 3)])
 def test_moves_are_marked_and_no_conflicts(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None, seed: int, count: int
 ) -> None:
@@ -104,7 +104,7 @@ def doubling(folder: Path) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("budget", [None, 1, 400])
+@pytest.mark.parametrize("budget", partly_soaked([None, 1], [400]))
 def test_a_doubled_bucket_is_named_with_its_rows_that_differ(
     tmp_path: Path, budget: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,7 +201,7 @@ def keys_of(deployment: Deployment) -> list[int]:
 
 
 @pytest.mark.parametrize("rounds", partly_soaked([10], [20]))
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", partly_soaked([0], [1]))
 def test_a_key_is_there_once_whichever_log_is_read_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
@@ -365,7 +365,7 @@ def mutual_moves(folder: Path, *, is_sent_first: bool) -> tuple[Deployment, Clus
 
 
 @pytest.mark.parametrize("is_sent_first", [False, True])
-@pytest.mark.parametrize("order", ["together", "a1", "b1", "cut"])
+@pytest.mark.parametrize("order", partly_soaked(["a1", "cut"], ["together", "b1"]))
 def test_two_replicasets_send_buckets_to_each_other(tmp_path: Path, order: str, is_sent_first: bool) -> None:
     deployment, cluster = mutual_moves(tmp_path, is_sent_first=is_sent_first)
     keys = list(range(12))

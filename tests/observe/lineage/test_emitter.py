@@ -17,7 +17,6 @@ pytest.importorskip("openlineage.client", reason="needs the extra 'lineage'")
 from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
-import pipeline.batch
 from config.deployment import Config
 from observe.lineage.emitter import MAX_WAITING_EVENTS, LineageEmitter, lineage_events
 from pipeline.commit.batch import BatchName
@@ -79,17 +78,13 @@ def test_each_batch_of_a_real_run_starts_and_completes(deployment: Deployment, t
     assert f"{deployment.database}._gaps" not in written, "no batch has written it"
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
-def test_a_failed_batch_sends_fail(
-    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
+def test_a_failed_batch_sends_fail(deployment: Deployment, tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match="the disk is full"),
+        lineage_events(deployment.config(), "4.2.0", dict) as around,
+        around(BatchName("q", 1)),
+    ):
         raise OSError("the disk is full")
-
-    monkeypatch.setattr(pipeline.batch, "commit_batch", fail)
-    with pytest.raises(Exception, match="the disk is full"):
-        deployment.run()
     last = events(tmp_path / "lineage.jsonl")[-1]
     assert (last["eventType"], last["outputs"]) == ("FAIL", [])
     assert last["run"]["facets"]["errorMessage"]["message"] == "OSError: the disk is full"

@@ -115,6 +115,7 @@ def test_a_killed_query_repeats_its_batch_and_continues(spark: SparkSession, tmp
     assert [lsn for file, _, lsn in rows if file.endswith(".xlog")] == list(range(4, 25))
 
 
+@pytest.mark.soak
 def test_sources_come_and_go_under_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     a1, b1 = Server(tmp_path / "a1", "a1"), Server(tmp_path / "b1", "b1")
     for server in (a1, b1):
