@@ -12,7 +12,7 @@ from schemas.errors import TupleError
 from tests.oracle import mp
 from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.merge import sum_fields
+from udfs.before_replace.merge import sum_fields, with_fields
 from udfs.before_replace.policies import POLICIES
 from udfs.before_replace.policy import Candidate, Formats, Outcome, PolicyOptions
 from udfs.operations.decimals import encode
@@ -41,6 +41,12 @@ def made(policy: Made, versions: list[Candidate]) -> tuple[int, bytes | None]:
 def fields(layout: int, data: bytes | None) -> dict[str, object]:
     names = [one.name for one in (SPACE, OTHER)[layout].fields]
     return dict(zip(names, mp.decode(data or b""), strict=False))
+
+
+def test_the_first_field_can_be_replaced() -> None:
+    version = Candidate(b"\x92\x01\x02", "r", "i", 1)
+    assert with_fields(version, FORMATS, {"id": b"\x07"}) == b"\x92\x07\x02"
+    assert with_fields(version, FORMATS, {"id": None, "note": None}) == b"\x92\xc0\x02"
 
 
 @pytest.mark.parametrize("policy", [MERGE, SUM], ids=["merge_fields", "sum"])

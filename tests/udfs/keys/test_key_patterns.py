@@ -46,6 +46,15 @@ def test_every_encoding_of_a_number_is_found(data: str) -> None:
     assert not found([8], ["unsigned"], bytes.fromhex(data))
 
 
+@pytest.mark.parametrize("data", ["91d080", "91d1ff80", "91d2ffffff80", "91d3ffffffffffffff80"])
+def test_the_least_number_of_a_size_is_found(data: str) -> None:
+    assert found([-128], ["integer"], bytes.fromhex(data))
+
+
+def test_the_first_parts_of_a_key_are_found_without_the_others() -> None:
+    assert found([7], ["unsigned", "string"], msgpack.packb([7, "more"]))
+
+
 @pytest.mark.parametrize(
     ("asked", "kind", "value"),
     [

@@ -155,6 +155,7 @@ def test_the_target_ends_with_the_sources_log_up_to_the_cut(
         ("1 2", 2, False),
         ("2 2c 3", 3, True),
         ("2c 3", 3, True),
+        ("0c 1", 1, True),
         ("3c 3", 2, False),
         ("0 1 1c 3", 3, False),
         ("", 0, False),

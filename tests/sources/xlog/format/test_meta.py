@@ -51,6 +51,18 @@ def test_vinyl_files_have_no_vclock(filetype: str) -> None:
     assert (meta.filetype, meta.vclock) == (filetype, {})
 
 
+def test_a_header_may_be_its_first_two_lines() -> None:
+    meta = parse_meta(b"RUN\n0.13\n\n", "f")
+    assert (meta.filetype, meta.version, meta.other) == ("RUN", "0.13", {})
+
+
+def test_a_wrong_line_is_named_by_its_offset() -> None:
+    begin = b"XLOG\n0.13\nVersion: 2.6.0\n"
+    with pytest.raises(XlogMetaError, match="not a `key: value` line") as raised:
+        parse_meta(begin + b"VClock\n\n", "f.xlog")
+    assert raised.value.fields["offset"] == len(begin)
+
+
 def test_unknown_keys_are_kept_as_written() -> None:
     meta = parse_meta(b"VYLOG\n0.13\nVClock: {}\nPrevCheckpoint: {1: 2}\nX-Y:  a: b \n\n", "f")
     assert meta.other == {"PrevCheckpoint": "{1: 2}", "X-Y": "a: b"}
