@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,7 +121,8 @@ def test_where_the_writer_ends_meanwhile_spark_is_started_here(
         if len(waited) == 3:
             lock.__exit__(None, None, None)
 
-    monkeypatch.setattr("jobs.backfill.time.sleep", give_up)
+    # Not `time.sleep` itself: threads of other tests' servers and sessions sleep, too.
+    monkeypatch.setattr("jobs.backfill.time", SimpleNamespace(sleep=give_up))
     lock.__enter__()
     with pytest.raises(SparkStartedError):
         maintain(config)
