@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 
 import click
 
@@ -15,6 +17,22 @@ from jobs.runtime.command_line import (
     print_result,
     spark_options,
 )
+
+PURGE_DELAY = "MIMALLOC_PURGE_DELAY"
+"""The variable that Arrow's allocator reads when it is loaded: milliseconds until it gives memory back, -1: never."""
+
+
+def load_arrow_that_keeps_memory() -> None:
+    """Load Arrow so that it keeps freed memory for the next batch, if the user has not set `PURGE_DELAY`.
+
+    By default the kernel maps and clears the memory of each batch again: a third of a large batch's time. Spark's
+    processes do not inherit the setting: each would keep as much as its largest task needed.
+    """
+    if "pyarrow" in sys.modules or PURGE_DELAY in os.environ:
+        return
+    os.environ[PURGE_DELAY] = "-1"
+    importlib.import_module("pyarrow")
+    del os.environ[PURGE_DELAY]
 
 
 @command(
@@ -32,9 +50,7 @@ def run(config: str, once: bool) -> int:
     process. To run on a cluster with its settings of Spark, use `spark-submit jobs/aggregate.py`. A new start continues
     where the last run stopped, even if that run was killed.
     """
-    # Arrow's allocator gives memory back to the kernel at once, which then has to map and clear it for each batch
-    # again: a third of a large batch's time. It reads the setting when it is loaded, by the next line.
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+    load_arrow_that_keeps_memory()
     from jobs.aggregate import aggregate
 
     end = aggregate(load_deployment(config), once=once)
