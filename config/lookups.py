@@ -37,5 +37,12 @@ class KeyCache(ConfigSection):
         if scheme in ("", "file"):
             path = urlparse(checkpoint).path if scheme else checkpoint  # a path may have # and ?
             return path.rstrip("/") + "-keys"
-        digest = hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()
-        return str(Path(tempfile.gettempdir()) / f"aggregator-keys-{digest}")
+        return str(Path(tempfile.gettempdir()) / f"aggregator-keys-{_digest(checkpoint)}")
+
+    def cell_folder(self, checkpoint: str) -> str:
+        """Return the folder for the rows of a batch, of one deployment alone: others may have the same `path`."""
+        return str(Path(self.folder(checkpoint)) / "cells" / _digest(checkpoint))
+
+
+def _digest(checkpoint: str) -> str:
+    return hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()

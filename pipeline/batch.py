@@ -32,7 +32,7 @@ from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.batch_cells import collect_cells
 from pipeline.executors.cell_files import remove_cell_files
-from pipeline.executors.choice import cell_folder, max_driver_log_bytes, runs_on_cluster
+from pipeline.executors.choice import max_driver_log_bytes, runs_on_cluster
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_copies import CopyFolder
@@ -134,7 +134,7 @@ class BatchWriter:
         self._router = build_router(config.spaces, check_space)
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
-        self._cell_folder = cell_folder(config)
+        self._cell_folder = config.cache.cell_folder(config.checkpoint)
         remove_cell_files(self._cell_folder)
         self._credits = CompactionCredits()
         stored = stored_costs(self._copy_folder.path)

@@ -28,7 +28,7 @@ def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
 
     Run it after a change of the policy in the configuration. --dry-run shows what another policy would choose.
 
-    If the space's table is set aside, because it is lost or somebody else has changed it, it is first taken back or
-    made anew. What it lacks then comes from snapshots.
+    A table that is lost, or that somebody else has changed, is first taken back to the last epoch or made anew. Rows
+    that it then lacks are read from snapshots.
     """
     return run_backfill(config, rebuild=space, policy=policy, dry_run=dry_run)

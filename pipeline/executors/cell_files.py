@@ -18,9 +18,6 @@ import pyarrow as pa
 
 from sources.xlog.stream.segment import Segment
 
-FOLDER = "cells"
-"""The name of the folder in that of the key copies (`config.lookups.KeyCache`)."""
-
 SUFFIX = ".arrows"
 
 
@@ -29,7 +26,7 @@ class CellFiles:
     """Which batches have their rows in files, and where."""
 
     folder: str
-    """A folder of the local disk, of one writer alone."""
+    """A folder of the local disk, of one writer alone (`config.lookups.KeyCache.cell_folder`)."""
     min_log_bytes: int
     """Batches of at most so many bytes of logs have their rows in the cells."""
     max_log_bytes: int

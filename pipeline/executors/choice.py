@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config.deployment import Config, ExecutorChoice
-from pipeline.executors.cell_files import FOLDER, CellFiles
+from pipeline.executors.cell_files import CellFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,11 +28,6 @@ def runs_on_cluster(spark: SparkSession) -> bool:
     return not str(spark.sparkContext.master).startswith("local")
 
 
-def cell_folder(config: Config) -> str:
-    """Return the folder for the rows of batches in files."""
-    return str(Path(config.cache.folder(config.checkpoint)) / FOLDER)
-
-
 def max_driver_log_bytes(choice: ExecutorChoice, local_bytes: int, *, is_cluster: bool) -> int:
     """Return how many bytes of logs a batch may have at most to be processed in the driver; 0: it never is.
 
@@ -51,4 +45,4 @@ def cell_files(config: Config, *, is_cluster: bool) -> CellFiles | None:
     if is_cluster:
         return None
     limit = max_driver_log_bytes(config.executor, config.local_bytes, is_cluster=False)
-    return CellFiles(cell_folder(config), MIN_FILE_LOG_BYTES, limit)
+    return CellFiles(config.cache.cell_folder(config.checkpoint), MIN_FILE_LOG_BYTES, limit)

@@ -119,7 +119,8 @@ def test_spark_counts_the_rows_of_the_log(
 
     if name.startswith(FILES):
         monkeypatch.setattr(choice, "MIN_FILE_LOG_BYTES", 0)
-        left = Path(choice.cell_folder(deployment.config())) / "left.arrows"
+        config = deployment.config()
+        left = Path(config.cache.cell_folder(config.checkpoint)) / "left.arrows"
         left.parent.mkdir(parents=True)
         left.write_bytes(b"of a killed job")
     monkeypatch.setattr(batch, "remove_cell_files", removed)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from config.lookups import KeyCache
 from pipeline.executors.cell_files import CellFiles, read_cell_file, remove_cell_files, write_cell_file
 from pipeline.executors.log_cells import LogPiece, log_cells, rows_of_cell
 from sources.xlog.options import parse_options
@@ -57,3 +58,10 @@ def test_only_batches_between_two_sizes_have_files() -> None:
         CellFiles("f", *limits).folder_for(segments) for limits in ((0, size), (0, size - 1), (size, size))
     ]
     assert folders == ["f", None, None]
+
+
+def test_deployments_with_one_cache_have_folders_of_their_own() -> None:
+    cache = KeyCache(path="/cache")
+    one, other = cache.cell_folder("/checkpoints/one"), cache.cell_folder("/checkpoints/other")
+    assert one != other
+    assert {Path(folder).parent for folder in (one, other)} == {Path("/cache/cells")}
