@@ -32,6 +32,7 @@ from config.values import (
     Interval,
     Label,
     Location,
+    ServerAddress,
     SqlName,
     Url,
     Uuid,
@@ -164,6 +165,21 @@ class Validation(ConfigSection):
     def clock_tolerance(self) -> timedelta | None:
         """Return `ahead`: how far a row's timestamp may be in the future; None if this is not checked."""
         return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))
+
+
+class Proof(ConfigSection):
+    """The rolling proof: the running job compares all tables with live servers, range by range, between batches."""
+
+    every: Interval = "24 hours"
+    """Within this time each tuple is compared once. The condition `proof_stale` is true where this does not succeed."""
+    share_of_time: float = Field(default=0.02, gt=0, le=0.5)
+    """Largest share of a server's time that the comparison takes: of the time in which its requests wait for answers.
+    """
+    peers: tuple[ServerAddress, ...] = ()
+    """One server of each replicaset, `user@host:port`; a replica will do. Empty: the peers of the section `subscribe`.
+    """
+    password_env: Label | None = None
+    """The environment variable with the password of the users of `peers`."""
 
 
 class MetricsConfig(ConfigSection):
@@ -306,6 +322,8 @@ class Config(ConfigSection):
     """OpenLineage events of the stream's batches; None: no events."""
     validation: Validation = Validation()
     """Settings of `jobs.validate`."""
+    prove: Proof | None = None
+    """The rolling proof of `aggregator run`; None: tables are compared only by `aggregator prove`."""
     subscribe: Subscribe | None = None
     """Settings of the daemon `jobs.subscribe`; the aggregating job itself does not use them."""
     relay: RelayConfig | None = None
@@ -335,6 +353,8 @@ class Config(ConfigSection):
             raise mistake(
                 "is the warehouse itself", "standby", "peers", self.standby.peers.index(self.warehouse)
             )
+        if self.prove is not None and not self.prove.peers and self.subscribe is None:
+            raise mistake("names no server, and there is no section subscribe", "prove", "peers")
         self._check_priority(self.policies.default, "default")
         for name, policy in self.policies.spaces.items():
             self._check_priority(policy, "spaces", name)

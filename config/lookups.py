@@ -43,6 +43,10 @@ class KeyCache(ConfigSection):
         """Return the folder for the rows of a batch, of one deployment alone: others may have the same `path`."""
         return str(Path(self.folder(checkpoint)) / "cells" / _digest(checkpoint))
 
+    def proof_file(self, checkpoint: str) -> str:
+        """Return the file with the state of the rolling proof of one deployment."""
+        return str(Path(self.folder(checkpoint)) / f"proof-{_digest(checkpoint)}.json")
+
 
 def _digest(checkpoint: str) -> str:
     return hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from config.deployment import Config
 from config.subscribe import seconds
 from jobs.main import main
+from jobs.prove import servers_to_read
 from jobs.runtime.command_line import Stopped, StoppedInBatch
 from jobs.runtime.output import say
 from jobs.runtime.progress import StreamProgress
@@ -26,6 +28,7 @@ from jobs.runtime.steps import log_step
 from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
 from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
+from observe.proof.rolling import RollingProof
 from pipeline.batch import BatchWriter
 from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.executors import cell_source
@@ -91,6 +94,21 @@ def keep_standbys_connected(
             standbys.copy_and_reconnect()
 
 
+def rolling_proof(
+    config: Config, location: WarehouseLocation, writer: BatchWriter, *, once: bool
+) -> AbstractContextManager[None]:
+    """Return a context manager that runs the rolling proof; it does nothing if there is none, or with `once`."""
+    if config.prove is None or once:
+        return nullcontext()
+    peers = servers_to_read(config, config.prove.peers, config.prove.password_env)
+    return RollingProof(
+        *(config.prove, location, peers),
+        state=lambda: writer.state,
+        file=config.cache.proof_file(config.checkpoint),
+        is_in_batch=writer.batch_lock.locked,
+    ).running()
+
+
 def start_stream(
     spark: SparkSession, config: Config, state: State, write_batch: StreamWriter, *, once: bool
 ) -> StreamingQuery:
@@ -148,7 +166,10 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
         service = Service(spark, warehouse, config, writer)
         service.read_newly_included_spaces()
         moves = PendingMoves(writer)
-        with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
+        with (
+            lineage_events(config, spark.version, lambda: writer.state.versions) as around,
+            rolling_proof(config, warehouse.location, writer, once=once),
+        ):
             batches = StreamWriter(
                 *(warehouse, config, writer, lambda done: [watch(done) for watch in watches]),
                 progress.log_first_batch(around),

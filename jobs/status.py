@@ -28,6 +28,7 @@ def show(config: Config, *, as_json: bool) -> int:
         stopped=state.stopped_spools,
         peers=state.standbys,
         costs=state.costs,
+        proven_at=None if config.prove is None else state.facts.proven_at.isoformat(timespec="seconds"),
         problems=tuple(state.problems()),
     )
     if as_json:
@@ -56,6 +57,10 @@ def _print_overview(overview: Overview) -> None:
     say(f"{overview.conflicts} decisions between replicasets, {overview.misfits} rows with a value left out")
     for line in () if overview.costs is None else cost_lines(overview.costs):
         say(line)
+    if overview.proven_at is not None:
+        age = datetime.now(UTC) - datetime.fromisoformat(overview.proven_at)
+        hours = f"within the last {age.total_seconds() / 3600:.1f} h"
+        say(f"proof: every tuple was equal to its server's {hours}, since {overview.proven_at}")
     for spool in overview.stopped:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         say(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from config.deployment import Config
 from config.relay import RelayConfig
-from config.subscribe import Subscribe
+from config.subscribe import Subscribe, seconds
 from config.values import listen_address
 from observe.asked import asked_status, problems_in
 from observe.doctor.findings import Level
@@ -22,6 +22,7 @@ from observe.log_ends import LogEnds
 from observe.problems import (
     difference_problem,
     log_problems,
+    proof_problems,
     spool_problems,
     standby_problems,
     table_problems,
@@ -63,6 +64,7 @@ class DeploymentState:
                 *table_problems(self.facts),
                 *debt_problems(self.costs.debts),
                 *log_problems(self.facts, self.unread_bytes, self.now),
+                *self._proof_problems(),
                 *standby_problems(self.standbys),
                 *disk_problems(self.config, self.config.subscribe),
                 *daemon_problems(self.config.subscribe),
@@ -70,6 +72,10 @@ class DeploymentState:
                 *relay_problems(self.config.relay),
             ]
         )
+
+    def _proof_problems(self) -> Iterator[Problem]:
+        if self.config.prove is not None:
+            yield from proof_problems(self.facts, seconds(self.config.prove.every), self.now)
 
     def _stream_problems(self) -> Iterator[Problem]:
         metrics = self.config.metrics

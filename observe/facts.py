@@ -24,6 +24,7 @@ from warehouse.delta.newest_epoch import newest_row, no_batch_error
 from warehouse.delta.read import newest_of_each, query_rows, rows_of
 from warehouse.system_tables.gaps import Gap, open_gaps
 from warehouse.system_tables.table_differences import TableDifference, table_differences
+from warehouse.system_tables.validations import server_expectation
 
 _PENDING_QUERY = """
     SELECT replicaset_id, reason, count(*) AS n, min("timestamp") AS oldest FROM opened GROUP BY 1, 2 ORDER BY 1, 3 DESC
@@ -46,6 +47,29 @@ _SET_ASIDE_QUERY = f"""
     WHERE t._key IS NULL AND (v.state IS NULL OR v.state = '{VersionState.UNFIT}'
                               OR (v.state = '{VersionState.PRESENT}' AND v.epoch <= a.epoch))
 """
+
+_PROVEN_QUERY = """
+    SELECT "table", expectation, max(CASE WHEN holds THEN validated_at END) AS proven_at
+    FROM opened WHERE expectation LIKE '$pattern' GROUP BY "table", expectation
+"""
+_FAILED_PROOFS_QUERY = """
+    SELECT "table", expectation, validated_at, unexpected, error
+    FROM opened WHERE expectation LIKE '$pattern' AND NOT holds ORDER BY validated_at
+"""
+
+
+@dataclass(frozen=True)
+class ServerProof:
+    """What `_validations` knows of comparisons of one table with the servers of one replicaset."""
+
+    table: str
+    replicaset_uuid: str
+    proven_at: datetime | None
+    """When the newest comparison began that found all tuples equal; None if none did."""
+    difference_count: int
+    """Keys that differed in the newest comparison, if it found differences; else 0."""
+    error: str | None
+    """Why the table could not be compared last; None if it could."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +185,56 @@ class DeploymentFacts:
             PendingGroup(int(row["replicaset_id"]), str(row["reason"]), int(row["n"]), row["oldest"])
             for row in self._rows("_pending", _PENDING_QUERY)
         )
+
+    @cached_property
+    def first_committed_at(self) -> datetime:
+        """When the oldest epoch that is kept was committed, in UTC."""
+        rows = self._rows("_epochs", "SELECT min(committed_at) AS t FROM opened")
+        moment: datetime = rows[0]["t"]
+        return moment.astimezone(UTC)
+
+    @cached_property
+    def server_proofs(self) -> tuple[ServerProof, ...]:
+        """The comparisons of tables with servers, for tables and replicasets that are followed now."""
+        uuids = {server_expectation(uuid): uuid for uuid in self.positions}
+        refused = {one.name for one in self.refused}
+        queries = [
+            query.replace("$pattern", server_expectation("%"))
+            for query in (_PROVEN_QUERY, _FAILED_PROOFS_QUERY)
+        ]
+        proven, failed = (self._rows("_validations", query) for query in queries)
+        differences: dict[tuple[str, str], Mapping[str, Any]] = {}
+        errors: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for row in failed:
+            by_key = differences if row["unexpected"] else errors
+            by_key[row["table"], row["expectation"]] = row
+        found = []
+        for row in proven:
+            table, uuid, proven_at = str(row["table"]), uuids.get(row["expectation"]), row["proven_at"]
+            if uuid is None or table not in self.space_tables or table in refused:
+                continue
+            difference, error = (
+                one
+                if (one := rows.get((table, row["expectation"]))) is not None
+                and (proven_at is None or one["validated_at"] >= proven_at)
+                else {}
+                for rows in (differences, errors)
+            )
+            count = int(difference.get("unexpected", 0))
+            found.append(ServerProof(table, uuid, proven_at, count, error.get("error")))
+        return tuple(sorted(found, key=lambda one: (one.table, one.replicaset_uuid)))
+
+    @property
+    def proven_at(self) -> datetime:
+        """Since when each tuple was equal to its server's at least once: the oldest of the newest proofs.
+
+        A table or replicaset without a proof counts as proven when the oldest kept epoch was committed.
+        """
+        never = self.first_committed_at
+        moments = [one.proven_at or never for one in self.server_proofs]
+        seen = {one.replicaset_uuid for one in self.server_proofs}
+        moments += [never for uuid in self.positions if uuid not in seen]
+        return min(moments, default=never).astimezone(UTC)
 
     @cached_property
     def conflict_count(self) -> int:

@@ -59,6 +59,8 @@ class Overview:
     """The standby copies that `standby.peers` names."""
     costs: WriteCosts | None = None
     """What batches cost, as this machine knows it."""
+    proven_at: str | None = None
+    """Since when every tuple was equal to its server's; None if the configuration has no section `prove`."""
     problems: tuple[Problem, ...] = ()
     """What needs attention."""
 

@@ -65,6 +65,20 @@ def _pending_problems(facts: DeploymentFacts) -> Iterator[Problem]:
         yield problem("rows_waiting", f"replicaset {facts.labels.get(number, number)}", texts[0] + more)
 
 
+def proof_problems(facts: DeploymentFacts, every_seconds: float, now: datetime) -> Iterator[Problem]:
+    """Yield the tables that differ from their servers, and the proof if it is older than it may be."""
+    for one in facts.server_proofs:
+        if one.difference_count:
+            text = f"{one.difference_count} keys differ from those of the servers of {facts.label(one.replicaset_uuid)}"
+            yield problem("proof_differs", f"table {one.table}", text)
+    age = now.timestamp() - facts.proven_at.timestamp()
+    if age > every_seconds:
+        errors = sorted({f"{one.table}: {first_line(one.error)}" for one in facts.server_proofs if one.error})
+        text = f"not every tuple was compared and equal within the last {every_seconds / 3600:.3g} h"
+        text += f"; not compared: {'; '.join(errors[:3])}" if errors else ""
+        yield problem("proof_stale", "proof", text, since=facts.proven_at.timestamp())
+
+
 def log_problems(facts: DeploymentFacts, unread_bytes: Mapping[str, int], now: datetime) -> Iterator[Problem]:
     """Yield what needs attention about unread rows of logs; `unread_bytes` is by source, beyond the newest epoch."""
     unread = {source: count for source, count in unread_bytes.items() if count}

@@ -231,6 +231,26 @@ _STREAM_CONDITIONS = (
         summary="The {{ $labels.subject }} is lost, or is an older copy",
     ),
     _stream(
+        "proof_differs",
+        PAGE,
+        means="keys of a table are not as a live server has them",
+        found="the newest comparison in `_validations`, of `prove` in the configuration or of `aggregator prove`",
+        advice="`aggregator prove SPACE` names the keys with both tuples, `aggregator who SPACE KEY` their history; "
+        "`aggregator snapshot SPACE` takes the server's tuples ([where a log does not say all]"
+        "(semantics.md#operations-and-versions-of-the-server))",
+        summary="{{ $labels.subject }} is not as a live server has it",
+    ),
+    _stream(
+        "proof_stale",
+        TICKET,
+        means="not every tuple was compared with a live server, and equal, within `prove.every`",
+        found="the oldest of the newest comparisons of each table with each replicaset, in `_validations`",
+        advice="the job's log says what is not compared (`proof:`): is a member of each replicaset reachable, does the "
+        "stream keep up? Where a round takes longer than half of `prove.every`, raise it or `prove.share_of_time`",
+        summary="Not every tuple was proven equal to its server's within prove.every",
+        wait="15m",
+    ),
+    _stream(
         "gap_open",
         PAGE,
         means="lsns are missing in the logs; rows behind them wait",

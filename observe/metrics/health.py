@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from observe.problems import (
     instant_problem,
     lag_problem,
     no_commit_problem,
+    proof_problems,
     table_problems,
 )
 from observe.write_costs import debt_problems
@@ -75,6 +77,7 @@ class StreamHealth:
         self._table_problems: Sequence[Problem] = ()
         self._disk_problems: Sequence[Problem] = ()
         self._differences: Sequence[Problem] = ()
+        self._proof_problems: Sequence[Problem] = ()
         self._compared_at = 0.0
         self._tables_epoch: int | None = None
         self._told: dict[tuple[str, str], Problem] = {}
@@ -121,13 +124,21 @@ class StreamHealth:
                 self._table_problems = tuple(table_problems(DeploymentFacts(self._location)))
                 self._tables_epoch = epoch
             if epoch is not None and time.time() - self._compared_at > COMPARE_SECONDS:
-                differences = DeploymentFacts(self._location).table_differences
-                self._differences = tuple(map(difference_problem, differences))
+                facts = DeploymentFacts(self._location)
+                self._differences = tuple(map(difference_problem, facts.table_differences))
+                self._look_at_proof(facts)
                 self._compared_at = time.time()
         except _LOOK_ERRORS as error:  # a table that is being rolled back
             log.debug("health: %s", error)
         self._looked_at = time.time()
         self._log_changes()
+
+    def _look_at_proof(self, facts: DeploymentFacts) -> None:
+        section = self._config.prove
+        if section is not None:
+            found = proof_problems(facts, seconds(section.every), datetime.now(UTC))
+            self._proof_problems = tuple(found)
+            self._metrics.set_proven_at(facts.proven_at.timestamp())
 
     def _log_changes(self) -> None:
         """Log each problem that has begun or ended since the last call; sources have warnings of their own."""
@@ -149,6 +160,7 @@ class StreamHealth:
                 *self._lag_problems(),
                 *self._disk_problems,
                 *self._differences,
+                *self._proof_problems,
                 *self._table_problems,
                 *(() if last is None else debt_problems(last.debts)),
             ]

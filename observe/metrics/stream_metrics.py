@@ -215,6 +215,9 @@ class StreamMetrics(Collector):
             "instant_wait_seconds", "Age of the marker at which a source waits for the others", "source"
         )
         self._lock_held = gauge("lock_held", "Whether this job has the writer lock, by its own clock")
+        self._proven_at = gauge(
+            "proven_timestamp_seconds", "Since when every tuple was equal to its server's; 0 without prove"
+        )
         self._peer_connected = gauge("peer_connected", "Whether a standby copy is connected", "peer")
         self._batch_seconds = Histogram(
             "aggregator_batch_seconds",
@@ -250,6 +253,10 @@ class StreamMetrics(Collector):
             self.epoch, self.committed_at, self.positions = epoch, committed_at, positions
             self._epoch.set(epoch)
             self._committed_at.set(committed_at)
+
+    def set_proven_at(self, moment: float) -> None:
+        """Set since when each tuple was compared with its server and equal, in seconds since 1970."""
+        self._proven_at.set(moment)
 
     def set_unread_bytes(self, unread_bytes: Mapping[str, int]) -> None:
         """Set how many bytes of the logs are beyond the newest epoch, by source."""

@@ -36,17 +36,10 @@ async def prove_spaces(
     Raises:
         IprotoError: No peer answers, or the connection is lost.
     """
-    connection = await _connect_to_first(peers)
+    connection, replicaset = await connect_to_replicaset(peers, state)
+    uuid = replicaset.uuid
     try:
-        uuid = await connection.replicaset_uuid()
-        replicaset = state.replicasets.get(uuid)
-        if replicaset is None:
-            raise PeerError(
-                f"the tables have no rows of the server's replicaset {uuid}",
-                peer=connection.peer.name,
-                advice="is the replicaset among the sources of this deployment?",
-            )
-        rate_limit = ReadRateLimit(limits.tuples_per_second)
+        rate_limit = ReadRateLimit(limits, connection)
         with_checksums = limits.uses_checksums and await prepare_checksums(connection)
         for space_id, table in sorted(replicaset.tables.items(), key=lambda item: item[1]):
             compared = _space_to_compare(replicaset, space_id, table, connection.peer.name, spaces)
@@ -66,6 +59,38 @@ async def prove_spaces(
             yield await comparison.compare()
     finally:
         connection.close()
+
+
+async def connect_to_replicaset(peers: Sequence[Peer], state: State) -> tuple[Connection, ReplicasetState]:
+    """Return a connection to the first peer that answers, and the state of its replicaset.
+
+    Raises:
+        IprotoError: No peer answers, or the tables have no rows of its replicaset.
+    """
+    connection = await _connect_to_first(peers)
+    try:
+        uuid = await connection.replicaset_uuid()
+        replicaset = state.replicasets.get(uuid)
+        if replicaset is not None:
+            return connection, replicaset
+        raise PeerError(
+            f"the tables have no rows of the server's replicaset {uuid}",
+            peer=connection.peer.name,
+            advice="is the replicaset among the sources of this deployment?",
+        )
+    except BaseException:
+        connection.close()
+        raise
+
+
+def comparable_spaces(replicaset: ReplicasetState, peer: str) -> dict[str, ComparedSpace]:
+    """Return the spaces of a replicaset that can be compared with a server, by their tables, in order."""
+    found = {}
+    for space_id, table in sorted(replicaset.tables.items(), key=lambda item: item[1]):
+        compared = _space_to_compare(replicaset, space_id, table, peer, ())
+        if compared is not None and _not_comparable_reason(replicaset, space_id) is None:
+            found[table] = compared
+    return found
 
 
 async def _connect_to_first(peers: Sequence[Peer]) -> Connection:

@@ -8,7 +8,7 @@ bytes. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -134,6 +134,23 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
     cumulative_hashes = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sorted_hashes, dtype=np.uint64)])
     all_keys = pa.chunked_array(canonical_parts, pa.large_binary()).combine_chunks()
     return SortedVersions(all_keys.take(order), sortable_keys.take(order), sorted_hashes, cumulative_hashes)
+
+
+def range_of_versions(
+    batches: Iterable[tuple[pa.Array, pa.Array]],
+    keys: SpaceKeyFunctions,
+    after: bytes | None,
+    last: bytes | None,
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the versions whose sortable keys are after `after`, up to `last` inclusive; None is no bound."""
+    for canonical, tuples in batches:
+        sortable = keys.sortable_keys(canonical)
+        is_inside = pa.repeat(True, len(canonical))
+        if after is not None:
+            is_inside = pc.and_(is_inside, pc.greater(sortable, pa.scalar(after, sortable.type)))
+        if last is not None:
+            is_inside = pc.and_(is_inside, pc.less_equal(sortable, pa.scalar(last, sortable.type)))
+        yield canonical.filter(is_inside), tuples.filter(is_inside)
 
 
 def hash_tuples(tuples: pa.Array) -> Int64s:

@@ -24,13 +24,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from observe.log_rows.row_format import tuple_text
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.sorted_versions import (
+    ServerPage,
     SortedVersions,
     SpaceKeyFunctions,
+    range_of_versions,
     server_page,
     sorted_versions,
     space_key_functions,
@@ -39,6 +42,7 @@ from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
 from sources.iproto.client import Connection
 from sources.iproto.space_pages import FIRST_PAGE_ROWS, SpacePages, next_page_limit
+from warehouse.system_tables.validations import server_expectation
 
 MAX_KEY_COMPARISONS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""
@@ -90,6 +94,8 @@ class ProofLimits:
     """Whether the server computes checksums of pages, if the user may run Lua. They need less network traffic than
     SELECTs, but several times the processor time on the server (docs/benchmarks.md).
     """
+    share_of_time: float | None = None
+    """Largest share of time in which requests of the proof wait for answers of one server; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class SpaceProof:
         """Return the result as a row of `_validations`."""
         return {
             "table": self.table,
-            "expectation": f"each key is as the servers of replicaset {self.replicaset} have it",
+            "expectation": server_expectation(self.replicaset),
             "holds": self.holds,
             "rows": self.rows,
             "unexpected": len(self.differences),
@@ -187,18 +193,27 @@ def key_or_tuple_text(data: bytes | None) -> str:
 
 
 class ReadRateLimit:
-    """Limits the tuples that are read from a server per second: sleeps after a page if reading is too fast."""
+    """Limits the load on a server: sleeps after a page if reading is too fast, or takes too much of the server's time.
 
-    def __init__(self, tuples_per_second: float | None) -> None:
-        self._tuples_per_second = tuples_per_second
-        self._next_read_at = time.monotonic()
+    The server's time is at most the time in which requests of the connection wait for answers.
+    """
+
+    def __init__(self, limits: ProofLimits, connection: Connection) -> None:
+        self._tuples_per_second, self._share_of_time = limits.tuples_per_second, limits.share_of_time
+        self._connection = connection
+        self._began_at = self._next_read_at = time.monotonic()
 
     async def wait(self, rows: int) -> None:
         """Sleep until more tuples may be read, after a page with `rows` tuples was read."""
+        now, pause = time.monotonic(), 0.0
         if self._tuples_per_second is not None:
-            now = time.monotonic()
             self._next_read_at = max(self._next_read_at, now - 1.0) + rows / self._tuples_per_second
-            await asyncio.sleep(max(0.0, self._next_read_at - now))
+            pause = self._next_read_at - now
+        if self._share_of_time is not None:
+            needed = self._connection.answer_seconds / self._share_of_time
+            pause = max(pause, self._began_at + needed - now)
+        if pause > 0.0:
+            await asyncio.sleep(pause)
 
 
 class _ComparedPage(NamedTuple):
@@ -235,19 +250,33 @@ class SpaceComparison:
 
     async def compare(self) -> SpaceProof:
         """Compare the space and return the result; errors are part of it, except a ConnectionLostError."""
+        return (await self.compare_slice(None, None))[0]
+
+    async def compare_slice(
+        self, after: bytes | None, tuple_count: int | None
+    ) -> tuple[SpaceProof, bytes | None]:
+        """Compare the tuples after a canonical key, about as many as `tuple_count`; None: all of them.
+
+        Return the result, and the slice's last canonical key; None if the slice is the space's last one. A space
+        without an order is one slice.
+        """
         started, space = time.monotonic(), self._compared
+        last: bytes | None = None
         tables = self._tables()
         result = SpaceProof(space.table, space.replicaset_uuid, space.peer, tables.epoch)
         try:
-            batches = tables.versions_of_replicaset(space.replicaset_id, space.table)
-            versions = sorted_versions(batches, self._keys)
-            if space.is_ordered:
-                suspects = await self._compare_pages(versions)
-            elif (whole := await self._read_single_page()) is not None:
-                suspects = versions.differing_keys(0, len(versions), server_page(whole, self._keys))
+            if space.is_ordered and tuple_count is not None:
+                suspects, last = await self._compare_range(after, tuple_count)
             else:
-                suspects = await self._compare_keys_of_tables(versions)
-                result = replace(result, skipped=SKIPPED_WITHOUT_ORDER)
+                batches = tables.versions_of_replicaset(space.replicaset_id, space.table)
+                versions = sorted_versions(batches, self._keys)
+                if space.is_ordered:
+                    suspects = await self._compare_pages(versions)
+                elif (whole := await self._read_single_page()) is not None:
+                    suspects = versions.differing_keys(0, len(versions), server_page(whole, self._keys))
+                else:
+                    suspects = await self._compare_keys_of_tables(versions)
+                    result = replace(result, skipped=SKIPPED_WITHOUT_ORDER)
             result = replace(result, looked_again=len(suspects))
             for begin in range(0, len(suspects), KEYS_PER_REQUEST):
                 differences, undecided = await self._compare_again(suspects[begin : begin + KEYS_PER_REQUEST])
@@ -262,7 +291,41 @@ class SpaceComparison:
             raise
         except AggregatorError as error:
             result = replace(result, error=str(error))
-        return replace(result, rows=self._read_tuples, seconds=time.monotonic() - started)
+        return replace(result, rows=self._read_tuples, seconds=time.monotonic() - started), last
+
+    async def _compare_range(self, after: bytes | None, tuple_count: int) -> tuple[list[bytes], bytes | None]:
+        """Compare the pages after a key, then the range of the tables that they cover.
+
+        Return the keys that differ, and the last key; None if no more tuples follow it. Only the range is in memory.
+        """
+        pages: list[ServerPage] = []
+        last, limit, rest = after, FIRST_PAGE_ROWS, tuple_count
+        while rest > 0:
+            tuples = await self._pages.read_page(last, limit)
+            self._read_tuples += len(tuples)
+            await self._rate_limit.wait(len(tuples))
+            pages.append(server_page(tuples, self._keys))
+            is_last = len(tuples) < limit
+            last = None if is_last else pages[-1].keys[-1].as_py()
+            if is_last:
+                break
+            rest -= len(tuples)
+            limit = next_page_limit(len(tuples), sum(map(len, tuples)))
+        begin, end = (None if key is None else self._keys.sortable_key(key) for key in (after, last))
+        space = self._compared
+        batches = self._tables().versions_of_replicaset(space.replicaset_id, space.table)
+        versions = sorted_versions(range_of_versions(batches, self._keys, begin, end), self._keys)
+        suspects: list[bytes] = []
+        first = 0
+        for page in pages:
+            is_open = page is pages[-1]
+            until = None if is_open else self._keys.sortable_key(page.keys[-1].as_py())
+            _, next_first = versions.index_range(None, until)
+            total = int(page.hashes.sum(dtype=np.uint64))
+            if not versions.range_has_checksum(first, next_first, len(page.hashes), total):
+                suspects += versions.differing_keys(first, next_first, page)
+            first = next_first
+        return suspects, last
 
     async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
         suspects: dict[bytes, None] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ class Connection:
         self.peer, self.wire, self.greeting = peer, wire, greeting
         self._timeout = timeout
         self._sync = 0
+        self._unanswered, self._unanswered_since = 0, 0.0
+        self.answer_seconds = 0.0
+        """Seconds in which a request waited for its answer: the most that this connection has taken of the server."""
 
     async def request(
         self,
@@ -52,6 +56,9 @@ class Connection:
         transport = self.wire.transport
         answer = self.wire.expect_answer(sink, is_body_raw=is_body_raw)
         transport.write(encode_packet(command, self._sync, body))
+        if not self._unanswered:
+            self._unanswered_since = time.monotonic()
+        self._unanswered += 1
         try:
             async with asyncio.timeout(self._timeout):  # wait_for may swallow a cancellation
                 return await answer
@@ -59,6 +66,10 @@ class Connection:
             error = ConnectionLostError(f"no answer in {self._timeout:g} seconds", peer=self.peer.name)
             self.wire.abort(error)
             raise error from None
+        finally:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self.answer_seconds += time.monotonic() - self._unanswered_since
 
     async def request_ballot(self) -> messages.Ballot:
         """Send VOTE and return the answer: the server's vclock, where its oldest log begins, whether it is loading."""

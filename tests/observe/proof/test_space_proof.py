@@ -72,7 +72,7 @@ def proof_of(
                 connection,
                 lambda: tables,
                 ProofLimits(None, 0.5),
-                ReadRateLimit(None),
+                ReadRateLimit(ProofLimits(), connection),
                 with_checksums=False,
             ).compare()
         finally:
