@@ -14,7 +14,7 @@ from config.deployment import Proof
 from jobs.prove import servers_to_read
 from observe.facts import DeploymentFacts
 from observe.problems import proof_problems
-from observe.proof import rolling
+from observe.proof import rolling, space_proof
 from observe.proof.rolling import RollingProof
 from observe.proof.space_proof import ProofLimits, ReadRateLimit
 from pipeline.commit.load import load_state
@@ -36,6 +36,7 @@ HOUR = 3600.0
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rolling, "SLICE_TUPLES", 300)
     monkeypatch.setattr(rolling, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(space_proof, "COMPARISON_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -116,17 +117,21 @@ def test_a_difference_is_found_in_its_slice_and_is_gone_after_the_next_round(
 
 
 def test_a_server_that_is_away_is_one_line_and_the_round_goes_on(
-    deployment: Deployment, tarantool: Tarantool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    proof = proof_of(deployment, tarantool)
-    assert compared_slices(proof, 2) == 2
-    tarantool.stop()
-    with caplog.at_level(logging.WARNING):
-        assert compared_slices(proof) == 0
-        assert compared_slices(proof) == 0
-    assert caplog.text.count("is not compared") == 1
-    tarantool.start()
-    assert compared_slices(proof) > 2
+    with Tarantool(tmp_path / "master", socket=str(tmp_path / "socket")) as server:
+        server.eval(CREATE + FILL)
+        deployment = Deployment(tmp_path, {"a1": server.directory})
+        deployment.write()
+        proof = proof_of(deployment, server)
+        assert compared_slices(proof, 2) == 2
+        server.stop()
+        with caplog.at_level(logging.WARNING):
+            assert compared_slices(proof) == 0
+            assert compared_slices(proof) == 0
+        assert caplog.text.count("is not compared") == 1
+        server.start()
+        assert compared_slices(proof) > 2
     assert sorted(row["rows"] for row in deployment.rows("_validations")) == [700, 2727]
 
 
