@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
-from pipeline.executors.log_cells import CellDigest, LogPiece, log_cells, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, log_cells, rows_of_cell
+from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.summary import Summary
 from schemas.errors import OffsetError
 from sources.xlog.stream.batch import tasks_of
@@ -60,7 +61,7 @@ class CollectedCells:
         return found
 
     def rows(self, segments: Sequence[Segment]) -> dict[int, list[pa.RecordBatch]]:
-        """Decode the cells, or map their files into memory; return the rows of each segment in log order."""
+        """Decode the cells; return the rows of each segment in log order."""
         found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
         for piece, cell in zip(self.pieces, self.table["rows"], strict=True):
             found[piece.segment] += rows_of_cell(piece, cell.as_buffer())
@@ -73,10 +74,23 @@ def collect_cells(frame: DataFrame, segments: Sequence[Segment], title: str) -> 
     Raises:
         OffsetError: The cells are not those of the segments.
     """
-    frame.sparkSession.sparkContext.setJobDescription(f"{title}: read")
-    pieces, found = in_log_order(with_rows(frame).toArrow())
+    return CollectedCells(*_collected(with_rows(frame), segments, f"{title}: read"))
+
+
+def read_pieces(frame: DataFrame, segments: Sequence[Segment], job: str) -> None:
+    """Let Spark's tasks read a frame whose cells the driver does not need.
+
+    Raises:
+        OffsetError: The cells are not those of the segments.
+    """
+    _collected(with_rows(frame).select("piece"), segments, job)
+
+
+def _collected(cells: DataFrame, segments: Sequence[Segment], job: str) -> tuple[list[LogPiece], pa.Table]:
+    cells.sparkSession.sparkContext.setJobDescription(job)
+    pieces, found = in_log_order(cells.toArrow())
     refuse_missing_pieces(pieces, segments)
-    return CollectedCells(pieces, found)
+    return pieces, found
 
 
 def in_log_order(cells: pa.Table) -> tuple[list[LogPiece], pa.Table]:

@@ -42,7 +42,8 @@ from pipeline.executors.cells import (
     encode_cell,
     report_cell,
 )
-from pipeline.executors.log_cells import CellDigest, LogPiece, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, rows_of_cell
+from pipeline.executors.log_piece import LogPiece
 from pipeline.executors.partition_task import (
     PartitionReport,
     PartitionWork,

@@ -7,10 +7,9 @@ them.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import msgpack
 import numpy as np
@@ -18,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.executors.cell_files import read_cell_file, write_cell_file
-from pipeline.executors.cells import LOG_CELLS, binary_value, decode_cell, encode_cell
+from pipeline.executors.cells import LOG_CELLS, binary_value, decode_cell, encode_cell, with_empty_rows
+from pipeline.executors.log_piece import CELLS_PER_TASK, LogPiece
 from pipeline.plan.rows.summary import Summary, summarize_rows
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.rows import FileColumns
@@ -39,41 +38,8 @@ MAX_SAMPLED_VALUE_BYTES = 2 << 10
 """A sampled tuple or key above this size is cut to its leading fields; another binary value above it becomes null."""
 
 
-CELLS_PER_TASK = 1 << 32
-"""The ordinal of a cell is the task's number times this, plus the cell's index in the task, which is always lower."""
-
 _STORED_COLUMNS = [name for name in XROW_ARROW.names if name not in ("file", "instance_uuid")]
 """The columns of a cell's rows; the others have one value in all rows of a piece."""
-
-
-@dataclass(frozen=True)
-class LogPiece:
-    """Where the rows of a cell are from: a part of the byte range [`position`, `end`), which has one cell or more."""
-
-    replicaset: str
-    source: str
-    instance: str | None
-    file: str
-    segment: int
-    """The segment's number in the batch."""
-    position: int
-    end: int
-    ordinal: int
-    """Cells in the order of their ordinals are in the order of the log."""
-    rows: int
-    bytes: int
-    """The size of the rows in memory."""
-    path: str | None = None
-    """The file with the rows (`pipeline.executors.cell_files`), if the cell does not hold them."""
-
-    def encoded(self) -> str:
-        """Return the piece as a JSON text."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def decoded(text: str) -> LogPiece:
-        """Return the piece that a JSON text names."""
-        return LogPiece(**json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -98,12 +64,7 @@ class CellDigest:
 
 
 def log_cells(
-    ranges: Iterable[ByteRange],
-    options: XlogOptions,
-    task: int,
-    *,
-    counts_rows: bool = False,
-    folder: str | None = None,
+    ranges: Iterable[ByteRange], options: XlogOptions, task: int, *, counts_rows: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of byte ranges as cells (`LOG_CELLS`), in log order.
 
@@ -111,14 +72,13 @@ def log_cells(
         task: The number of the task among those of the batch, in the order of the log.
         counts_rows: Whether each cell is followed by empty rows, so that there are as many rows of Spark as rows of the
             log. Spark shows their number as the input rows of a batch.
-        folder: Where the rows are stored as files; by default the cells hold them.
     """
     ordinal = task * CELLS_PER_TASK
     for byte_range in ranges:
         is_empty = True
         for rows in _pieces(byte_range, options):
             is_empty = False
-            yield _log_cell(byte_range, ordinal, rows, rows.num_rows if counts_rows else 1, folder)
+            yield _log_cell(byte_range, ordinal, rows, rows.num_rows if counts_rows else 1)
             ordinal += 1
         if is_empty:  # says that the range was read
             yield _log_cell(byte_range, ordinal, pa.RecordBatch.from_pylist([], schema=XROW_ARROW), 1)
@@ -132,27 +92,21 @@ def _pieces(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBa
             yield batch.slice(first, size)
 
 
-def _log_cell(
-    byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int, folder: str | None = None
-) -> pa.RecordBatch:
+def _log_cell(byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
     segment = byte_range.segment
     instance = rows.column("instance_uuid")[0].as_py() if rows.num_rows else segment.instance_uuid
     stored = pa.Table.from_batches([rows.select(_STORED_COLUMNS)])
-    path = None if folder is None else write_cell_file(folder, stored)
     piece = LogPiece(
         *(segment.replicaset_uuid, segment.source, instance, segment.file, segment.number),
         *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes),
-        path=path,
     )
     digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
-    cell = binary_value(encode_cell(stored, compression="lz4")) if path is None else pa.nulls(1, pa.binary())
+    cell = binary_value(encode_cell(stored, compression="lz4"))
     columns = [
         *(pa.array([piece.encoded()]), _writers(rows)),
         *(pa.array([digest.encoded()], pa.binary()), cell),
     ]
-    if row_count > 1:
-        columns = [pa.concat_arrays([one, pa.nulls(row_count - 1, one.type)]) for one in columns]
-    return pa.RecordBatch.from_arrays(columns, schema=LOG_CELLS)
+    return with_empty_rows(pa.RecordBatch.from_arrays(columns, schema=LOG_CELLS), row_count)
 
 
 def _writers(rows: pa.RecordBatch) -> pa.ListArray:
@@ -164,14 +118,9 @@ def _writers(rows: pa.RecordBatch) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=RUNS)
 
 
-def rows_of_cell(piece: LogPiece, cell: pa.Buffer | None) -> list[pa.RecordBatch]:
-    """Decode the rows of a cell, or of the file that its piece names (`schemas.xrow.XROW_ARROW`)."""
-    if piece.path is not None:
-        stored = read_cell_file(piece.path)
-    elif cell is not None:
-        stored = decode_cell(cell)
-    else:
-        raise ValueError(f"a cell without rows: {piece}")
+def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:
+    """Decode the rows of a cell (`schemas.xrow.XROW_ARROW`)."""
+    stored = decode_cell(cell)
     constant = FileColumns(base_name(piece.file), piece.instance)
     return [
         pa.RecordBatch.from_arrays(

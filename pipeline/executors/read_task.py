@@ -28,7 +28,8 @@ from pipeline.changelog.rows import (
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.executors.cells import LOG_CELLS, cells_by_partition, decode_cell, report_cell
-from pipeline.executors.log_cells import CELLS_PER_TASK, LogPiece, rows_of_cell
+from pipeline.executors.log_cells import rows_of_cell
+from pipeline.executors.log_piece import CELLS_PER_TASK, LogPiece
 from pipeline.lookup.partitions import KeyRanges
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors

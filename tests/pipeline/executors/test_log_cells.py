@@ -13,7 +13,8 @@ import pytest
 from pipeline.executors import log_cells as module
 from pipeline.executors.batch_cells import in_log_order, refuse_missing_pieces
 from pipeline.executors.choice import DRIVER_LOG_BYTES, DRIVER_LOG_BYTES_ON_CLUSTER, max_driver_log_bytes
-from pipeline.executors.log_cells import CellDigest, LogPiece, log_cells, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, log_cells, rows_of_cell
+from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.rows.summary import concat_summaries, summarize_rows
 from schemas.errors import OffsetError
