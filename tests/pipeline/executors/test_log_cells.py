@@ -12,7 +12,12 @@ import pytest
 
 from pipeline.executors import log_cells as module
 from pipeline.executors.batch_cells import in_log_order, refuse_missing_pieces
-from pipeline.executors.choice import DRIVER_LOG_BYTES, DRIVER_LOG_BYTES_ON_CLUSTER, max_driver_log_bytes
+from pipeline.executors.choice import (
+    CELL_LOG_BYTES,
+    DRIVER_LOG_BYTES_ON_CLUSTER,
+    is_read_by_driver,
+    max_driver_log_bytes,
+)
 from pipeline.executors.log_cells import CellDigest, log_cells, rows_of_cell
 from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.position import with_spaced_numbers
@@ -138,7 +143,7 @@ def test_a_piece_of_another_file_is_refused(
 @pytest.mark.parametrize(
     ("choice", "is_cluster", "expected"),
     [
-        ("auto", False, DRIVER_LOG_BYTES),
+        ("auto", False, 256 * MIB),
         ("auto", True, DRIVER_LOG_BYTES_ON_CLUSTER),
         ("driver", True, 256 * MIB),
         ("tasks", False, 0),
@@ -148,3 +153,21 @@ def test_where_a_batch_is_processed(choice: str, is_cluster: bool, expected: int
     assert max_driver_log_bytes(choice, 256 * MIB, is_cluster=is_cluster) == expected  # type: ignore[arg-type]
     assert max_driver_log_bytes("auto", 1, is_cluster=is_cluster) == 1
     assert np.iinfo(np.int32).max > expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "log_bytes", "is_cluster", "is_first", "expected"),
+    [
+        ("auto", CELL_LOG_BYTES, False, False, False),
+        ("auto", CELL_LOG_BYTES + 1, False, False, True),
+        ("driver", CELL_LOG_BYTES + 1, False, False, True),
+        ("auto", 1, False, True, True),
+        ("driver", CELL_LOG_BYTES + 1, True, True, False),
+        ("tasks", CELL_LOG_BYTES + 1, False, True, False),
+    ],
+)
+def test_when_the_driver_reads_a_batch_itself(
+    choice: str, log_bytes: int, is_cluster: bool, is_first: bool, expected: bool
+) -> None:
+    found = is_read_by_driver(choice, log_bytes, is_cluster=is_cluster, is_first=is_first)  # type: ignore[arg-type]
+    assert found is expected
