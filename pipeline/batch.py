@@ -31,7 +31,7 @@ from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.batch_cells import collect_cells
-from pipeline.executors.choice import is_read_by_driver, max_driver_log_bytes, runs_on_cluster
+from pipeline.executors.choice import is_read_by_driver, log_bytes_of, max_driver_log_bytes, runs_on_cluster
 from pipeline.executors.local import DRIVER_ALONE, LocalExecutor, read_locally
 from pipeline.executors.row_counts import SparkCount, remove_row_counts
 from pipeline.lookup.files import BaseFiles
@@ -269,7 +269,7 @@ class BatchWriter:
             alone = self._read_alone(segments, log_stream, NO_LIMIT, None, title)
             assert alone is not None
             return alone
-        log_bytes = sum(segment.end - segment.begin for segment in segments)
+        log_bytes = log_bytes_of(segments)
         is_cluster = frame is not None and runs_on_cluster(frame.sparkSession)
         is_first, self._has_read_cells = not self._has_read_cells, frame is not None
         if frame is None or is_read_by_driver(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
+from pipeline.executors.choice import cells_hold_rows, runs_on_cluster
 from pipeline.executors.log_cells import CellDigest, log_cells, rows_of_cell
 from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.summary import Summary
@@ -31,11 +32,12 @@ def with_rows(frame: DataFrame) -> DataFrame:
 def read_cells(spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> DataFrame:
     """Return the cells of some segments."""
     tasks, options = tasks_of(log_stream, segments), log_stream.options
+    holds_rows = cells_hold_rows(segments, is_cluster=runs_on_cluster(spark))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from log_cells(tasks[number], options, number)
+                yield from log_cells(tasks[number], options, number, holds_rows=holds_rows)
 
     return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(read, LOG_CELLS_SPARK_SCHEMA)
 

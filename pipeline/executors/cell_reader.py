@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from pipeline.executors.choice import cells_hold_rows
 from pipeline.executors.row_counts import counted_cells, stored_row_counts
 from pipeline.plan.rows.position import with_spaced_numbers
 from sources.xlog.directory.offset import from_document
@@ -23,6 +24,8 @@ class CellPartition(XlogPartition):
 
     number: int
     """The task's number in the batch, in the order of the log."""
+    holds_rows: bool = True
+    """Whether its cells hold their rows (`pipeline.executors.choice.cells_hold_rows`)."""
     counts_folder: str | None = None
     """Where the driver stores the counts of rows that it has read itself (`pipeline.executors.row_counts`)."""
 
@@ -40,8 +43,11 @@ class CellStreamReader(XlogStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[CellPartition]:
         """Return the partitions of a batch; they depend on the offsets alone."""
         found = segments_between(self._log_stream, from_document(start), from_document(end))
+        holds_rows = cells_hold_rows(found, is_cluster=self._counts_folder is None)
         tasks = tasks_of(self._log_stream, with_spaced_numbers(found))
-        return [CellPartition(task, number, self._counts_folder) for number, task in enumerate(tasks)]
+        return [
+            CellPartition(task, number, holds_rows, self._counts_folder) for number, task in enumerate(tasks)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the cells of one partition, and empty rows: as many rows of Spark as the log has."""
@@ -53,4 +59,8 @@ class CellStreamReader(XlogStreamReader):
             return counted
         from pipeline.executors.log_cells import log_cells  # only tasks need it, not the planning process
 
-        return log_cells(partition.ranges, self._options, partition.number, counts_rows=True)
+        return log_cells(
+            *(partition.ranges, self._options, partition.number),
+            counts_rows=True,
+            holds_rows=partition.holds_rows,
+        )

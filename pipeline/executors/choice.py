@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from config.deployment import ExecutorChoice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from config.deployment import ExecutorChoice
+    from sources.xlog.stream.segment import Segment
+
 MIB = 1 << 20
 
 CELL_LOG_BYTES = 1 * MIB
-"""On one machine the driver reads batches of more bytes of logs itself: their cells would take longer."""
+"""On one machine the cells of a batch hold its rows only up to so many bytes of logs. Larger batches are read by the
+driver itself, or again by the tasks that merge them: to move the rows through Spark would take longer.
+"""
 
 DRIVER_LOG_BYTES_ON_CLUSTER = 4 * MIB
 """Under `auto`, a batch of at most so many bytes of logs is processed in the driver of a cluster."""
@@ -43,3 +47,13 @@ def is_read_by_driver(choice: ExecutorChoice, log_bytes: int, *, is_cluster: boo
             the compiled kernels, which the driver has loaded already.
     """
     return choice != "tasks" and not is_cluster and (is_first or log_bytes > CELL_LOG_BYTES)
+
+
+def cells_hold_rows(segments: Sequence[Segment], *, is_cluster: bool) -> bool:
+    """Return whether the cells of a batch hold its rows, or only say where they are."""
+    return is_cluster or log_bytes_of(segments) <= CELL_LOG_BYTES
+
+
+def log_bytes_of(segments: Sequence[Segment]) -> int:
+    """Return the number of bytes of logs that a batch reads."""
+    return sum(segment.end - segment.begin for segment in segments)

@@ -42,7 +42,7 @@ from pipeline.executors.cells import (
     encode_cell,
     report_cell,
 )
-from pipeline.executors.log_cells import CellDigest, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, CellLog, CellRows
 from pipeline.executors.log_piece import LogPiece
 from pipeline.executors.partition_task import (
     PartitionReport,
@@ -106,6 +106,7 @@ class DistributedExecutor:
         title: str = "batch",
     ) -> None:
         self._spark, self._segments, self._title = spark, segments, title
+        self._log = CellLog({one.number: one for one in segments}, log_stream.options)
         given = read_cells(spark, log_stream, segments) if frame is None else with_rows(frame)
         self._cells = given.persist(StorageLevel.MEMORY_AND_DISK)
         self._digests: list[tuple[LogPiece, CellDigest]] | None = None
@@ -137,14 +138,16 @@ class DistributedExecutor:
         self, uuids: Collection[str], sync: SyncSpaces, watched: WatchedSpaces
     ) -> dict[int, Summary]:
         """Summarize the cells of replicasets with synchronous or watched spaces; return summaries by ordinal."""
+        log_of_cells = self._log
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            cell_rows = CellRows(log_of_cells)
             for batch in batches:
                 for text, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                     piece = LogPiece.decoded(text)
                     if piece.replicaset in uuids:
                         own = (found.get(piece.replicaset, frozenset()) for found in (sync, watched))
-                        rows = rows_of_cell(piece, cell.as_buffer())
+                        rows = cell_rows.of(piece, cell.as_buffer())
                         parts = [summarize_rows(one, piece.segment, *own) for one in rows]
                         yield report_cell(0, (piece.ordinal, concat_summaries(parts)))
 
@@ -202,7 +205,7 @@ class DistributedExecutor:
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
         read = ReadWork(
-            *(work.segment_plans, plan.reduce, ranges, location),
+            *(work.segment_plans, plan.reduce, ranges, location, self._log),
             *(work.changelog_files, work.healed_gaps, bool(work.pending)),
         )
         files = {name: list(own) for name, own in work.files_by_table.items() if name in masked}

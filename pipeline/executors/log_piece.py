@@ -26,6 +26,8 @@ class LogPiece:
     rows: int
     bytes: int
     """The size of the rows in memory."""
+    at_block_starts: bool = True
+    """Whether the byte range begins and ends where blocks do (`sources.xlog.stream.segment.ByteRange`)."""
 
     def encoded(self) -> str:
         """Return the piece as a JSON text."""

@@ -82,6 +82,7 @@ def _counted_cell(byte_range: ByteRange, count: RangeCount, ordinal: int) -> pa.
     piece = LogPiece(
         *(segment.replicaset_uuid, segment.source, segment.instance_uuid, segment.file, segment.number),
         *(byte_range.begin, byte_range.end, ordinal, count.rows, count.bytes),
+        at_block_starts=byte_range.at_block_starts,
     )
     cell = pa.RecordBatch.from_arrays(
         [pa.array([piece.encoded()]), *(pa.nulls(1, field.type) for field in list(LOG_CELLS)[1:])],

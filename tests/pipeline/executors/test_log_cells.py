@@ -18,7 +18,7 @@ from pipeline.executors.choice import (
     is_read_by_driver,
     max_driver_log_bytes,
 )
-from pipeline.executors.log_cells import CellDigest, log_cells, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, CellLog, CellRows, log_cells, rows_of_cell
 from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.rows.summary import concat_summaries, summarize_rows
@@ -43,9 +43,15 @@ def tasks() -> tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...
     return stream.options, segments, tasks_of(stream, segments)
 
 
-def cells_of(options: XlogOptions, tasks: Sequence[Sequence[ByteRange]]) -> pa.Table:
+def cells_of(
+    options: XlogOptions, tasks: Sequence[Sequence[ByteRange]], *, holds_rows: bool = True
+) -> pa.Table:
     return pa.Table.from_batches(
-        [cell for number, task in enumerate(tasks) for cell in log_cells(task, options, number)]
+        [
+            cell
+            for number, task in enumerate(tasks)
+            for cell in log_cells(task, options, number, holds_rows=holds_rows)
+        ]
     )
 
 
@@ -92,6 +98,27 @@ def test_cells_have_the_rows_of_the_log(
     named = pc.fill_null(read["replica_id"], 0).to_numpy()
     assert [one for one, _ in writers] == named.tolist()
     assert [lsn for one, lsn in writers if one > 0] == read["lsn"].to_numpy()[named > 0].tolist()
+
+
+@pytest.mark.parametrize("decoded_bytes", [module.MAX_DECODED_BYTES, 5_000])
+def test_rows_that_cells_do_not_hold_are_read_again(
+    tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
+    decoded_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, segments, parts = tasks
+    monkeypatch.setattr(module, "MAX_DECODED_BYTES", decoded_bytes)
+    held, kept = cells_of(options, parts), cells_of(options, parts, holds_rows=False)
+    pieces = [LogPiece.decoded(text) for text in kept["piece"].to_pylist()]
+    assert kept.drop_columns("rows").equals(held.drop_columns("rows"))
+    assert [cell.as_buffer() is None for cell in kept["rows"]] == [piece.rows > 0 for piece in pieces]
+    cell_rows = CellRows(CellLog({one.number: one for one in segments}, options))
+    for piece, one, other in zip(pieces, kept["rows"], held["rows"], strict=True):
+        assert cell_rows.of(piece, one.as_buffer()) == rows_of_cell(piece, other.as_buffer())
+    first = next(piece for piece in pieces if piece.rows)
+    other = replace(first, rows=first.rows + 1)
+    with pytest.raises(OffsetError, match="other rows than when the batch was planned"):
+        cell_rows.of(other, None)
 
 
 def test_each_row_of_the_log_is_a_row_of_spark(

@@ -28,7 +28,7 @@ def stream() -> LogStream:
 
 
 @pytest.fixture(scope="module")
-def segments(stream: LogStream) -> list[Segment]:
+def segments(stream: LogStream) -> tuple[Segment, ...]:
     start = stream.initial()
     return segments_between(stream, start, stream.latest(start))
 
@@ -38,7 +38,7 @@ def read(stream: LogStream, segments: Sequence[Segment], folder: Path) -> tuple[
     reader = CellStreamReader(stream.options, str(folder))
     count, pieces, has_rows = 0, [], False
     for number, task in enumerate(tasks_of(stream, segments)):
-        for cells in reader.read(CellPartition(task, number, str(folder))):
+        for cells in reader.read(CellPartition(task, number, counts_folder=str(folder))):
             count += cells.num_rows
             pieces += [LogPiece.decoded(text) for text in cells.column("piece").drop_null().to_pylist()]
             has_rows |= cells.column("rows").null_count < cells.num_rows
@@ -50,7 +50,7 @@ def total(pieces: Sequence[LogPiece]) -> tuple[int, int]:
 
 
 def test_counted_rows_are_those_of_the_log(
-    stream: LogStream, segments: list[Segment], tmp_path: Path
+    stream: LogStream, segments: tuple[Segment, ...], tmp_path: Path
 ) -> None:
     found = read_locally(stream, segments, 1 << 30)
     assert found is not None
@@ -67,7 +67,7 @@ def test_counted_rows_are_those_of_the_log(
 
 
 def test_what_the_driver_has_not_counted_is_read(
-    stream: LogStream, segments: list[Segment], tmp_path: Path
+    stream: LogStream, segments: tuple[Segment, ...], tmp_path: Path
 ) -> None:
     found = read_locally(stream, segments, 1 << 30)
     assert found is not None
@@ -79,14 +79,14 @@ def test_what_the_driver_has_not_counted_is_read(
 
 
 def test_rows_that_need_more_memory_than_the_limit_are_left_to_tasks(
-    stream: LogStream, segments: list[Segment]
+    stream: LogStream, segments: tuple[Segment, ...]
 ) -> None:
     assert read_locally(stream, segments, 1000) is None
 
 
 @pytest.mark.spark
 def test_a_count_of_other_bytes_is_an_error(
-    spark: SparkSession, stream: LogStream, segments: list[Segment], tmp_path: Path
+    spark: SparkSession, stream: LogStream, segments: tuple[Segment, ...], tmp_path: Path
 ) -> None:
     frame = read_cells(spark, stream, segments[:1])
     count = SparkCount(frame, segments, str(tmp_path), [], "batch 1")
