@@ -101,7 +101,7 @@ def start_stream(
         options |= {cell_source.COUNTS_OPTION: config.cache.counts_folder(config.checkpoint)}
     spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))
     cells = spark.readStream.format(cell_source.FORMAT).options(**options).load()
-    stream = cell_source.observed(cells).writeStream.queryName("aggregate")
+    stream = cell_source.observed_cells(cells).writeStream.queryName("aggregate")
     stream = stream.option("checkpointLocation", config.checkpoint).foreachBatch(write_batch)
     stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=config.trigger)
     return stream.start()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
 from pipeline.executors.choice import cells_hold_rows, runs_on_cluster
@@ -22,11 +21,6 @@ from schemas.errors import OffsetError
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
-
-
-def with_rows(frame: DataFrame) -> DataFrame:
-    """Return the cells of a frame, without the empty rows between them (`log_cells(counts_rows=True)`)."""
-    return frame.where(F.col("piece").isNotNull())
 
 
 def read_cells(spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> DataFrame:
@@ -76,7 +70,7 @@ def collect_cells(frame: DataFrame, segments: Sequence[Segment], title: str) -> 
     Raises:
         OffsetError: The cells are not those of the segments.
     """
-    return CollectedCells(*_collected(with_rows(frame), segments, f"{title}: read"))
+    return CollectedCells(*_collected(frame, segments, f"{title}: read"))
 
 
 def read_pieces(frame: DataFrame, segments: Sequence[Segment], job: str) -> None:
@@ -85,7 +79,7 @@ def read_pieces(frame: DataFrame, segments: Sequence[Segment], job: str) -> None
     Raises:
         OffsetError: The cells are not those of the segments.
     """
-    _collected(with_rows(frame).select("piece"), segments, job)
+    _collected(frame.select("piece"), segments, job)
 
 
 def _collected(cells: DataFrame, segments: Sequence[Segment], job: str) -> tuple[list[LogPiece], pa.Table]:

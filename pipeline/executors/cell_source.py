@@ -53,16 +53,17 @@ class CellSource(DataSource):
         return CellStreamReader(parse_options(own), self.options.get(COUNTS_OPTION))
 
 
-def observed(cells: DataFrame) -> DataFrame:
-    """Return the stream with the observed metrics `log`: what each batch has read.
+def observed_cells(stream: DataFrame) -> DataFrame:
+    """Return the cells of the stream, without the empty rows between them, and with the observed metrics `log`.
 
-    Spark puts them into its progress: `pieces`, the number of log cells, `rows`, and `decoded_bytes`.
+    Spark has counted the empty rows as input of the batch before they are left out. Its progress also has the metrics:
+    `pieces`, the number of log cells, `rows`, and `decoded_bytes`.
     """
 
     def total(name: str) -> Column:
         return F.sum(F.get_json_object("piece", f"$.{name}").cast("long"))
 
-    return cells.observe(
+    return stream.where(F.col("piece").isNotNull()).observe(
         "log",
         F.count("piece").alias("pieces"),
         total("rows").alias("rows"),

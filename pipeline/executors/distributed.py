@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,6 @@ from pipeline.executors.batch_cells import (
     in_log_order,
     read_cells,
     refuse_missing_pieces,
-    with_rows,
 )
 from pipeline.executors.cells import (
     CELL_SCHEMA,
@@ -107,7 +107,7 @@ class DistributedExecutor:
     ) -> None:
         self._spark, self._segments, self._title = spark, segments, title
         self._log = CellLog({one.number: one for one in segments}, log_stream.options)
-        given = read_cells(spark, log_stream, segments) if frame is None else with_rows(frame)
+        given = read_cells(spark, log_stream, segments) if frame is None else frame
         self._cells = given.persist(StorageLevel.MEMORY_AND_DISK)
         self._digests: list[tuple[LogPiece, CellDigest]] | None = None
 
@@ -223,7 +223,8 @@ class DistributedExecutor:
             cells = cells.unionAll(self._spark.createDataFrame(stored_cells(stored)))
         maps = {number: tuple(one.applier_map) for number, one in work.segment_plans.items()}
         segment = F.get_json_object("piece", "$.segment").cast("int")
-        cells = cells.withColumn("writers", remap_runs_udf(maps)(segment, F.col("writers")))
+        with _own_python_processes(self._spark, "remap"):
+            cells = cells.withColumn("writers", remap_runs_udf(maps)(segment, F.col("writers")))
 
         def make_frame() -> DataFrame:
             keyed = cells.mapInArrow(run_read, SPARK_SCHEMA)
@@ -303,6 +304,21 @@ class DistributedExecutor:
 
     def _set_job_description(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"{self._title}: {name}")
+
+
+@contextmanager
+def _own_python_processes(spark: SparkSession, name: str) -> Iterator[None]:
+    """Let UDFs that are made meanwhile run in Python processes of their own.
+
+    Spark gives a process to any task with the same environment. Without this, each process would sooner or later hold
+    the memory and the compiled kernels that only the processes of a merge need.
+    """
+    environment = spark.sparkContext.environment
+    environment["AGGREGATOR_UDF"] = name
+    try:
+        yield
+    finally:
+        del environment["AGGREGATOR_UDF"]
 
 
 def _names_in_brief(names: Iterable[str]) -> str:
