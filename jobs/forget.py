@@ -18,7 +18,7 @@ from jobs.runtime.output import say
 from jobs.runtime.steps import log_step
 from observe.forgetting.keys import ForgottenKeys
 from observe.forgetting.marks import Marks
-from observe.forgetting.search import Finding, Search
+from observe.forgetting.search import KeyFinding, Search
 from observe.key_changes.reader import KeyChangesReader
 from pipeline.lookup.key_copies import SUFFIX as COPY_SUFFIX
 from pipeline.retention.forgotten import mark_rows, remove_marked, tables_with_keys
@@ -166,7 +166,7 @@ class _Forgetting:
         for table in self.tables():
             yield from files_of_earlier_versions(self.warehouse.location, table)
 
-    def _expires(self, finding: Finding, kept: set[str]) -> bool:
+    def _expires(self, finding: KeyFinding, kept: set[str]) -> bool:
         is_earlier = str(finding.path) in kept or finding.path.parent.name == LOG_FOLDER
         return is_earlier and not self.options.vacuum
 
@@ -196,7 +196,7 @@ class _Forgetting:
         yield "not searched: key copies on other machines, backups, exports, pages of reports and of validation"
 
 
-def _text_of(finding: Finding) -> str:
+def _text_of(finding: KeyFinding) -> str:
     return {"rows": "has rows of the keys", "bytes": "has the bytes of a key"}.get(finding.what, finding.what)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import zstandard
 
 from observe.forgetting.keys import ForgottenKeys
@@ -24,16 +23,16 @@ from pipeline.retention.forgotten import COLUMNS, SPACE_COLUMNS
 from schemas.errors import XlogError
 from schemas.names import exact_table
 from sources.xlog.reader.plain_rows import decode_rows, read_blocks, read_meta
+from warehouse.delta.stored_rows import stored_batches
 
 LOG_SUFFIXES = frozenset({".xlog", ".snap", ".vylog", ".run", ".index"})
 CHUNK_BYTES = 1 << 24
-ROWS_AT_ONCE = 1 << 16
 
 _COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class KeyFinding:
     """A file that holds one of the keys."""
 
     path: Path
@@ -51,7 +50,7 @@ class Search:
     size: int = 0
     """Their size, in bytes."""
 
-    def folders(self, folders: Iterable[Path]) -> Iterator[Finding]:
+    def folders(self, folders: Iterable[Path]) -> Iterator[KeyFinding]:
         """Yield the files below folders that hold one of the keys."""
         for folder in folders:
             for path in sorted(folder.rglob("*")):
@@ -60,7 +59,7 @@ class Search:
                 self.files, self.size = self.files + 1, self.size + path.stat().st_size
                 what = self.file(path)
                 if what is not None:
-                    yield Finding(path, what)
+                    yield KeyFinding(path, what)
 
     def file(self, path: Path) -> str | None:
         """Return what a file holds of the keys, None if nothing."""
@@ -96,17 +95,14 @@ class Search:
         return None
 
     def _parquet(self, path: Path) -> str | None:
-        with pq.ParquetFile(path) as file:
-            table, names = path.parent.name, set(file.schema_arrow.names)
-            columns = self._compared_columns(table)
-            wanted = columns if columns and names.issuperset(columns) else ()
-            for batch in file.iter_batches(ROWS_AT_ONCE):
-                if wanted:
-                    rows = pa.Table.from_batches([batch.select(list(wanted))])
-                    if pc.any(Marks(self.keys).mark(table, rows)).as_py():
-                        return "rows"
-                if any(self._has(data) for column in batch.columns for data in _contents(column)):
-                    return "bytes"
+        columns = self._compared_columns(path.parent.name)
+        for batch in stored_batches(path):
+            if columns and set(columns) <= set(batch.schema.names):
+                rows = pa.Table.from_batches([batch.select(list(columns))])
+                if pc.any(Marks(self.keys).mark(path.parent.name, rows)).as_py():
+                    return "rows"
+            if any(self._has(data) for column in batch.columns for data in _contents(column)):
+                return "bytes"
         return self._bytes(path)  # also what is not in a row: the footer, with the bounds of pages
 
     def _compared_columns(self, table: str) -> tuple[str, ...]:
