@@ -121,7 +121,6 @@ class _Forgetting:
         for pattern in (f"*{COPY_SUFFIX}", ".*.part"):
             for path in folder.glob(pattern):
                 path.unlink(missing_ok=True)
-        shutil.rmtree(self.config.cache.cell_folder(self.config.checkpoint), ignore_errors=True)
 
     def clean_spools(self, state: State) -> None:
         for name, spool in self.spools.items():
