@@ -71,8 +71,12 @@ def forget(config: Config, options: ForgetOptions, step: Step = log_step) -> int
         with PrimaryLock(warehouse, "jobs/forget.py", configured_standbys(config, waits=True)) as lock:
             state = open_writer(config, warehouse, lock).state
             work.clean_tables(state)
-            work.clean_copies()
-            work.clean_spools(state)
+        if options.vacuum:
+            # When the first lock ended, connected standbys had copied the epoch, by entries of the log that go now.
+            with PrimaryLock(warehouse, "jobs/forget.py", configured_standbys(config, waits=True)):
+                work.remove_earlier_versions()
+        work.clean_copies()
+        work.clean_spools(state)
     return work.report()
 
 
@@ -104,14 +108,15 @@ class _Forgetting:
         )
         for table, count in counts.items():
             say(f"{table}: {count} rows were removed")
-        if not self.options.vacuum:
-            return
-        arguments = {"space": self.options.space, "tables": self.tables()}
-        requests.record(self.warehouse, RequestKind.FORGET, arguments, "earlier versions were removed")
+        if self.options.vacuum:
+            arguments = {"space": self.options.space, "tables": self.tables()}
+            requests.record(self.warehouse, RequestKind.FORGET, arguments, "earlier versions are removed")
+
+    def remove_earlier_versions(self) -> None:
         for table in self.tables():
             self.step(f"removing earlier versions of {table}")
             count = remove_earlier_versions(self.warehouse.location, table)
-            tables.forget(table)
+            self.warehouse.open_tables.forget(table)
             if count:
                 say(f"{table}: {count} files of earlier versions and of their log were removed")
 
