@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from config.deployment import Config
+from config.deployment import Config, Standby
+from jobs.aggregate import configured_standbys
 from jobs.forget import ForgetOptions, forget
 from jobs.main import main
 from schemas.errors import SpoolError
@@ -19,6 +21,7 @@ from sources.xlog.format.meta import REPLICASET_KEY
 from sources.xlog.reader.plain_rows import decode_rows, read_blocks, read_meta
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
+from warehouse.copies.primary import PrimaryLock
 from warehouse.system_tables.maintenance import retention_horizon
 from warehouse.warehouse import Warehouse
 
@@ -197,6 +200,21 @@ def test_a_number_is_compared_by_rows_since_its_bytes_are_everywhere(
     assert main("forget", ["s", "7", "--config", str(file), "--search"]) == 0
     assert main("forget", ["s", "8", "--config", str(file), "--search"]) == 1
     assert main("forget", ["s", "[8, 1]", "--config", str(file), "--search"]) == 2
+
+
+def test_a_connected_standby_has_the_epoch_before_the_log_goes(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    node = Node(tmp_path, "a1").define(S, "s").put(S, 7, "x", 1, 1).put(S, 8, "x", 1, 1)
+    node.close()
+    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    made.run()
+    config = made.config().model_copy(update={"standby": Standby(peers=(str(tmp_path / "copy"),))})
+    copy = tmp_path / "copy" / "aggregator.db" / "s"
+    with PrimaryLock(Warehouse(None, config.warehouse), "test", configured_standbys(config, waits=True)):
+        pass
+    assert DeltaTable(str(copy)).to_pyarrow_table(columns=["id"]).num_rows == 2
+    assert forget(config, ForgetOptions("s", [[7]], vacuum=True)) == 0
+    assert DeltaTable(str(copy)).to_pyarrow_table(columns=["id"])["id"].to_pylist() == [8]
 
 
 def test_a_spool_keeps_its_lsns_and_its_other_rows(case: Case) -> None:
