@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
-from sources.xlog.datasource import import_project_in_planner
+from sources.xlog.datasource import PROJECT_PATH, import_in_workers
 from sources.xlog.options import parse_options
 
 FORMAT = "xlog_cells"
@@ -67,5 +67,5 @@ def observed(cells: DataFrame) -> DataFrame:
 
 def register(spark: SparkSession) -> None:
     """Register `format("xlog_cells")` with a session."""
-    import_project_in_planner(spark)
+    import_in_workers(spark, PROJECT_PATH)
     spark.dataSource.register(CellSource)
