@@ -267,9 +267,10 @@ class Config(ConfigSection):
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     """Approximate number of bytes of logs that one micro-batch reads."""
     executor: ExecutorChoice = "auto"
-    """Where a batch is processed, once Spark's tasks have read its rows. `auto`: a small one (up to 40 MiB of logs, on
-    a cluster up to 4 MiB) in the driver, a larger one in tasks. `driver`: in the driver, up to `local_bytes`. `tasks`:
-    always in tasks.
+    """Where a batch is processed. `auto`: in the driver up to `local_bytes`, on a cluster up to 4 MiB of logs, and a
+    larger one in Spark's tasks. `driver`: in the driver, up to `local_bytes`. `tasks`: always in tasks. Tasks read the
+    rows; on one machine the driver itself reads the first batch and those of more than 1 MiB of logs, since this is
+    faster there, and tasks count its rows.
     """
     local_bytes: ByteCount = 256 * 1024 * 1024
     """A batch is processed in the driver only if its decoded rows have at most this many bytes."""

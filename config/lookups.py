@@ -19,7 +19,7 @@ DEFAULT_VECTORS_ABOVE = 64 * 1024 * 1024
 class KeyCache(ConfigSection):
     """The folder of key copies: what lookups need of each data file, on the local disk of each process.
 
-    Where Spark runs on one machine, its folder `cells` has the rows of the batch in progress.
+    Where Spark runs on one machine, its folder `counts` has the numbers of rows of the batch in progress.
     """
 
     path: Location | None = None
@@ -39,9 +39,9 @@ class KeyCache(ConfigSection):
             return path.rstrip("/") + "-keys"
         return str(Path(tempfile.gettempdir()) / f"aggregator-keys-{_digest(checkpoint)}")
 
-    def cell_folder(self, checkpoint: str) -> str:
-        """Return the folder for the rows of a batch, of one deployment alone: others may have the same `path`."""
-        return str(Path(self.folder(checkpoint)) / "cells" / _digest(checkpoint))
+    def counts_folder(self, checkpoint: str) -> str:
+        """Return the folder for the row counts of a batch, of one deployment alone: others may have the same `path`."""
+        return str(Path(self.folder(checkpoint)) / "counts" / _digest(checkpoint))
 
 
 def _digest(checkpoint: str) -> str:

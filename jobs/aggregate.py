@@ -29,7 +29,7 @@ from observe.pending_work import leaders_of, open_requests, pending_rows, unread
 from pipeline.batch import BatchWriter
 from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.executors import cell_source
-from pipeline.executors.choice import cell_files, runs_on_cluster
+from pipeline.executors.choice import runs_on_cluster
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.pending_moves import PendingMoves
 from pipeline.requests.service import Service
@@ -97,12 +97,11 @@ def start_stream(
     """Start the streaming query of a deployment."""
     cell_source.register(spark)
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
-    files = cell_files(config, is_cluster=runs_on_cluster(spark))
-    if files is not None:
-        options |= {cell_source.FILES_OPTION: files.as_text()}
+    if not runs_on_cluster(spark):
+        options |= {cell_source.COUNTS_OPTION: config.cache.counts_folder(config.checkpoint)}
     spark.conf.set(BATCHES_TO_RETAIN, str(config.retention.batches))
     cells = spark.readStream.format(cell_source.FORMAT).options(**options).load()
-    stream = cell_source.observed(cells).writeStream.queryName("aggregate")
+    stream = cell_source.observed_cells(cells).writeStream.queryName("aggregate")
     stream = stream.option("checkpointLocation", config.checkpoint).foreachBatch(write_batch)
     stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=config.trigger)
     return stream.start()
@@ -127,6 +126,7 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
         text = "kernels are compiled in the first batch, once on this machine: a minute of one core"
         say(f"{text} (`aggregator setup` does it ahead)", err=True)
     spark = spark_session(config, "aggregate")
+    cell_source.start_python_processes(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
     standbys = configured_standbys(config, waits=once)
     with (

@@ -34,7 +34,11 @@ def show(location: WarehouseLocation, epoch: int | None, *, as_json: bool = Fals
     return 0
 
 
-_EXECUTORS = {"driver": "the driver", "tasks": "Spark's tasks"}
+_EXECUTORS = {
+    "driver": "the driver",
+    "driver_alone": "the driver, which also read the logs",
+    "tasks": "Spark's tasks",
+}
 
 
 def explanation_lines(explanation: BatchExplanation) -> Iterator[str]:

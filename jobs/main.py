@@ -29,7 +29,7 @@ COMMANDS_BY_SECTION: Mapping[str, Sequence[str]] = {
         *("validate", "prove", "demo"),
     ),
     "Use": ("sql", "wait", "size"),
-    "Correct and maintain": ("backfill", "snapshot", "heal", "rebuild", "repair", "maintain"),
+    "Correct and maintain": ("backfill", "snapshot", "heal", "rebuild", "repair", "maintain", "forget"),
     "Ids and copies": ("cluster", "rid"),
     "Set up": ("setup", "completion"),
 }

@@ -31,9 +31,9 @@ from pipeline.commit.epoch import after_roll_back, commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits
 from pipeline.encode.columns import TableEncoding
 from pipeline.executors.batch_cells import collect_cells
-from pipeline.executors.cell_files import remove_cell_files
-from pipeline.executors.choice import max_driver_log_bytes, runs_on_cluster
-from pipeline.executors.local import LocalExecutor, read_locally
+from pipeline.executors.choice import is_read_by_driver, log_bytes_of, max_driver_log_bytes, runs_on_cluster
+from pipeline.executors.local import DRIVER_ALONE, LocalExecutor, read_locally
+from pipeline.executors.row_counts import SparkCount, remove_row_counts
 from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_copies import CopyFolder
 from pipeline.lookup.key_search import key_search_in
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NO_LIMIT = 1 << 62
+
 
 def log_step_done(step: str) -> None:
     """Log that a step is done; tests replace this function to kill the process at a step."""
@@ -89,7 +91,7 @@ class BatchResult:
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
     """For each step, in order, the seconds from the batch's begin to the step's end."""
     executor: str | None = None
-    """`driver` or `tasks`: where the batch was processed."""
+    """Where the batch was processed: `driver`, `driver_alone` (which also read the logs), or `tasks`."""
     costs: BatchCosts = field(default_factory=BatchCosts)
 
 
@@ -134,8 +136,9 @@ class BatchWriter:
         self._router = build_router(config.spaces, check_space)
         self._copy_folder = CopyFolder(config.cache.folder(config.checkpoint), config.cache.limit)
         self._search = key_search_in(self._copy_folder)
-        self._cell_folder = config.cache.cell_folder(config.checkpoint)
-        remove_cell_files(self._cell_folder)
+        self._counts_folder = config.cache.counts_folder(config.checkpoint)
+        remove_row_counts(self._counts_folder)
+        self._has_read_cells = False
         self._credits = CompactionCredits()
         stored = stored_costs(self._copy_folder.path)
         self._credits.debts.update({} if stored is None else stored.debts)
@@ -144,7 +147,7 @@ class BatchWriter:
         self._read_to_end_at: datetime | None = None
         self.seconds_by_step: dict[str, float] = {}
         self.last_executor: str | None = None
-        """`driver` or `tasks`: where the last batch was processed."""
+        """Where the last batch was processed (`BatchResult.executor`)."""
         self.costs = BatchCosts()
 
     def process(
@@ -181,7 +184,7 @@ class BatchWriter:
                     self.roll_back()
                 finally:
                     executor.close()
-                    remove_cell_files(self._cell_folder)
+                    remove_row_counts(self._counts_folder)
 
     def roll_back(self) -> None:
         """Roll back what was written since the last epoch, and set aside tables that somebody else has changed.
@@ -263,22 +266,40 @@ class BatchWriter:
     ) -> Executor:
         config, distributed = self._config, self._distributed
         if distributed is None:
-            return LocalExecutor(segments, read_locally(log_stream, segments) or {}, self._search)
-        if frame is None:
+            alone = self._read_alone(segments, log_stream, NO_LIMIT, None, title)
+            assert alone is not None
+            return alone
+        log_bytes = log_bytes_of(segments)
+        is_cluster = frame is not None and runs_on_cluster(frame.sparkSession)
+        is_first, self._has_read_cells = not self._has_read_cells, frame is not None
+        if frame is None or is_read_by_driver(
+            config.executor, log_bytes, is_cluster=is_cluster, is_first=is_first
+        ):
             limit = 0 if config.executor == "tasks" else config.local_bytes
-            rows = read_locally(log_stream, segments, limit)
-            if rows is None:
-                return distributed(log_stream, segments, None, title)
-            return LocalExecutor(segments, rows, self._search)
-        log_bytes = sum(segment.end - segment.begin for segment in segments)
-        spark = frame.sparkSession
-        is_cluster = runs_on_cluster(spark)
+            alone = self._read_alone(segments, log_stream, limit, frame, title)
+            return alone or distributed(log_stream, segments, frame, title)
         if log_bytes > max_driver_log_bytes(config.executor, config.local_bytes, is_cluster=is_cluster):
             return distributed(log_stream, segments, frame, title)
         cells = collect_cells(frame, segments, title)
         if cells.decoded_bytes > config.local_bytes:
-            return distributed(log_stream, segments, spark.createDataFrame(cells.table), title)
+            return distributed(log_stream, segments, frame.sparkSession.createDataFrame(cells.table), title)
         return LocalExecutor(segments, cells.rows(segments), self._search, cells.summaries())
+
+    def _read_alone(
+        self,
+        segments: Sequence[Segment],
+        log_stream: LogStream,
+        limit: int,
+        frame: DataFrame | None,
+        title: str,
+    ) -> LocalExecutor | None:
+        """Return the executor of rows that this process reads itself; None if they need more memory than the limit."""
+        rows = read_locally(log_stream, segments, limit)
+        if rows is None:
+            return None
+        folder = self._counts_folder
+        count = None if frame is None else SparkCount(frame, segments, folder, rows.counts, title)
+        return LocalExecutor(segments, rows.by_segment, self._search, count=count, name=DRIVER_ALONE)
 
     def _plan(
         self,

@@ -49,7 +49,7 @@ COLUMNS: Mapping[str, str] = {
     "examples": "Examples of unexpected rows, as a JSON list.",
     "expectation": "What was expected.",
     "expelled": "Whether a replicaset that did not name the instance first has removed it.",
-    "executor": "driver or tasks: where the batch was processed; null for work between two batches.",
+    "executor": "driver, driver_alone (which also read the logs) or tasks processed the batch; null: not a batch.",
     "expelled_at": "When the instance was removed from its replicaset.",
     "file": "Name of the log file.",
     "first_lsn": "First lsn of the range.",

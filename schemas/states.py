@@ -154,6 +154,8 @@ class RequestKind(StrEnum):
     REBUILD = "rebuild"
     MAINTENANCE = "maintenance"
     CONFLICTS = "conflicts"
+    FORGET = "forget"
+    """Only an answer: `aggregator forget` has begun to remove all earlier versions of some tables."""
 
 
 class RequestState(StrEnum):

@@ -264,8 +264,8 @@ configuration of spaces, policies, masks, types and sources as JSON.
 
 `instant` is set if the epoch is an *instant*: a coordinator writes a marker with one label to all replicasets, while no
 change is in flight between them, and the epoch has the rows of each replicaset up to this marker. `instant` is the
-label; it is null for any other epoch (`sources.xlog.stream.instants`). `executor`: `driver` or `tasks`, where the batch
-was processed; null for work between two batches.
+label; it is null for any other epoch (`sources.xlog.stream.instants`). `executor`: what processed the batch, the
+`driver`, `driver_alone` (which also read the logs) or Spark's `tasks`; null for work between two batches.
 """
 
 REQUESTS = _nullable_columns(

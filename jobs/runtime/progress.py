@@ -72,7 +72,7 @@ class StreamProgress:
             wrote = f", {written_text(result.costs)}" if result.costs.written_bytes else ""
             say(
                 f"batch {result.batch_id}: {result.row_count} rows, {result.table_count} tables, "
-                f"{result.seconds:.1f} s, {rate:.0f} rows/s, in {result.executor}{wrote}",
+                f"{result.seconds:.1f} s, {rate:.0f} rows/s, in {(result.executor or '').replace('_', ' ')}{wrote}",
                 err=True,
             )
 

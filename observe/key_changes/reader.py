@@ -92,8 +92,7 @@ class KeyChangesReader:
             ConfigurationError: There is no such space, or its primary key has another number of parts.
         """
         ends = self._truncations_and_drops()
-        drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
-        space = definitions_of_space(self.query_table("_schema", "SELECT * FROM opened"), name, drops)
+        space = self._definitions(name, ends)
         if not space.definitions:
             raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
         if not any(len(parts) == len(values) for parts in space.primary_keys):
@@ -119,6 +118,14 @@ class KeyChangesReader:
             replicaset_uuids={row["replicaset_id"]: row["replicaset_uuid"] for row in members},
             replicaset_ids_with_removed_rows=cleaned_replicasets(self._location),
         )
+
+    def definitions(self, name: str) -> SpaceDefinitions:
+        """Return all definitions of the space that has or had a name; none if there is no such space."""
+        return self._definitions(name, self._truncations_and_drops())
+
+    def _definitions(self, name: str, ends: Sequence[Row]) -> SpaceDefinitions:
+        drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
+        return definitions_of_space(self.query_table("_schema", "SELECT * FROM opened"), name, drops)
 
     def _changelog_rows(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:
         """Return the rows of `_changelog` that change a key, and those that delete a range of keys of its space."""

@@ -198,7 +198,7 @@ class StreamMetrics(Collector):
         self._batches = counter("batches", "Batches with rows")
         self._batches_by_executor = counter(
             "batches_by_executor",
-            "Batches with rows, by where they were processed: driver, tasks",
+            "Batches with rows, by where they were processed: driver, driver_alone, tasks",
             "executor",
         )
         self._slow = counter("batches_slow", "Batches that took longer than the trigger interval")

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
-from pipeline.executors.log_cells import CellDigest, LogPiece, log_cells, rows_of_cell
+from pipeline.executors.choice import cells_hold_rows, runs_on_cluster
+from pipeline.executors.log_cells import CellDigest, log_cells, rows_of_cell
+from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.summary import Summary
 from schemas.errors import OffsetError
 from sources.xlog.stream.batch import tasks_of
@@ -22,19 +23,15 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 
 
-def with_rows(frame: DataFrame) -> DataFrame:
-    """Return the cells of a frame, without the empty rows between them (`log_cells(counts_rows=True)`)."""
-    return frame.where(F.col("piece").isNotNull())
-
-
 def read_cells(spark: SparkSession, log_stream: LogStream, segments: Sequence[Segment]) -> DataFrame:
     """Return the cells of some segments."""
     tasks, options = tasks_of(log_stream, segments), log_stream.options
+    holds_rows = cells_hold_rows(segments, is_cluster=runs_on_cluster(spark))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from log_cells(tasks[number], options, number)
+                yield from log_cells(tasks[number], options, number, holds_rows=holds_rows)
 
     return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(read, LOG_CELLS_SPARK_SCHEMA)
 
@@ -60,7 +57,7 @@ class CollectedCells:
         return found
 
     def rows(self, segments: Sequence[Segment]) -> dict[int, list[pa.RecordBatch]]:
-        """Decode the cells, or map their files into memory; return the rows of each segment in log order."""
+        """Decode the cells; return the rows of each segment in log order."""
         found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
         for piece, cell in zip(self.pieces, self.table["rows"], strict=True):
             found[piece.segment] += rows_of_cell(piece, cell.as_buffer())
@@ -73,10 +70,23 @@ def collect_cells(frame: DataFrame, segments: Sequence[Segment], title: str) -> 
     Raises:
         OffsetError: The cells are not those of the segments.
     """
-    frame.sparkSession.sparkContext.setJobDescription(f"{title}: read")
-    pieces, found = in_log_order(with_rows(frame).toArrow())
+    return CollectedCells(*_collected(frame, segments, f"{title}: read"))
+
+
+def read_pieces(frame: DataFrame, segments: Sequence[Segment], job: str) -> None:
+    """Let Spark's tasks read a frame whose cells the driver does not need.
+
+    Raises:
+        OffsetError: The cells are not those of the segments.
+    """
+    _collected(frame.select("piece"), segments, job)
+
+
+def _collected(cells: DataFrame, segments: Sequence[Segment], job: str) -> tuple[list[LogPiece], pa.Table]:
+    cells.sparkSession.sparkContext.setJobDescription(job)
+    pieces, found = in_log_order(cells.toArrow())
     refuse_missing_pieces(pieces, segments)
-    return CollectedCells(pieces, found)
+    return pieces, found
 
 
 def in_log_order(cells: pa.Table) -> tuple[list[LogPiece], pa.Table]:

@@ -25,7 +25,7 @@ CELL_SCHEMA = pa.schema([("partition", pa.int32()), ("sort_key", pa.int64()), ("
 LOG_CELLS = pa.schema(
     [("piece", pa.string()), ("writers", RUNS), ("digest", pa.binary()), ("rows", pa.binary())]
 )
-"""Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_cells.LogPiece`), the
+"""Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_piece.LogPiece`), the
 replica ids that wrote its rows, a `CellDigest`, and the rows as an Arrow IPC stream. The columns are few because each
 row of the log is a row of Spark: those without a cell are null.
 """
@@ -58,6 +58,14 @@ def binary_value(data: pa.Buffer) -> pa.BinaryArray:
     """Return a binary array with one value, which shares the memory of the data."""
     offsets = pa.py_buffer(np.array([0, data.size], np.int32))
     return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, offsets, data])
+
+
+def with_empty_rows(cell: pa.RecordBatch, row_count: int) -> pa.RecordBatch:
+    """Return a log cell (`LOG_CELLS`), and empty rows after it, so that there are `row_count` rows, or one."""
+    if row_count <= 1:
+        return cell
+    columns = [pa.concat_arrays([one, pa.nulls(row_count - 1, one.type)]) for one in cell.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=cell.schema)
 
 
 def cells_by_partition(

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from config.deployment import Config, ExecutorChoice
-from pipeline.executors.cell_files import CellFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from config.deployment import ExecutorChoice
+    from sources.xlog.stream.segment import Segment
+
 MIB = 1 << 20
 
-MIN_FILE_LOG_BYTES = 1 * MIB
-"""The rows of a batch of at most so many bytes of logs stay in the cells."""
-
-DRIVER_LOG_BYTES = 40 * MIB
-"""Under `auto`, a batch of at most so many bytes of logs is processed in the driver, if Spark runs on one machine. The
-rows of compressed logs are some seven times as large. Tasks on the same cores take longer."""
+CELL_LOG_BYTES = 1 * MIB
+"""On one machine the cells of a batch hold its rows only up to so many bytes of logs. Larger batches are read by the
+driver itself, or again by the tasks that merge them: to move the rows through Spark would take longer.
+"""
 
 DRIVER_LOG_BYTES_ON_CLUSTER = 4 * MIB
 """Under `auto`, a batch of at most so many bytes of logs is processed in the driver of a cluster."""
@@ -37,12 +36,24 @@ def max_driver_log_bytes(choice: ExecutorChoice, local_bytes: int, *, is_cluster
         return 0
     if choice == "driver":
         return local_bytes
-    return min(local_bytes, DRIVER_LOG_BYTES_ON_CLUSTER if is_cluster else DRIVER_LOG_BYTES)
+    return min(local_bytes, DRIVER_LOG_BYTES_ON_CLUSTER) if is_cluster else local_bytes
 
 
-def cell_files(config: Config, *, is_cluster: bool) -> CellFiles | None:
-    """Return which batches of a deployment have their rows in files; None on a cluster of several machines."""
-    if is_cluster:
-        return None
-    limit = max_driver_log_bytes(config.executor, config.local_bytes, is_cluster=False)
-    return CellFiles(config.cache.cell_folder(config.checkpoint), MIN_FILE_LOG_BYTES, limit)
+def is_read_by_driver(choice: ExecutorChoice, log_bytes: int, *, is_cluster: bool, is_first: bool) -> bool:
+    """Return whether the driver reads a batch itself, and Spark's tasks only count its rows.
+
+    Args:
+        is_first: Whether no batch came before it in this process: Spark's Python processes would need seconds to load
+            the compiled kernels, which the driver has loaded already.
+    """
+    return choice != "tasks" and not is_cluster and (is_first or log_bytes > CELL_LOG_BYTES)
+
+
+def cells_hold_rows(segments: Sequence[Segment], *, is_cluster: bool) -> bool:
+    """Return whether the cells of a batch hold its rows, or only say where they are."""
+    return is_cluster or log_bytes_of(segments) <= CELL_LOG_BYTES
+
+
+def log_bytes_of(segments: Sequence[Segment]) -> int:
+    """Return the number of bytes of logs that a batch reads."""
+    return sum(segment.end - segment.begin for segment in segments)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,6 @@ from pipeline.executors.batch_cells import (
     in_log_order,
     read_cells,
     refuse_missing_pieces,
-    with_rows,
 )
 from pipeline.executors.cells import (
     CELL_SCHEMA,
@@ -42,7 +42,8 @@ from pipeline.executors.cells import (
     encode_cell,
     report_cell,
 )
-from pipeline.executors.log_cells import CellDigest, LogPiece, rows_of_cell
+from pipeline.executors.log_cells import CellDigest, CellLog, CellRows
+from pipeline.executors.log_piece import LogPiece
 from pipeline.executors.partition_task import (
     PartitionReport,
     PartitionWork,
@@ -105,7 +106,8 @@ class DistributedExecutor:
         title: str = "batch",
     ) -> None:
         self._spark, self._segments, self._title = spark, segments, title
-        given = read_cells(spark, log_stream, segments) if frame is None else with_rows(frame)
+        self._log = CellLog({one.number: one for one in segments}, log_stream.options)
+        given = read_cells(spark, log_stream, segments) if frame is None else frame
         self._cells = given.persist(StorageLevel.MEMORY_AND_DISK)
         self._digests: list[tuple[LogPiece, CellDigest]] | None = None
 
@@ -136,14 +138,16 @@ class DistributedExecutor:
         self, uuids: Collection[str], sync: SyncSpaces, watched: WatchedSpaces
     ) -> dict[int, Summary]:
         """Summarize the cells of replicasets with synchronous or watched spaces; return summaries by ordinal."""
+        log_of_cells = self._log
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            cell_rows = CellRows(log_of_cells)
             for batch in batches:
                 for text, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                     piece = LogPiece.decoded(text)
                     if piece.replicaset in uuids:
                         own = (found.get(piece.replicaset, frozenset()) for found in (sync, watched))
-                        rows = rows_of_cell(piece, cell.as_buffer())
+                        rows = cell_rows.of(piece, cell.as_buffer())
                         parts = [summarize_rows(one, piece.segment, *own) for one in rows]
                         yield report_cell(0, (piece.ordinal, concat_summaries(parts)))
 
@@ -201,7 +205,7 @@ class DistributedExecutor:
         )
         masked = {one.name for one in plan.encodings if one.mask is not None}
         read = ReadWork(
-            *(work.segment_plans, plan.reduce, ranges, location),
+            *(work.segment_plans, plan.reduce, ranges, location, self._log),
             *(work.changelog_files, work.healed_gaps, bool(work.pending)),
         )
         files = {name: list(own) for name, own in work.files_by_table.items() if name in masked}
@@ -219,7 +223,8 @@ class DistributedExecutor:
             cells = cells.unionAll(self._spark.createDataFrame(stored_cells(stored)))
         maps = {number: tuple(one.applier_map) for number, one in work.segment_plans.items()}
         segment = F.get_json_object("piece", "$.segment").cast("int")
-        cells = cells.withColumn("writers", remap_runs_udf(maps)(segment, F.col("writers")))
+        with _own_python_processes(self._spark, "remap"):
+            cells = cells.withColumn("writers", remap_runs_udf(maps)(segment, F.col("writers")))
 
         def make_frame() -> DataFrame:
             keyed = cells.mapInArrow(run_read, SPARK_SCHEMA)
@@ -299,6 +304,21 @@ class DistributedExecutor:
 
     def _set_job_description(self, name: str) -> None:
         self._spark.sparkContext.setJobDescription(f"{self._title}: {name}")
+
+
+@contextmanager
+def _own_python_processes(spark: SparkSession, name: str) -> Iterator[None]:
+    """Let UDFs that are made meanwhile run in Python processes of their own.
+
+    Spark gives a process to any task with the same environment. Without this, each process would sooner or later hold
+    the memory and the compiled kernels that only the processes of a merge need.
+    """
+    environment = spark.sparkContext.environment
+    environment["AGGREGATOR_UDF"] = name
+    try:
+        yield
+    finally:
+        del environment["AGGREGATOR_UDF"]
 
 
 def _names_in_brief(names: Iterable[str]) -> str:

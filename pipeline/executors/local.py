@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.divergence import Divergence, find_divergences
 from pipeline.changelog.keyed_rows import KEY_ERRORS, KEYED
 from pipeline.changelog.rows import CHANGELOG_ARROW, SegmentRows, keyed_from_changelog, segment_rows
+from pipeline.executors.row_counts import RangeCount, SparkCount
 from pipeline.lookup.key_search import KeySearch
 from pipeline.partition import PartitionResult, process_partition
 from pipeline.plan.rows.summary import Summary, concat_summaries, summarize_rows
@@ -40,6 +41,9 @@ R = TypeVar("R")
 SIZE_ESTIMATE_MARGIN = 1.5
 """A batch is left to Spark's tasks once its estimated size exceeds the limit by this factor."""
 
+DRIVER, DRIVER_ALONE = "driver", "driver_alone"
+"""The names of this executor; `driver_alone` if this process has also read the logs."""
+
 THREADS = max(1, min(4, os.cpu_count() or 1))
 
 
@@ -52,11 +56,19 @@ def map_in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return list(pool.map(work, inputs))
 
 
-def read_locally(
-    log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int = 1 << 62
-) -> dict[int, list[pa.RecordBatch]] | None:
-    """Decode the rows of each segment; return them by segment number, or None if they need more memory than a limit."""
+@dataclass(frozen=True)
+class ReadRows:
+    """The rows of a batch that this process has read itself."""
+
+    by_segment: Mapping[int, list[pa.RecordBatch]]
+    counts: Sequence[RangeCount]
+    """Of each byte range."""
+
+
+def read_locally(log_stream: LogStream, segments: Sequence[Segment], limit_bytes: int) -> ReadRows | None:
+    """Decode the rows of segments; return None if they need more memory than a limit."""
     found: dict[int, list[pa.RecordBatch]] = {segment.number: [] for segment in segments}
+    counts: list[RangeCount] = []
     # Compressed rows are smaller than decoded ones, so there is no need to decode more than the limit.
     stored = sum(segment.end - segment.begin for segment in segments)
     if stored > limit_bytes:
@@ -65,16 +77,21 @@ def read_locally(
     options = replace(log_stream.options, with_replicaset=False)
     size = done = 0
     for byte_range in byte_ranges:
+        before, own = size, found[byte_range.segment.number]
+        row_count = -sum(batch.num_rows for batch in own)
         for batch in read_range(byte_range, options):
             size += batch.nbytes
             if size > limit_bytes:
                 return None
-            found[byte_range.segment.number].append(batch)
+            own.append(batch)
+        row_count += sum(batch.num_rows for batch in own)
+        bounds = (byte_range.segment.path, byte_range.begin, byte_range.end)
+        counts.append(RangeCount(*bounds, row_count, size - before))
         done += byte_range.end - byte_range.begin
         # Stop early if the batch will clearly become too large.
         if size * stored > SIZE_ESTIMATE_MARGIN * limit_bytes * done:
             return None
-    return found
+    return ReadRows(found, counts)
 
 
 class LocalExecutor:
@@ -83,9 +100,9 @@ class LocalExecutor:
     Args:
         summaries: Of the same rows, in log order, as if no space were synchronous or watched; by segment number. By
             default the rows are summarized here.
+        count: Spark's count of the rows, if this process has read them itself; a batch does not end without it.
+        name: `DRIVER` or `DRIVER_ALONE`.
     """
-
-    name = "driver"
 
     def __init__(
         self,
@@ -93,12 +110,17 @@ class LocalExecutor:
         rows: Mapping[int, list[pa.RecordBatch]],
         search: KeySearch,
         summaries: Mapping[int, list[Summary]] | None = None,
+        count: SparkCount | None = None,
+        name: str = DRIVER,
     ) -> None:
         self._segments, self._rows, self._search = segments, rows, search
         self._summaries = {} if summaries is None else summaries
+        self._count, self.name = count, name
 
     def close(self) -> None:
-        """Do nothing: the rows are this process's own."""
+        """Wait until Spark has counted the rows."""
+        if self._count is not None:
+            self._count.close()
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
@@ -131,6 +153,9 @@ class LocalExecutor:
         system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
         files = {name: _system_files(work, name, rows) for name, rows in system.items()}
         clock.end_stage("table files")
+        if self._count is not None:
+            self._count.wait()
+            clock.end_stage("count")
         return BatchOutput(
             changelog=changelog,
             pending=pending,

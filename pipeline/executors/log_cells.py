@@ -2,15 +2,15 @@
 
 `pipeline.executors.cells.LOG_CELLS` has their columns. Spark moves, stores and makes again whole cells, so a row of the
 log costs it no Python or Java object. A cell comes with what planning needs: the summary of its rows, and a sample of
-them.
+them. On one machine the cells of a large batch do not hold their rows (`CellRows`): to read them again takes a fraction
+of the time that Spark needs to keep them and to move them between processes.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import msgpack
 import numpy as np
@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.executors.cell_files import read_cell_file, write_cell_file
-from pipeline.executors.cells import LOG_CELLS, binary_value, decode_cell, encode_cell
+from pipeline.executors.cells import LOG_CELLS, binary_value, decode_cell, encode_cell, with_empty_rows
+from pipeline.executors.log_piece import CELLS_PER_TASK, LogPiece
 from pipeline.plan.rows.summary import Summary, summarize_rows
+from schemas.errors import OffsetError
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.rows import FileColumns
 from sources.xlog.options import XlogOptions
 from sources.xlog.reader.file_buffer import base_name
 from sources.xlog.stream.read import read_range
-from sources.xlog.stream.segment import ByteRange
+from sources.xlog.stream.segment import ByteRange, Segment
 from udfs.remap.replica_ids import RUNS, id_runs
 
 MAX_DECODED_BYTES = 16 << 20
@@ -39,41 +40,8 @@ MAX_SAMPLED_VALUE_BYTES = 2 << 10
 """A sampled tuple or key above this size is cut to its leading fields; another binary value above it becomes null."""
 
 
-CELLS_PER_TASK = 1 << 32
-"""The ordinal of a cell is the task's number times this, plus the cell's index in the task, which is always lower."""
-
 _STORED_COLUMNS = [name for name in XROW_ARROW.names if name not in ("file", "instance_uuid")]
 """The columns of a cell's rows; the others have one value in all rows of a piece."""
-
-
-@dataclass(frozen=True)
-class LogPiece:
-    """Where the rows of a cell are from: a part of the byte range [`position`, `end`), which has one cell or more."""
-
-    replicaset: str
-    source: str
-    instance: str | None
-    file: str
-    segment: int
-    """The segment's number in the batch."""
-    position: int
-    end: int
-    ordinal: int
-    """Cells in the order of their ordinals are in the order of the log."""
-    rows: int
-    bytes: int
-    """The size of the rows in memory."""
-    path: str | None = None
-    """The file with the rows (`pipeline.executors.cell_files`), if the cell does not hold them."""
-
-    def encoded(self) -> str:
-        """Return the piece as a JSON text."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def decoded(text: str) -> LogPiece:
-        """Return the piece that a JSON text names."""
-        return LogPiece(**json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -103,7 +71,7 @@ def log_cells(
     task: int,
     *,
     counts_rows: bool = False,
-    folder: str | None = None,
+    holds_rows: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of byte ranges as cells (`LOG_CELLS`), in log order.
 
@@ -111,17 +79,19 @@ def log_cells(
         task: The number of the task among those of the batch, in the order of the log.
         counts_rows: Whether each cell is followed by empty rows, so that there are as many rows of Spark as rows of the
             log. Spark shows their number as the input rows of a batch.
-        folder: Where the rows are stored as files; by default the cells hold them.
+        holds_rows: Whether the cells hold their rows; if not, `CellRows` reads them again.
     """
     ordinal = task * CELLS_PER_TASK
     for byte_range in ranges:
         is_empty = True
         for rows in _pieces(byte_range, options):
             is_empty = False
-            yield _log_cell(byte_range, ordinal, rows, rows.num_rows if counts_rows else 1, folder)
+            cell = _log_cell(byte_range, ordinal, rows, holds_rows=holds_rows)
+            yield with_empty_rows(cell, rows.num_rows if counts_rows else 1)
             ordinal += 1
         if is_empty:  # says that the range was read
-            yield _log_cell(byte_range, ordinal, pa.RecordBatch.from_pylist([], schema=XROW_ARROW), 1)
+            nothing = pa.RecordBatch.from_pylist([], schema=XROW_ARROW)
+            yield _log_cell(byte_range, ordinal, nothing, holds_rows=True)
             ordinal += 1
 
 
@@ -133,25 +103,23 @@ def _pieces(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBa
 
 
 def _log_cell(
-    byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, row_count: int, folder: str | None = None
+    byte_range: ByteRange, ordinal: int, rows: pa.RecordBatch, *, holds_rows: bool
 ) -> pa.RecordBatch:
     segment = byte_range.segment
     instance = rows.column("instance_uuid")[0].as_py() if rows.num_rows else segment.instance_uuid
-    stored = pa.Table.from_batches([rows.select(_STORED_COLUMNS)])
-    path = None if folder is None else write_cell_file(folder, stored)
     piece = LogPiece(
         *(segment.replicaset_uuid, segment.source, instance, segment.file, segment.number),
-        *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes),
-        path=path,
+        *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes, byte_range.at_block_starts),
     )
     digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
-    cell = binary_value(encode_cell(stored, compression="lz4")) if path is None else pa.nulls(1, pa.binary())
+    cell = pa.nulls(1, pa.binary())
+    if holds_rows:
+        stored = pa.Table.from_batches([rows.select(_STORED_COLUMNS)])
+        cell = binary_value(encode_cell(stored, compression="lz4"))
     columns = [
         *(pa.array([piece.encoded()]), _writers(rows)),
         *(pa.array([digest.encoded()], pa.binary()), cell),
     ]
-    if row_count > 1:
-        columns = [pa.concat_arrays([one, pa.nulls(row_count - 1, one.type)]) for one in columns]
     return pa.RecordBatch.from_arrays(columns, schema=LOG_CELLS)
 
 
@@ -164,14 +132,9 @@ def _writers(rows: pa.RecordBatch) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=RUNS)
 
 
-def rows_of_cell(piece: LogPiece, cell: pa.Buffer | None) -> list[pa.RecordBatch]:
-    """Decode the rows of a cell, or of the file that its piece names (`schemas.xrow.XROW_ARROW`)."""
-    if piece.path is not None:
-        stored = read_cell_file(piece.path)
-    elif cell is not None:
-        stored = decode_cell(cell)
-    else:
-        raise ValueError(f"a cell without rows: {piece}")
+def rows_of_cell(piece: LogPiece, cell: pa.Buffer) -> list[pa.RecordBatch]:
+    """Decode the rows of a cell (`schemas.xrow.XROW_ARROW`)."""
+    stored = decode_cell(cell)
     constant = FileColumns(base_name(piece.file), piece.instance)
     return [
         pa.RecordBatch.from_arrays(
@@ -183,6 +146,51 @@ def rows_of_cell(piece: LogPiece, cell: pa.Buffer | None) -> list[pa.RecordBatch
         )
         for batch in stored.to_batches()
     ]
+
+
+@dataclass(frozen=True)
+class CellLog:
+    """The log of a batch's cells, from which their rows can be read again."""
+
+    segments: Mapping[int, Segment]
+    """By number."""
+    options: XlogOptions
+
+
+class CellRows:
+    """Returns the rows of a task's cells, one cell after another in log order.
+
+    Rows that a cell does not hold are read from the log. Those of a byte range are read once, since its cells follow
+    each other.
+    """
+
+    def __init__(self, log: CellLog) -> None:
+        self._log = log
+        self._range: tuple[int, int, int] | None = None
+        self._rest: Iterator[pa.RecordBatch] = iter(())
+
+    def of(self, piece: LogPiece, cell: pa.Buffer | None) -> list[pa.RecordBatch]:
+        """Return the rows of a cell (`schemas.xrow.XROW_ARROW`).
+
+        Raises:
+            OffsetError: The log has other rows than the cell was made of.
+        """
+        if cell is not None:
+            return rows_of_cell(piece, cell)
+        asked = (piece.segment, piece.position, piece.end)
+        if self._range != asked:
+            segment = self._log.segments[piece.segment]
+            byte_range = ByteRange(segment, piece.position, piece.end, piece.at_block_starts)
+            self._range, self._rest = asked, _pieces(byte_range, self._log.options)
+        rows = next(self._rest, None)
+        if rows is None or (rows.num_rows, rows.nbytes) != (piece.rows, piece.bytes):
+            raise OffsetError(
+                "it has other rows than when the batch was planned",
+                file=piece.file,
+                source=piece.source,
+                advice="a file was replaced while the batch was processed: start again, which repeats the batch",
+            )
+        return [rows]
 
 
 def _sample(rows: pa.RecordBatch, generator: np.random.Generator) -> pa.RecordBatch:

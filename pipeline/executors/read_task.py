@@ -28,7 +28,8 @@ from pipeline.changelog.rows import (
 )
 from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
 from pipeline.executors.cells import LOG_CELLS, cells_by_partition, decode_cell, report_cell
-from pipeline.executors.log_cells import CELLS_PER_TASK, LogPiece, rows_of_cell
+from pipeline.executors.log_cells import CellLog, CellRows
+from pipeline.executors.log_piece import CELLS_PER_TASK, LogPiece
 from pipeline.lookup.partitions import KeyRanges
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.resolve.records import merge_key_errors
@@ -114,6 +115,7 @@ class ReadWork:
     key_ranges: KeyRanges
     """The keys of each partition."""
     location: WarehouseLocation
+    log: CellLog
     changelog_files: Sequence[TableFile] = ()
     """Files of `_changelog` that may contain rows which the tasks read again."""
     healed_gaps: Sequence[Mapping[str, Any]] = ()
@@ -171,15 +173,16 @@ class _ReadTask:
         self._changelog: FileWriter | None = None
         self._pending: FileWriter | None = None
         self._read_before: dict[int, list[pa.RecordBatch]] = {}
+        self._cell_rows = CellRows(work.log)
 
     def process_piece(
-        self, piece: LogPiece, writers: pa.StructArray, cell: pa.Buffer
+        self, piece: LogPiece, writers: pa.StructArray, cell: pa.Buffer | None
     ) -> Iterator[pa.RecordBatch]:
         yield from self._begin(self._ranks[piece.segment], piece.ordinal // CELLS_PER_TASK)
         runs = (writers.field(name).to_numpy() for name in ("global_id", "rows"))
         global_ids = pa.array(np.repeat(*runs))
         done = 0
-        for batch in rows_of_cell(piece, cell):
+        for batch in self._cell_rows.of(piece, cell):
             own = global_ids.slice(done, batch.num_rows)
             done += batch.num_rows
             yield from self._process_rows(batch.append_column(GLOBAL_ID, own), piece.segment)

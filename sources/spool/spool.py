@@ -121,7 +121,7 @@ class Spool:
     def __enter__(self) -> Spool:
         spool_state.refuse_foreign_directory(self.directory)
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._lock = _lock_file(self.directory / LOCK_FILE)
+        self._lock = lock_file(self.directory / LOCK_FILE)
         try:
             self._unwritten.clear()
             self._finish_truncation()
@@ -427,7 +427,8 @@ def _truncate_log(path: Path, position: int) -> None:
         os.close(file)
 
 
-def _lock_file(path: Path) -> int:
+def lock_file(path: Path) -> int:
+    """Lock a spool by its file, and return the descriptor, which holds the lock; raise SpoolError if another has it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

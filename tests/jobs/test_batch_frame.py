@@ -18,8 +18,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from benchmarks.logs import MemberLogs
-from pipeline import batch
-from pipeline.executors import cell_files, choice, distributed
+from pipeline.executors import choice, distributed
+from pipeline.executors.row_counts import RangeCount, store_row_counts
 from tests.jobs.deployment import Deployment
 from tests.soaked import partly_soaked
 from tests.sources.subscribe.following import await_until
@@ -84,19 +84,18 @@ def job_names(spark: SparkSession) -> list[str]:
     return [one.get() for one in found if one.isDefined()]
 
 
-FILES = "rows in files"
+LARGE = "large"
 
-SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "auto": ({}, "driver"),
-    "driver": ({"executor": "driver"}, "driver"),
-    "tasks": ({"executor": "tasks"}, "tasks"),
-    "too large when decoded": ({"local_bytes": 61_000}, "tasks"),
-    FILES: ({}, "driver"),
-    f"{FILES}, too large when decoded": ({"local_bytes": 61_000}, "tasks"),
+SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "auto": ({}, {"driver_alone", "driver"}),
+    "driver": ({"executor": "driver"}, {"driver_alone", "driver"}),
+    "tasks": ({"executor": "tasks"}, {"tasks"}),
+    "too large when decoded": ({"local_bytes": 61_000}, {"tasks"}),
+    LARGE: ({}, {"driver_alone"}),
+    f"{LARGE}, too large when decoded": ({"local_bytes": 61_000}, {"tasks"}),
 }
 
-
-IN_SUITE = ["auto", FILES, f"{FILES}, too large when decoded"]
+IN_SUITE = ["auto", LARGE, "too large when decoded"]
 
 
 @pytest.mark.parametrize("name", partly_soaked(IN_SUITE, sorted(SETTINGS.keys() - set(IN_SUITE))))
@@ -107,32 +106,21 @@ def test_spark_counts_the_rows_of_the_log(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings, executor = SETTINGS[name]
+    settings, executors = SETTINGS[name]
     deployment = deployed(tmp_path, members, **settings)
-    seen: list[int] = []
-    remove = cell_files.remove_cell_files
-
-    def removed(folder: str) -> None:
-        seen.append(len(list(Path(folder).glob("*"))))
-        remove(folder)
-        assert not Path(folder).exists()
-
-    if name.startswith(FILES):
-        monkeypatch.setattr(choice, "MIN_FILE_LOG_BYTES", 0)
-        config = deployment.config()
-        left = Path(config.cache.cell_folder(config.checkpoint)) / "left.arrows"
-        left.parent.mkdir(parents=True)
-        left.write_bytes(b"of a killed job")
-    monkeypatch.setattr(batch, "remove_cell_files", removed)
+    if name.startswith(LARGE):
+        monkeypatch.setattr(choice, "CELL_LOG_BYTES", 0)
+    config = deployment.config()
+    folder = Path(config.cache.counts_folder(config.checkpoint))
+    store_row_counts(str(folder), [RangeCount("of a killed job", 0, 1, 1, 1)])
     deployment.run(max_bytes_per_trigger=60_000)
     await_until(lambda: counted.has_ended, "the end of the query")
     epochs = deployment.rows("_epochs", ["batch_id", "rows", "executor"])
     assert len(epochs) > 1
     assert counted.rows == {row["batch_id"]: row["rows"] for row in epochs}
     assert counted.observed_rows == counted.rows
-    assert {row["executor"] for row in epochs} == {executor}
-    assert (max(seen[1:]) > 0) is name.startswith(FILES)
-    assert seen[0] == int(name.startswith(FILES))
+    assert {row["executor"] for row in epochs} == executors
+    assert not folder.exists()
     assert deployment.rows("_changelog", ["lsn"])
 
 

@@ -86,12 +86,11 @@ def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
 def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
     """Return the horizon: maintenance may have removed files that were replaced before this time, but no others."""
     # Maintenance that failed counts, too: it may have removed files before it failed.
-    done = [
-        row
-        for row in requests
-        if row["kind"] == RequestKind.MAINTENANCE and row["state"] != RequestState.ASKED
-    ]
-    return max(map(_horizon_of_request, done), default=NO_HORIZON)
+    done = [row for row in requests if row["state"] != RequestState.ASKED]
+    horizons = [_horizon_of_request(row) for row in done if row["kind"] == RequestKind.MAINTENANCE]
+    # All earlier versions of some tables were removed then.
+    horizons += [row["changed_at"] for row in done if row["kind"] == RequestKind.FORGET]
+    return max(horizons, default=NO_HORIZON)
 
 
 def _horizon_of_request(request: Mapping[str, Any]) -> datetime:

@@ -26,7 +26,7 @@ class Request:
 
     id: str
     kind: str
-    """backfill, snapshot, heal, rebuild, maintenance or conflicts (`RequestKind`)."""
+    """backfill, snapshot, heal, rebuild, maintenance, conflicts or forget (`RequestKind`)."""
     arguments: Mapping[str, Any]
     """The arguments of this kind."""
     state: str
@@ -48,6 +48,12 @@ def answer(warehouse: Warehouse, request: Request, state: str, message: str) -> 
     answered = Request(request.id, request.kind, request.arguments, state, request.asked_at, message)
     _append(warehouse, answered)
     return answered
+
+
+def record(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any], message: str) -> None:
+    """Record work of this process, the holder of the writer lock, that others must know of."""
+    request = Request(uuids.uuid4().hex, kind, dict(arguments), RequestState.DONE, datetime.now(UTC), message)
+    _append(warehouse, request)
 
 
 def _append(warehouse: Warehouse, request: Request) -> None:

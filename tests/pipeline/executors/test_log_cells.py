@@ -12,8 +12,14 @@ import pytest
 
 from pipeline.executors import log_cells as module
 from pipeline.executors.batch_cells import in_log_order, refuse_missing_pieces
-from pipeline.executors.choice import DRIVER_LOG_BYTES, DRIVER_LOG_BYTES_ON_CLUSTER, max_driver_log_bytes
-from pipeline.executors.log_cells import CellDigest, LogPiece, log_cells, rows_of_cell
+from pipeline.executors.choice import (
+    CELL_LOG_BYTES,
+    DRIVER_LOG_BYTES_ON_CLUSTER,
+    is_read_by_driver,
+    max_driver_log_bytes,
+)
+from pipeline.executors.log_cells import CellDigest, CellLog, CellRows, log_cells, rows_of_cell
+from pipeline.executors.log_piece import LogPiece
 from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.rows.summary import concat_summaries, summarize_rows
 from schemas.errors import OffsetError
@@ -37,9 +43,15 @@ def tasks() -> tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...
     return stream.options, segments, tasks_of(stream, segments)
 
 
-def cells_of(options: XlogOptions, tasks: Sequence[Sequence[ByteRange]]) -> pa.Table:
+def cells_of(
+    options: XlogOptions, tasks: Sequence[Sequence[ByteRange]], *, holds_rows: bool = True
+) -> pa.Table:
     return pa.Table.from_batches(
-        [cell for number, task in enumerate(tasks) for cell in log_cells(task, options, number)]
+        [
+            cell
+            for number, task in enumerate(tasks)
+            for cell in log_cells(task, options, number, holds_rows=holds_rows)
+        ]
     )
 
 
@@ -86,6 +98,27 @@ def test_cells_have_the_rows_of_the_log(
     named = pc.fill_null(read["replica_id"], 0).to_numpy()
     assert [one for one, _ in writers] == named.tolist()
     assert [lsn for one, lsn in writers if one > 0] == read["lsn"].to_numpy()[named > 0].tolist()
+
+
+@pytest.mark.parametrize("decoded_bytes", [module.MAX_DECODED_BYTES, 5_000])
+def test_rows_that_cells_do_not_hold_are_read_again(
+    tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
+    decoded_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, segments, parts = tasks
+    monkeypatch.setattr(module, "MAX_DECODED_BYTES", decoded_bytes)
+    held, kept = cells_of(options, parts), cells_of(options, parts, holds_rows=False)
+    pieces = [LogPiece.decoded(text) for text in kept["piece"].to_pylist()]
+    assert kept.drop_columns("rows").equals(held.drop_columns("rows"))
+    assert [cell.as_buffer() is None for cell in kept["rows"]] == [piece.rows > 0 for piece in pieces]
+    cell_rows = CellRows(CellLog({one.number: one for one in segments}, options))
+    for piece, one, other in zip(pieces, kept["rows"], held["rows"], strict=True):
+        assert cell_rows.of(piece, one.as_buffer()) == rows_of_cell(piece, other.as_buffer())
+    first = next(piece for piece in pieces if piece.rows)
+    other = replace(first, rows=first.rows + 1)
+    with pytest.raises(OffsetError, match="other rows than when the batch was planned"):
+        cell_rows.of(other, None)
 
 
 def test_each_row_of_the_log_is_a_row_of_spark(
@@ -137,7 +170,7 @@ def test_a_piece_of_another_file_is_refused(
 @pytest.mark.parametrize(
     ("choice", "is_cluster", "expected"),
     [
-        ("auto", False, DRIVER_LOG_BYTES),
+        ("auto", False, 256 * MIB),
         ("auto", True, DRIVER_LOG_BYTES_ON_CLUSTER),
         ("driver", True, 256 * MIB),
         ("tasks", False, 0),
@@ -147,3 +180,21 @@ def test_where_a_batch_is_processed(choice: str, is_cluster: bool, expected: int
     assert max_driver_log_bytes(choice, 256 * MIB, is_cluster=is_cluster) == expected  # type: ignore[arg-type]
     assert max_driver_log_bytes("auto", 1, is_cluster=is_cluster) == 1
     assert np.iinfo(np.int32).max > expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "log_bytes", "is_cluster", "is_first", "expected"),
+    [
+        ("auto", CELL_LOG_BYTES, False, False, False),
+        ("auto", CELL_LOG_BYTES + 1, False, False, True),
+        ("driver", CELL_LOG_BYTES + 1, False, False, True),
+        ("auto", 1, False, True, True),
+        ("driver", CELL_LOG_BYTES + 1, True, True, False),
+        ("tasks", CELL_LOG_BYTES + 1, False, True, False),
+    ],
+)
+def test_when_the_driver_reads_a_batch_itself(
+    choice: str, log_bytes: int, is_cluster: bool, is_first: bool, expected: bool
+) -> None:
+    found = is_read_by_driver(choice, log_bytes, is_cluster=is_cluster, is_first=is_first)  # type: ignore[arg-type]
+    assert found is expected
