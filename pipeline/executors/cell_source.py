@@ -78,8 +78,7 @@ def start_python_processes(spark: SparkSession) -> None:
     """
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pipeline.executors.cell_reader
-        import pipeline.executors.log_cells  # noqa: F401
+        from pipeline.executors import cell_reader, log_cells  # noqa: F401
 
         yield from batches
 
