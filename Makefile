@@ -85,10 +85,12 @@ bench: ## Measure, and print ratios; BENCH=decode ARGS="--rows 100000" for one o
 	@setup/setup.sh with-tests with-tarantool
 	@for name in $(basename $(notdir $(BENCH))); do echo "== $$name"; python -m benchmarks.$$name $(ARGS) || exit 1; done
 
-dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit --py-files
+dist: setup ## Pack the project: a wheel, and for spark-submit the same as a zip (--py-files) and the scripts of the jobs
 	@rm -rf build $(DIST)
 	@python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) .
 	@for wheel in $(DIST)/*.whl; do cp $$wheel $${wheel%-py3-none-any.whl}.zip; done
+	@python -m zipfile -e $(DIST)/*.whl build/wheel && mkdir $(DIST)/jobs
+	@cp $$(grep -l __main__ build/wheel/aggregator/jobs/*.py) $(DIST)/jobs
 	@rm -rf build
 	@ls $(DIST)/*
 

@@ -2,7 +2,7 @@
 
 | variable | default | |
 |---|---|---|
-| `aggregator_home` | `/opt/tarantool-aggregator` | the project's folder, with `jobs/` |
+| `aggregator_home` | `/opt/tarantool-aggregator` | the folder with `jobs/`: the project's, or that of a wheel |
 | `aggregator_config` | `<home>/conf/demo.yaml` | the YAML configuration |
 | `aggregator_py_files` | none | modules with custom policies, for `--py-files` |
 

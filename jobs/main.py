@@ -6,8 +6,10 @@ help; its work is imported when it is called.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 from click.shell_completion import get_completion_class
@@ -85,6 +87,8 @@ def completion(shell: str) -> None:
 
 def main(name: str | None = None, argv: Sequence[str] | None = None) -> int:
     """Run the command with a name, or `aggregator` itself if there is none, and return the exit code."""
+    if sys.path[:1] == [str(Path(__file__).parent)]:
+        del sys.path[0]  # a script of `jobs/` was started: its neighbours are no modules of their own
     one = commands if name is None else commands.get_command(click.Context(commands), name)
     if one is None:
         raise ValueError(f"there is no command {name}")

@@ -294,13 +294,19 @@ NAMED = re.compile(r"`((?:" + "|".join(house.ROOMS) + r")(?:\.\w+)+)`")
 NOT_HERE = {"airflow", "moto", "werkzeug", "addition", "bits", "doubled", "library", "product", "splice"}
 """Packages of other environments, and modules that tests write."""
 
-EXAMPLES = {"tests/test_structure.py", "tests/schemas/test_compiled.py"}
-"""Their texts are examples of imports."""
+EXAMPLES = {"tests/test_structure.py", "tests/schemas/test_compiled.py", "tests/test_wheel.py"}
+"""Their texts are examples of imports, or import from a wheel."""
 
 IMPORT = re.compile(r"^\s*(?:from|import) \w", re.MULTILINE)
 
-OTHER_NAMES = {"aggregator.allocation", "aggregator.json"}
-"""Properties of tables and files that look like modules."""
+OTHER_NAMES = {
+    "aggregator.allocation",
+    "aggregator.jobs.main",
+    "aggregator.json",
+    "config.main",
+    "config.warehouse",
+}
+"""Properties of tables, files, and attributes that look like modules."""
 
 
 @cache

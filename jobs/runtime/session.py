@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.runtime.steps import log_step
 from schemas.errors import ConfigurationError
-from sources.xlog.datasource import register
+from sources.xlog.datasource import PROJECT_PATH, import_in_workers, register
 from warehouse.views import VERSION_AGE_CHECK
 from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
@@ -73,12 +73,23 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config(VERSION_AGE_CHECK, "false")
     )
     session = builder.getOrCreate()
-    if not {"", str(Path.cwd())} & {*sys.path}:
-        # `python -m`, by which Spark starts workers, would put the current folder first: a module `config` of the
-        # user's there is not this project's. Modules of that folder are not imported by the driver either.
-        session.sparkContext.environment.setdefault("PYTHONSAFEPATH", "1")
+    _order_workers_path(session)
     _require_delta(session)
     return session
+
+
+def _order_workers_path(session: SparkSession) -> None:
+    """Let workers find modules in the current folder as this process does: first, last or not at all.
+
+    `python -m`, by which Spark starts them, would put it first: a user's module there may have the name of one of this
+    project.
+    """
+    if {"", str(Path.cwd())} & {*sys.path[:1]}:
+        return
+    session.sparkContext.environment.setdefault("PYTHONSAFEPATH", "1")
+    import_in_workers(session, PROJECT_PATH)
+    if str(Path.cwd()) in sys.path:
+        import_in_workers(session, str(Path.cwd()))
 
 
 def log_reading_session(config: Config, app: str) -> SparkSession:

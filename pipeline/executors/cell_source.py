@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pipeline.executors.cells import LOG_CELLS_SPARK_SCHEMA
-from sources.xlog.datasource import import_project_in_planner
+from sources.xlog.datasource import PROJECT_PATH, import_in_workers
 from sources.xlog.options import parse_options
 
 FORMAT = "xlog_cells"
@@ -78,8 +78,7 @@ def start_python_processes(spark: SparkSession) -> None:
     """
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pipeline.executors.cell_reader
-        import pipeline.executors.log_cells  # noqa: F401
+        from pipeline.executors import cell_reader, log_cells  # noqa: F401
 
         yield from batches
 
@@ -94,5 +93,5 @@ def start_python_processes(spark: SparkSession) -> None:
 
 def register(spark: SparkSession) -> None:
     """Register `format("xlog_cells")` with a session."""
-    import_project_in_planner(spark)
+    import_in_workers(spark, PROJECT_PATH)
     spark.dataSource.register(CellSource)

@@ -54,7 +54,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])
 
 
-PROJECT_PATH = str(Path(__file__).resolve().parents[2])
+PROJECT_PATH = str(Path(__file__).resolve().parents[__name__.count(".")])
 """The folder or zip that the project is imported from."""
 
 
@@ -87,17 +87,17 @@ class XlogDataSource(DataSource):
         return XlogStreamReader(self._xlog_options)
 
 
-def import_project_in_planner(spark: SparkSession) -> None:
-    """Let the process that computes a stream's offsets import this project.
+def import_in_workers(spark: SparkSession, path: str) -> None:
+    """Let Python processes of Spark that start from now on import from a folder or zip.
 
-    Spark starts it on the driver, without the files of --py-files.
+    The one that computes a stream's offsets starts on the driver, without the files of --py-files.
     """
     environment = spark.sparkContext.environment
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT_PATH])))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, path])))
 
 
 def register(spark: SparkSession) -> None:
     """Register `format("xlog")` with a session."""
-    import_project_in_planner(spark)
+    import_in_workers(spark, PROJECT_PATH)
     spark.dataSource.register(XlogDataSource)

@@ -137,7 +137,7 @@ class Standalone:
             *options: Options of the job.
         """
         folder = self._folder("driver")
-        script = shutil.copy(ROOT / "jobs" / f"{job}.py", folder)
+        script = shutil.copy(packages.with_name("jobs") / f"{job}.py", folder)
         settings = {
             "spark.pyspark.python": python,
             "spark.driver.host": HERE,
