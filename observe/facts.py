@@ -17,14 +17,13 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from observe.pending_work import open_requests
-from schemas.names import is_space_table, replicaset_label
+from schemas.names import is_space_table, replicaset_label, server_expectation
 from schemas.states import VersionState, refusal_reason
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import newest_row, no_batch_error
 from warehouse.delta.read import newest_of_each, query_rows, rows_of
 from warehouse.system_tables.gaps import Gap, open_gaps
 from warehouse.system_tables.table_differences import TableDifference, table_differences
-from warehouse.system_tables.validations import server_expectation
 
 _PENDING_QUERY = """
     SELECT replicaset_id, reason, count(*) AS n, min("timestamp") AS oldest FROM opened GROUP BY 1, 2 ORDER BY 1, 3 DESC

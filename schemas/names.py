@@ -206,3 +206,8 @@ def unusable_in_path(path: str) -> str | None:
     """
     found = _UNUSABLE_IN_PATHS.search(path)
     return None if found is None else found.group()
+
+
+def server_expectation(replicaset: str) -> str:
+    """Return the expectation that a space's versions of a replicaset, by its uuid, are what its servers have."""
+    return f"each key is as the servers of replicaset {replicaset} have it"

@@ -17,7 +17,7 @@ from tests.jobs.standalone import ROOT, pack_project, python_without_project
 
 KERNELS = "from aggregator.jobs.installation.kernels import recordings; print(recordings())"
 
-rewrite = runpy.run_path(str(ROOT / "setup" / "one_package.py"))["rewrite"]
+rewrite = runpy.run_path(str(ROOT / "setup" / "import_name.py"))["rewrite"]
 
 
 @pytest.fixture(scope="module")

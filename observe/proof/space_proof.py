@@ -39,10 +39,10 @@ from observe.proof.sorted_versions import (
     space_key_functions,
 )
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
+from schemas.names import server_expectation
 from schemas.space import Space
 from sources.iproto.client import Connection
 from sources.iproto.space_pages import FIRST_PAGE_ROWS, SpacePages, next_page_limit
-from warehouse.system_tables.validations import server_expectation
 
 MAX_KEY_COMPARISONS = 6
 """Maximum number of repeated comparisons of a key; after that the key has no result."""

@@ -23,11 +23,6 @@ from warehouse.delta.write import AGGREGATOR_COMMIT, create
 TABLE = "_validations"
 
 
-def server_expectation(replicaset: str) -> str:
-    """Return the expectation that a space's versions of a replicaset, by its uuid, are what its servers have."""
-    return f"each key is as the servers of replicaset {replicaset} have it"
-
-
 def may_write(location: WarehouseLocation) -> bool:
     """Whether the results may be stored: the warehouse is a primary, or has no RID."""
     last = RidTable(location).last()
