@@ -16,7 +16,7 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parents[1])
 )  # pip builds without the project's folder on the path
 
-from setup.import_name import PACKAGE, gather  # noqa: E402
+from setup.import_name import PACKAGE, gather
 
 SPARK_SETTINGS = ("spark-defaults.conf", "log4j2.properties")
 """Files of `conf/` with which the commands start Spark; the wheel has them in `aggregator/conf`."""
