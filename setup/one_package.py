@@ -12,11 +12,9 @@ from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[1])
-)  # pip builds without the project's folder on the path
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # pip builds without this folder on the path
 
-from setup.import_name import PACKAGE, gather
+from import_name import PACKAGE, gather
 
 SPARK_SETTINGS = ("spark-defaults.conf", "log4j2.properties")
 """Files of `conf/` with which the commands start Spark; the wheel has them in `aggregator/conf`."""
