@@ -134,10 +134,9 @@ class _Forgetting:
                 for path in rewrite.files_of(spool):
                     self.step(f"reading {path}")
                     is_gone = _read_rows_of_keys(self.keys, state, path, str(name))
-                    count = (
-                        0 if is_gone is None else rewrite.rewrite(spool, path, is_gone, self.keys.row_needles)
-                    )
-                    if count:
+                    if is_gone is None:
+                        continue
+                    if count := rewrite.rewrite(spool, path, is_gone, self.keys.may_be_in):
                         say(f"{path}: {count} rows were removed")
 
     def report(self) -> int:
@@ -220,7 +219,7 @@ def _read_rows_of_keys(
     def is_gone(meta: Meta, row: PlainRow) -> bool:
         if row.space_id not in ids or not (is_set_aside or _is_read(one, translation, meta, row)):
             return False
-        return marks.is_logged({"key": row.key, "tuple": row.tuple, "type": row.type, "body": row.body})
+        return marks.is_read(row)
 
     return is_gone
 

@@ -28,7 +28,7 @@ def show(config: Config, *, as_json: bool) -> int:
         stopped=state.stopped_spools,
         peers=state.standbys,
         costs=state.costs,
-        proven_at=None if config.prove is None else state.facts.proven_at.isoformat(timespec="seconds"),
+        proven_at=_proven_at(state),
         problems=tuple(state.problems()),
     )
     if as_json:
@@ -40,6 +40,11 @@ def show(config: Config, *, as_json: bool) -> int:
     if not found.problems:
         print_result("nothing needs attention")
     return FAILED if found.problems else DONE
+
+
+def _proven_at(state: DeploymentState) -> str | None:
+    moment = None if state.config.prove is None else state.facts.proven_at
+    return None if moment is None else moment.isoformat(timespec="seconds")
 
 
 def _print_overview(overview: Overview) -> None:
@@ -60,7 +65,7 @@ def _print_overview(overview: Overview) -> None:
     if overview.proven_at is not None:
         age = datetime.now(UTC) - datetime.fromisoformat(overview.proven_at)
         hours = f"within the last {age.total_seconds() / 3600:.1f} h"
-        say(f"proof: every tuple was equal to its server's {hours}, since {overview.proven_at}")
+        say(f"proof: all compared tables were equal to their servers' {hours}, since {overview.proven_at}")
     for spool in overview.stopped:
         since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
         say(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")

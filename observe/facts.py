@@ -224,16 +224,20 @@ class DeploymentFacts:
         return tuple(sorted(found, key=lambda one: (one.table, one.replicaset_uuid)))
 
     @property
-    def proven_at(self) -> datetime:
-        """Since when each tuple was equal to its server's at least once: the oldest of the newest proofs.
+    def proven_at(self) -> datetime | None:
+        """When the oldest of the tables' newest proofs began: since then all compared tables were found equal.
 
-        A table or replicaset without a proof counts as proven when the oldest kept epoch was committed.
+        None if a compared table was not equal yet, or a replicaset has no compared table.
         """
-        never = self.first_committed_at
-        moments = [one.proven_at or never for one in self.server_proofs]
+        moments = [one.proven_at for one in self.server_proofs if one.proven_at is not None]
         seen = {one.replicaset_uuid for one in self.server_proofs}
-        moments += [never for uuid in self.positions if uuid not in seen]
-        return min(moments, default=never).astimezone(UTC)
+        is_complete = len(moments) == len(self.server_proofs) and self.positions.keys() <= seen
+        return min(moments).astimezone(UTC) if is_complete and moments else None
+
+    @property
+    def unproven_since(self) -> datetime:
+        """When the age of the proof began: `proven_at`, or without it when the oldest kept epoch was committed."""
+        return self.proven_at or self.first_committed_at
 
     @cached_property
     def conflict_count(self) -> int:

@@ -60,7 +60,9 @@ class Overview:
     costs: WriteCosts | None = None
     """What batches cost, as this machine knows it."""
     proven_at: str | None = None
-    """Since when every tuple was equal to its server's; None if the configuration has no section `prove`."""
+    """Since when all compared tables were equal to their servers'; None without a section `prove`, and before its first
+    round has compared all of them.
+    """
     problems: tuple[Problem, ...] = ()
     """What needs attention."""
 

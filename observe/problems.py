@@ -71,12 +71,13 @@ def proof_problems(facts: DeploymentFacts, every_seconds: float, now: datetime) 
         if one.difference_count:
             text = f"{one.difference_count} keys differ from those of the servers of {facts.label(one.replicaset_uuid)}"
             yield problem("proof_differs", f"table {one.table}", text)
-    age = now.timestamp() - facts.proven_at.timestamp()
+    since = facts.unproven_since.timestamp()
+    age = now.timestamp() - since
     if age > every_seconds:
         errors = sorted({f"{one.table}: {first_line(one.error)}" for one in facts.server_proofs if one.error})
         text = f"not every tuple was compared and equal within the last {every_seconds / 3600:.3g} h"
         text += f"; not compared: {'; '.join(errors[:3])}" if errors else ""
-        yield problem("proof_stale", "proof", text, since=facts.proven_at.timestamp())
+        yield problem("proof_stale", "proof", text, since=since)
 
 
 def log_problems(facts: DeploymentFacts, unread_bytes: Mapping[str, int], now: datetime) -> Iterator[Problem]:

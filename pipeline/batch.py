@@ -138,7 +138,7 @@ class BatchWriter:
         self._search = key_search_in(self._copy_folder)
         self._counts_folder = config.cache.counts_folder(config.checkpoint)
         remove_row_counts(self._counts_folder)
-        self._has_read_cells = False
+        self._is_first_of_stream = True
         self._credits = CompactionCredits()
         stored = stored_costs(self._copy_folder.path)
         self._credits.debts.update({} if stored is None else stored.debts)
@@ -271,7 +271,8 @@ class BatchWriter:
             return alone
         log_bytes = log_bytes_of(segments)
         is_cluster = frame is not None and runs_on_cluster(frame.sparkSession)
-        is_first, self._has_read_cells = not self._has_read_cells, frame is not None
+        is_first = self._is_first_of_stream
+        self._is_first_of_stream &= frame is None
         if frame is None or is_read_by_driver(
             config.executor, log_bytes, is_cluster=is_cluster, is_first=is_first
         ):

@@ -18,7 +18,7 @@ import msgpack
 
 from observe.key_changes.definitions import SpaceDefinitions
 from observe.log_rows.read import is_same_value
-from schemas.errors import ConfigurationError, TupleError
+from schemas.errors import TupleError
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
 
@@ -37,16 +37,9 @@ class ForgottenKeys:
     """The values of each key's parts."""
 
     def check(self, name: str) -> None:
-        """Raise ConfigurationError if there is no such space, or a key has another number of parts than its key."""
-        if not self.space.definitions:
-            raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
-        counts = {len(parts) for parts in self.space.primary_keys}
+        """Raise ConfigurationError if a key has another number of parts than the space's primary key."""
         for key in self.keys:
-            if len(key) not in counts:
-                raise ConfigurationError(
-                    f"the key of {name} has {' or '.join(map(str, sorted(counts)))} parts, not {len(key)}",
-                    advice="write each key as JSON: '[1, \"a\"]'",
-                )
+            self.space.check_key(name, key)
 
     def is_key(self, data: bytes | None) -> bool:
         """Return whether a MessagePack array is one of the keys."""
@@ -93,6 +86,10 @@ class ForgottenKeys:
             else:
                 return None
         return tuple(sorted(found))
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Return whether bytes of rows may have one of the keys; False is certain."""
+        return self.row_needles is None or any(needle in data for needle in self.row_needles)
 
     @cached_property
     def _has_wide_numbers(self) -> bool:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from observe.forgetting.keys import ForgottenKeys
+from sources.xlog.reader.plain_rows import PlainRow
 from udfs.buffers import as_array
 
 RowTest = Callable[[Mapping[str, Any]], bool]
@@ -55,6 +56,10 @@ class Marks:
         """Return whether a row of a log of the space has one of the keys, or ends a deleted range there."""
         is_range = row["type"] == "DELETE_RANGE"
         return self.keys.is_row(row) or (is_range and self.keys.is_range_end(row["body"]))
+
+    def is_read(self, row: PlainRow) -> bool:
+        """Return `is_logged` of a row that was read from a file; its space is not compared."""
+        return self.is_logged({"key": row.key, "tuple": row.tuple, "type": row.type, "body": row.body})
 
     def _is_decided_row(self, row: Mapping[str, Any]) -> bool:
         if row["space"] not in self.keys.space.tables | self.keys.space.names:

@@ -80,17 +80,16 @@ class Search:
 
     def _log(self, path: Path) -> str | None:
         ids = {space_id for _, space_id in self.keys.space.replicaset_and_space_ids}
-        marks, needles = Marks(self.keys), self.keys.row_needles
+        marks = Marks(self.keys)
         with path.open("rb") as stream:
             meta = read_meta(stream, path.name)
             for block in read_blocks(stream, meta.length, path.name):
                 if self._has(block.rows):
                     return "bytes"
-                if needles is not None and not any(needle in block.rows for needle in needles):
+                if not self.keys.may_be_in(block.rows):
                     continue
                 for row in decode_rows(block.rows, block.start, path.name):
-                    fields = {"key": row.key, "tuple": row.tuple, "type": row.type, "body": row.body}
-                    if row.space_id in ids and marks.is_logged(fields):
+                    if row.space_id in ids and marks.is_read(row):
                         return "rows"
         return None
 

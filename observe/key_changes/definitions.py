@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from observe.log_rows.catalog import LoggedSpace
-from schemas.errors import TupleError, UnsupportedError
+from schemas.errors import ConfigurationError, TupleError, UnsupportedError
 from schemas.space import KeyPart, faulty_space, space_of_rows
 from schemas.states import SpaceState
 from schemas.system_tuples import unpacked
@@ -63,6 +63,16 @@ class SpaceDefinitions:
     """The oldest first."""
     id_periods: tuple[SpaceIdPeriod, ...] = ()
     """In which epochs a space id means the space."""
+
+    def check_key(self, name: str, values: Sequence[object]) -> None:
+        """Raise ConfigurationError if a key of the space `name` has another number of parts than its primary key."""
+        if any(len(parts) == len(values) for parts in self.primary_keys):
+            return
+        counts = " or ".join(sorted({str(len(parts)) for parts in self.primary_keys}))
+        raise ConfigurationError(
+            f"the key of {name} has {counts} parts, not {len(values)}",
+            advice="write the key as JSON: '[1, \"a\"]'",
+        )
 
     def definition_at(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
         """Return the definition of a space id at an epoch; if it had none yet, its first later one, if any."""

@@ -93,14 +93,7 @@ class KeyChangesReader:
         """
         ends = self._truncations_and_drops()
         space = self._definitions(name, ends)
-        if not space.definitions:
-            raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
-        if not any(len(parts) == len(values) for parts in space.primary_keys):
-            counts = " or ".join(sorted({str(len(parts)) for parts in space.primary_keys}))
-            raise ConfigurationError(
-                f"the key of {name} has {counts} parts, not {len(values)}",
-                advice="write the key as JSON: '[1, \"a\"]'",
-            )
+        space.check_key(name, values)
         members = self.query_table(
             "_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened"
         )
@@ -120,12 +113,19 @@ class KeyChangesReader:
         )
 
     def definitions(self, name: str) -> SpaceDefinitions:
-        """Return all definitions of the space that has or had a name; none if there is no such space."""
+        """Return all definitions of the space that has or had a name.
+
+        Raises:
+            ConfigurationError: There is no such space.
+        """
         return self._definitions(name, self._truncations_and_drops())
 
     def _definitions(self, name: str, ends: Sequence[Row]) -> SpaceDefinitions:
         drops = {(row["epoch"], row["replicaset_id"], row["of"]) for row in ends if row["type"] == "DROP"}
-        return definitions_of_space(self.query_table("_schema", "SELECT * FROM opened"), name, drops)
+        found = definitions_of_space(self.query_table("_schema", "SELECT * FROM opened"), name, drops)
+        if not found.definitions:
+            raise ConfigurationError(f"no replicaset has a space {name!r}", advice="see _schema.name")
+        return found
 
     def _changelog_rows(self, space: SpaceDefinitions, values: Sequence[Value]) -> list[dict[str, Any]]:
         """Return the rows of `_changelog` that change a key, and those that delete a range of keys of its space."""

@@ -138,7 +138,8 @@ class StreamHealth:
         if section is not None:
             found = proof_problems(facts, seconds(section.every), datetime.now(UTC))
             self._proof_problems = tuple(found)
-            self._metrics.set_proven_at(facts.proven_at.timestamp())
+            if facts.proven_at is not None:
+                self._metrics.set_proven_at(facts.proven_at.timestamp())
 
     def _log_changes(self) -> None:
         """Log each problem that has begun or ended since the last call; sources have warnings of their own."""

@@ -216,7 +216,8 @@ class StreamMetrics(Collector):
         )
         self._lock_held = gauge("lock_held", "Whether this job has the writer lock, by its own clock")
         self._proven_at = gauge(
-            "proven_timestamp_seconds", "Since when every tuple was equal to its server's; 0 without prove"
+            "proven_timestamp_seconds",
+            "Since when all compared tables were equal to their servers'; 0 before prove's first round",
         )
         self._peer_connected = gauge("peer_connected", "Whether a standby copy is connected", "peer")
         self._batch_seconds = Histogram(

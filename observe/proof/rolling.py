@@ -61,7 +61,7 @@ PATIENCE_SECONDS = 120.0
 """How long the tables may take to reach a server's vclock, where keys are compared again."""
 
 MAX_WAIT_FOR_BATCH_SECONDS = 30.0
-"""How long a slice waits for the end of the batch in progress; after that it begins beside it."""
+"""A slice waits this long for the end of the batch in progress. If the batch takes longer, both run side by side."""
 
 STOP_SECONDS = 10.0
 """How long the end of the thread is awaited."""

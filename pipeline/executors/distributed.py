@@ -4,9 +4,9 @@
     job 2: log cells → files of `_changelog`, keyed rows ─ exchange ─ a task per partition → files
     job 3: for some changed files, a task → files without the removed rows
 
-If a Spark executor is lost, Spark makes its cells again from the offsets. Tasks write files that are not committed yet,
-and report their names. If Spark runs a task twice, only one report arrives; maintenance removes files that no commit
-names.
+On one machine the cells of a large batch do not hold its rows: job 2 reads them from the log again. If a Spark executor
+is lost, Spark makes its cells again from the offsets. Tasks write files that are not committed yet, and report their
+names. If Spark runs a task twice, only one report arrives; maintenance removes files that no commit names.
 """
 
 from __future__ import annotations

@@ -107,10 +107,7 @@ def _log_cell(
 ) -> pa.RecordBatch:
     segment = byte_range.segment
     instance = rows.column("instance_uuid")[0].as_py() if rows.num_rows else segment.instance_uuid
-    piece = LogPiece(
-        *(segment.replicaset_uuid, segment.source, instance, segment.file, segment.number),
-        *(byte_range.begin, byte_range.end, ordinal, rows.num_rows, rows.nbytes, byte_range.at_block_starts),
-    )
+    piece = LogPiece.of(byte_range, instance, ordinal, rows.num_rows, rows.nbytes)
     digest = CellDigest(summarize_rows(rows, segment.number), _sample(rows, np.random.default_rng(ordinal)))
     cell = pa.nulls(1, pa.binary())
     if holds_rows:

@@ -8,6 +8,7 @@ progress and its UI are right, and planning still checks that Spark means the sa
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,8 @@ from sources.xlog.stream.segment import ByteRange, Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 FILE = "row-counts.json"
 
@@ -40,17 +43,23 @@ class RangeCount:
 
 
 def store_row_counts(folder: str, counts: Iterable[RangeCount]) -> None:
-    """Store the counts of a batch for its tasks."""
+    """Store the counts of a batch for its tasks; if that fails, they read the log to count."""
     path = Path(folder) / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([[one.path, one.begin, one.end, one.rows, one.bytes] for one in counts]))
+    text = json.dumps([[one.path, one.begin, one.end, one.rows, one.bytes] for one in counts])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(path)
+    except OSError as error:
+        log.warning("counts of rows cannot be stored, so Spark reads the log again: %s", error)
 
 
 def stored_row_counts(folder: str) -> Mapping[tuple[str, int, int], RangeCount]:
     """Return the counts of the batch in progress by path, begin and end; none if the driver has not read it."""
     try:
         text = (Path(folder) / FILE).read_text()
-    except FileNotFoundError:
+    except OSError:
         return {}
     return {
         (path, begin, end): RangeCount(path, begin, end, *sizes)
@@ -78,12 +87,7 @@ def counted_cells(
 
 
 def _counted_cell(byte_range: ByteRange, count: RangeCount, ordinal: int) -> pa.RecordBatch:
-    segment = byte_range.segment
-    piece = LogPiece(
-        *(segment.replicaset_uuid, segment.source, segment.instance_uuid, segment.file, segment.number),
-        *(byte_range.begin, byte_range.end, ordinal, count.rows, count.bytes),
-        at_block_starts=byte_range.at_block_starts,
-    )
+    piece = LogPiece.of(byte_range, byte_range.segment.instance_uuid, ordinal, count.rows, count.bytes)
     cell = pa.RecordBatch.from_arrays(
         [pa.array([piece.encoded()]), *(pa.nulls(1, field.type) for field in list(LOG_CELLS)[1:])],
         schema=LOG_CELLS,

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import msgpack
 
 from schemas.iproto import RequestType
 from sources.spool.acks import LOCK_FILE
@@ -23,7 +21,13 @@ from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter, sync_directory
 from sources.xlog.reader import reader
-from sources.xlog.reader.plain_rows import PlainRow, decode_rows, read_blocks, read_meta
+from sources.xlog.reader.plain_rows import (
+    PlainRow,
+    decode_rows,
+    decode_rows_with_bytes,
+    read_blocks,
+    read_meta,
+)
 
 FORGETTING_FOLDER = ".forgetting"
 """The folder of a spool for files that are being written again."""
@@ -50,31 +54,27 @@ def files_of(spool: Path) -> list[Path]:
     ]
 
 
-def rewrite(spool: Path, path: Path, is_gone: IsGone, needles: Sequence[bytes] | None = None) -> int:
+def rewrite(spool: Path, path: Path, is_gone: IsGone, may_have: Callable[[bytes], bool]) -> int:
     """Write a file again without the content of rows, and return their number; without such rows it is not touched.
 
     Args:
-        needles: Bytes of which each such row has some; None if there are none by which rows can be told.
+        may_have: Returns whether bytes of rows may have such a row; blocks without one are not decoded.
     """
     with path.open("rb") as stream:
         meta = read_meta(stream, path.name)
         count = sum(
             is_gone(meta, row)
             for block in read_blocks(stream, meta.length, path.name)
-            if _may_have(block.rows, needles)
+            if may_have(block.rows)
             for row in decode_rows(block.rows, block.start, path.name)
         )
     if count:
-        _write_again(spool, path, meta, is_gone, needles)
+        _write_again(spool, path, meta, is_gone, may_have)
     return count
 
 
-def _may_have(data: bytes, needles: Sequence[bytes] | None) -> bool:
-    return needles is None or any(needle in data for needle in needles)
-
-
 def _write_again(
-    spool: Path, path: Path, meta: Meta, is_gone: IsGone, needles: Sequence[bytes] | None
+    spool: Path, path: Path, meta: Meta, is_gone: IsGone, may_have: Callable[[bytes], bool]
 ) -> None:
     folder, stat = spool / FORGETTING_FOLDER, path.stat()
     shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +85,7 @@ def _write_again(
         with path.open("rb") as stream:
             for block in read_blocks(stream, meta.length, path.name):
                 rows = block.rows
-                if _may_have(rows, needles):
+                if may_have(rows):
                     rows = _remaining(rows, block.start, path.name, meta, is_gone)
                 if rows:
                     writer.write_block(rows)
@@ -104,25 +104,12 @@ def _write_again(
 
 def _remaining(data: bytes, begin: int, file: str, meta: Meta, is_gone: IsGone) -> bytes:
     parts = []
-    for row, raw in zip(decode_rows(data, begin, file), _encoded_rows(data), strict=True):
+    for row, raw in decode_rows_with_bytes(data, begin, file):
         if not is_gone(meta, row):
             parts.append(raw)
         elif meta.filetype == "XLOG":
             parts.append(_nop_in_place_of(row))
     return b"".join(parts)
-
-
-def _encoded_rows(data: bytes) -> Iterator[bytes]:
-    """Yield the bytes of each row of a block."""
-    unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=max(len(data), 1), raw=True)
-    unpacker.feed(data)
-    begin = 0
-    while begin < len(data):
-        header = unpacker.unpack()
-        if header[0] != RequestType.NOP and unpacker.tell() < len(data):
-            unpacker.skip()
-        yield data[begin : unpacker.tell()]
-        begin = unpacker.tell()
 
 
 def _nop_in_place_of(row: PlainRow) -> bytes:

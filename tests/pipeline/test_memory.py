@@ -17,10 +17,10 @@ from pipeline.compaction.rewrite import sized_files
 from pipeline.executors.log_cells import (
     MAX_SAMPLED_VALUE_BYTES,
     CellDigest,
-    LogPiece,
     leading_fields,
     log_cells,
 )
+from pipeline.executors.log_piece import LogPiece
 from pipeline.executors.read_task import OVERWRITTEN_TUPLE, without_overwritten_tuples
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of

@@ -24,7 +24,8 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 
 def files_of_earlier_versions(location: WarehouseLocation, table: str) -> list[str]:
     """Return the paths of a table's data files and vectors that its newest version does not need."""
-    return [path for path in _stored_files(location, table) if path not in _live_files(location, table)]
+    live = _live_files(location, table)
+    return [path for path in _stored_files(location, table) if path not in live]
 
 
 def _live_files(location: WarehouseLocation, table: str) -> set[str]:

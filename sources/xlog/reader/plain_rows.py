@@ -143,12 +143,17 @@ def _decompressed(decompressor: zstandard.ZstdDecompressor, data: bytes, file: s
 
 def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
     """Yield the rows of one block; raise XlogRowError if one is damaged."""
+    return (row for row, _ in decode_rows_with_bytes(data, position, file))
+
+
+def decode_rows_with_bytes(data: bytes, position: int, file: str) -> Iterator[tuple[PlainRow, bytes]]:
+    """Yield the rows of one block, each with the bytes that it is decoded from; raise XlogRowError as `decode_rows`."""
     unpacker = msgpack.Unpacker(
         strict_map_key=False, max_buffer_size=max(len(data), 1), unicode_errors="surrogateescape"
     )
     unpacker.feed(data)
     number = 0
-    while unpacker.tell() < len(data):
+    while (first := unpacker.tell()) < len(data):
         try:
             header = unpacker.unpack()
         except (ValueError, msgpack.OutOfData):
@@ -162,7 +167,8 @@ def decode_rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
                 spans = _packed_values(unpacker, data)
             except (ValueError, msgpack.OutOfData):
                 raise damage_error(WalkStatus.ROW_BODY, file, position, number) from None
-        yield _plain_row(position, number, header, spans, data[begin : unpacker.tell()])
+        end = unpacker.tell()
+        yield _plain_row(position, number, header, spans, data[begin:end]), data[first:end]
         number += 1
 
 

@@ -55,14 +55,16 @@ def cells_of(
     )
 
 
-@pytest.mark.parametrize("decoded_bytes", [module.MAX_DECODED_BYTES, 5_000])
+@pytest.fixture(params=[module.MAX_DECODED_BYTES, 5_000])
+def _cells_of_two_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DECODED_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("_cells_of_two_sizes")
 def test_cells_have_the_rows_of_the_log(
     tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
-    decoded_bytes: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options, segments, parts = tasks
-    monkeypatch.setattr(module, "MAX_DECODED_BYTES", decoded_bytes)
     pieces, cells = in_log_order(cells_of(options, parts))
     refuse_missing_pieces(pieces, segments)
     assert len(pieces) >= len(parts) > len(segments)
@@ -100,14 +102,11 @@ def test_cells_have_the_rows_of_the_log(
     assert [lsn for one, lsn in writers if one > 0] == read["lsn"].to_numpy()[named > 0].tolist()
 
 
-@pytest.mark.parametrize("decoded_bytes", [module.MAX_DECODED_BYTES, 5_000])
+@pytest.mark.usefixtures("_cells_of_two_sizes")
 def test_rows_that_cells_do_not_hold_are_read_again(
     tasks: tuple[XlogOptions, tuple[Segment, ...], list[tuple[ByteRange, ...]]],
-    decoded_bytes: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options, segments, parts = tasks
-    monkeypatch.setattr(module, "MAX_DECODED_BYTES", decoded_bytes)
     held, kept = cells_of(options, parts), cells_of(options, parts, holds_rows=False)
     pieces = [LogPiece.decoded(text) for text in kept["piece"].to_pylist()]
     assert kept.drop_columns("rows").equals(held.drop_columns("rows"))

@@ -78,6 +78,18 @@ def test_what_the_driver_has_not_counted_is_read(
     assert not tmp_path.exists()
 
 
+def test_counts_that_cannot_be_stored_are_no_error(
+    stream: LogStream, segments: tuple[Segment, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As nothing is one that is wrong with the folder of key copies."""
+    (tmp_path / "taken").write_text("no folder")
+    folder = tmp_path / "taken" / "counts"
+    store_row_counts(str(folder), [RangeCount("a", 0, 1, 1, 1)])
+    assert "Spark reads the log again" in caplog.text
+    assert read(stream, segments, folder)[2]
+    remove_row_counts(str(folder))
+
+
 def test_rows_that_need_more_memory_than_the_limit_are_left_to_tasks(
     stream: LogStream, segments: tuple[Segment, ...]
 ) -> None:
