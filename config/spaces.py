@@ -43,7 +43,7 @@ StringFields = Annotated[
 """`binary` for all string fields of a space, or {pattern of fields: `binary`}."""
 
 
-OnDdl = Literal["evolve", "hold"]
+OnDdl = Literal["evolve", "hold", "refuse"]
 """What a DROP or TRUNCATE of a space does to its table."""
 
 
@@ -63,7 +63,14 @@ class TableSettings(ConfigSection):
     on_ddl: OnDdl | None = None
     """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
     is, and later rows of the space are not applied, until somebody says yes by `aggregator heal` or `aggregator
-    snapshot`."""
+    snapshot`. `refuse`: the job stops, and begins again with the same batch once the setting is another one."""
+    cluster_by: tuple[str, ...] = ()
+    """Columns in whose order the table's files and their row groups are written, so that readers who filter by them
+    skip most. Rows that are there already follow by `aggregator rebuild --beside`."""
+    retention: Annotated[int, Field(ge=1)] | None = None
+    """Days for which earlier versions of the table stay readable, where that is more than `maintain --keep-days`."""
+    deletion_vectors: VectorMode | None = None
+    """As `deletion_vectors` of the deployment."""
 
     @model_validator(mode="after")
     def _check_expressions(self) -> TableSettings:
@@ -154,9 +161,9 @@ class Spaces(ConfigSection):
                 found |= given | ({"columns": columns} if columns else {})
         return TableSettings(**found)
 
-    def holds_ddl(self, space_name: str) -> bool:
-        """Whether a DROP or TRUNCATE of a space holds its table instead of emptying it."""
-        return self.table_settings(space_name).on_ddl == "hold"
+    def on_ddl(self, space_name: str) -> OnDdl:
+        """Return what a DROP or TRUNCATE of a space does to its table."""
+        return self.table_settings(space_name).on_ddl or "evolve"
 
     @property
     def has_readers_tables(self) -> bool:
@@ -184,7 +191,7 @@ class Spaces(ConfigSection):
     def vector_mode(self, space_name: str) -> VectorMode | None:
         """Return when the table of a space gets deletion vectors; None if no pattern names the space."""
         modes = (mode for pattern, mode in self.deletion_vectors.items() if fnmatchcase(space_name, pattern))
-        return next(modes, None)
+        return self.table_settings(space_name).deletion_vectors or next(modes, None)
 
     def becomes_table(self, space_name: str) -> bool:
         """Whether a space becomes a table."""
