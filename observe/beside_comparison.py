@@ -181,13 +181,18 @@ def _differences(old: pa.Array, new: pa.Array) -> NDArray[np.bool_]:
     if old.type != new.type or pa.types.is_list(old.type):
         pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
         return nulls | np.fromiter((not _are_equal(*pair) for pair in pairs), np.bool_, len(old))
+    if pa.types.is_null(old.type):
+        return nulls
     if pa.types.is_struct(old.type):
         parts = [_differences(*pair) for pair in zip(old.flatten(), new.flatten(), strict=True)]
-        return np.logical_or.reduce([nulls, *parts])
-    found = _flags(pc.fill_null(pc.not_equal(old, new), False))
+        for part in parts:
+            nulls |= part
+        return nulls
+    found: NDArray[np.bool_] = _flags(pc.fill_null(pc.not_equal(old, new), False))
     if pa.types.is_floating(old.type):
         found &= ~_flags(pc.fill_null(pc.and_(pc.is_nan(old), pc.is_nan(new)), False))
-    return nulls | found
+    found |= nulls
+    return found
 
 
 def _flags(values: pa.Array) -> NDArray[np.bool_]:

@@ -85,7 +85,7 @@ def settings_of(plan: TablePlan) -> str:
     encoding, layout = encoding_of(plan), plan.layout
     formats = [[(field.name, field.type) for field in one] for one in layout.formats]
     mask = None if plan.mask is None else plan.mask.property_value()
-    found = [
+    found: list[object] = [
         table_schema(encoding).json(),
         formats,
         sorted(plan.format_indices.items()),
@@ -160,11 +160,7 @@ class BesideTable:
             log_step: Called with what is done next.
         """
         mark, keys = self.mark(), None
-        if (
-            mark is not None
-            and mark.settings == settings_of(self.plan)
-            and mark.versions.keys() == self._named()
-        ):
+        if mark is not None and self._is_of_these_settings(mark):
             if mark.versions == self._versions():
                 return
             with contextlib.suppress(DeltaError, FileNotFoundError, WarehouseError):
@@ -178,17 +174,22 @@ class BesideTable:
 
     def require_built(self) -> None:
         """Raise UnsupportedError if the table is not built, or was built under another configuration."""
-        mark = self.mark()
-        if mark is None:
-            what = "no table is built beside"
-        elif mark.settings != settings_of(self.plan) or mark.versions.keys() != self._named():
+        if self._is_of_these_settings(self.mark()):
+            return
+        what = "no table is built beside"
+        if self._mark_of(self.plan.name) is not None:
             what = (
                 "the table beside was built under another configuration, or another definition of the space"
             )
-        else:
-            return
         name = self.plan.layout.space
         raise UnsupportedError(what, space=name, advice=f"aggregator rebuild {name} --beside")
+
+    def _is_of_these_settings(self, mark: Mark | None) -> bool:
+        return (
+            mark is not None
+            and mark.settings == settings_of(self.plan)
+            and mark.versions.keys() == self._named()
+        )
 
     def _named(self) -> set[str]:
         return {self.stored, self.plan.name, "_versions"}
