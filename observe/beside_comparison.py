@@ -34,7 +34,7 @@ KEY = "_key"
 
 
 @dataclass
-class Comparison:
+class TableComparison:
     """How a table and the one beside it differ."""
 
     types: Mapping[str, tuple[str | None, str | None]]
@@ -60,14 +60,14 @@ class Comparison:
         yield from (f"  {text}" for text in self.examples)
 
 
-def compare(table: str, before: OpenTables, after: OpenTables) -> Comparison:
+def compare(table: str, before: OpenTables, after: OpenTables) -> TableComparison:
     """Compare the versions of a table that two sets of open tables have."""
     columns = [
         {one.name: one.dataType.simpleString() for one in each.columns(table)} for each in (before, after)
     ]
     names = list(dict.fromkeys([*columns[0], *columns[1]]))
     kinds = {name: (columns[0].get(name), columns[1].get(name)) for name in names}
-    found = Comparison({name: kind for name, kind in kinds.items() if kind[0] != kind[1]})
+    found = TableComparison({name: kind for name, kind in kinds.items() if kind[0] != kind[1]})
     shared = [
         name for name, kind in kinds.items() if None not in kind and name != KEY and _can_compare(*kind)
     ]
@@ -130,7 +130,7 @@ def _groups_between(opened: OpenFile, first: bytes | None, last: bytes | None) -
     ]
 
 
-def _compare_rows(found: Comparison, old: pa.Table, new: pa.Table) -> None:
+def _compare_rows(found: TableComparison, old: pa.Table, new: pa.Table) -> None:
     found.rows = (found.rows[0] + old.num_rows, found.rows[1] + new.num_rows)
     places = LookupKeys.of(as_array(old[KEY])).groups.find(
         np.zeros(new.num_rows, np.int32), as_array(new[KEY])
