@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from schemas.iproto import SystemSpace
+
 TABLES: Mapping[str, str] = {
     "_cluster": "Every instance of every replicaset: its uuid and its global id.",
     "_applier_map": "Which instance a replica id means in each replicaset, and from which lsn on.",
@@ -26,6 +28,21 @@ TABLES: Mapping[str, str] = {
     "_rid": "Which generation of the data this warehouse holds, and whether it may be written.",
 }
 """Tables of every warehouse."""
+
+SYSTEM_SPACES: Mapping[SystemSpace, str] = {
+    SystemSpace.SCHEMA: "have the replicaset's uuid, before a stream begins; the version of the schema says when a newer "
+    "server writes a log",
+    SystemSpace.COLLATION: "nothing; an index with a collation is refused by name",
+    SystemSpace.SPACE: "define, change and drop spaces: `_schema`, and the tables",
+    SystemSpace.INDEX: "the primary one is the key of the table, dropping it empties the replicaset's versions; others do "
+    "nothing",
+    SystemSpace.FUNC: "nothing; no code of a source is run",
+    SystemSpace.USER: "nothing; the tuple has the hash of a password, so keep `_changelog` as you keep the logs",
+    SystemSpace.CLUSTER: "feed the maps of ids; a NOP in `_changelog`, beside the aggregator's own row",
+    SystemSpace.TRUNCATE: "remove the replicaset's versions; in a snapshot nothing, since there it is no event",
+    SystemSpace.RECOVERY_POINT: "nothing to a table; a point with a label may end a batch (`instants`)",
+}
+"""What rows of system spaces do; rows of those that are not named do nothing."""
 
 COLUMNS: Mapping[str, str] = {
     "arguments": "Arguments of the request, as JSON.",

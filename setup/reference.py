@@ -9,6 +9,7 @@ test compares the pages with them.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +21,13 @@ from pyspark.sql.types import DataType
 
 from config.json_schema import schemas
 from jobs.main import COMMANDS_BY_SECTION, commands
+from observe.doctor import doctor
+from observe.doctor.masters import ADVICE
 from observe.metrics.stream_metrics import StreamMetrics
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions
 from schemas.conditions import CONDITIONS
+from schemas.iproto import SystemSpace
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
@@ -201,6 +205,8 @@ def tables_page() -> str:
                 f"## {name}\n\n{described}{' Also the columns of a row of the log.' if is_row else ''}\n\n"
             )
             text += table("column", "type", "", rows=_columns(_without(fields, XROW if is_row else ())))
+    text += "## System spaces\n\nNone has a table; all of their rows are in `_changelog`.\n\n"
+    text += table("space", "id", "what its rows do", rows=_system_spaces())
     text += "## Functions for SQL\n\n[How to get them](../sql.md#functions).\n\n"
     calls = ((name, *described.partition(": ")) for name, described in SQL_FUNCTIONS.items())
     text += table("function", "result", rows=((f"`{name}{call}`", result) for name, call, _, result in calls))
@@ -216,6 +222,11 @@ def _without(fields: Iterable[Column], without: Iterable[Column]) -> list[Column
 def _columns(fields: Iterable[Column]) -> Iterator[tuple[str, str, str]]:
     for name, kind in fields:
         yield f"`{name}`", kind.simpleString(), descriptions.COLUMNS.get(name, "")
+
+
+def _system_spaces() -> Iterator[tuple[str, str, str]]:
+    for space in SystemSpace:
+        yield f"`_{space.name.lower()}`", str(int(space)), descriptions.SYSTEM_SPACES.get(space, "nothing")
 
 
 # Metrics
@@ -274,11 +285,27 @@ def conditions_page() -> str:
         for one in CONDITIONS.values()
     )
     text = f"# Conditions and alerts\n\n{WRITTEN}[alerts.md](../alerts.md#conditions) says where each is seen.\n\n"
-    return (
-        text
-        + table("condition, alert", "severity", "means", "found by", "what to do", rows=rows).rstrip("\n")
-        + "\n"
-    )
+    text += table("condition, alert", "severity", "means", "found by", "what to do", rows=rows)
+    text += "## Findings of `aggregator doctor`\n\nEach condition of the deployment, and these faults:\n\n"
+    text += table("checks", "names", rows=_findings())
+    text += "A master that cannot be followed:\n\n"
+    text += table("name", "what to do", rows=((f"`{name}`", advice) for name, advice in ADVICE.items()))
+    return text.rstrip("\n") + "\n"
+
+
+def _findings() -> Iterator[tuple[str, str]]:
+    """Yield what each module of `doctor` checks, and the names that it passes to `warn` and `fail`."""
+    for file in sorted(Path(doctor.__file__).parent.glob("*.py")):
+        module = ast.parse(file.read_text())
+        calls = [one for one in ast.walk(module) if isinstance(one, ast.Call) and one.args]
+        texts = [one.args[0] for one in calls if ast.unparse(one.func) in ("warn", "fail")]
+        assigned = [one for one in ast.walk(module) if isinstance(one, ast.Assign)]
+        texts += [one.value for one in assigned if ast.unparse(one.targets[0]) == "name" and texts]
+        constants = (inner for one in texts for inner in ast.walk(one) if isinstance(inner, ast.Constant))
+        names = dict.fromkeys(f"`{one.value}`" for one in constants if one.value not in CONDITIONS)
+        if names:
+            what = (ast.get_docstring(module) or "").split("\n")[0].partition(". ")[0]
+            yield what.removeprefix("Checks ").rstrip("."), " ".join(names)
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
