@@ -30,12 +30,12 @@ TABLES: Mapping[str, str] = {
 """Tables of every warehouse."""
 
 SYSTEM_SPACES: Mapping[SystemSpace, str] = {
-    SystemSpace.SCHEMA: "have the replicaset's uuid, before a stream begins; the version of the schema says when a newer "
-    "server writes a log",
+    SystemSpace.SCHEMA: "have the replicaset's uuid, before a stream begins; the version of the schema says when "
+    "a newer server writes a log",
     SystemSpace.COLLATION: "nothing; an index with a collation is refused by name",
     SystemSpace.SPACE: "define, change and drop spaces: `_schema`, and the tables",
-    SystemSpace.INDEX: "the primary one is the key of the table, dropping it empties the replicaset's versions; others do "
-    "nothing",
+    SystemSpace.INDEX: "the primary one is the key of the table, dropping it empties the replicaset's versions; "
+    "others do nothing",
     SystemSpace.FUNC: "nothing; no code of a source is run",
     SystemSpace.USER: "nothing; the tuple has the hash of a password, so keep `_changelog` as you keep the logs",
     SystemSpace.CLUSTER: "feed the maps of ids; a NOP in `_changelog`, beside the aggregator's own row",

@@ -302,7 +302,7 @@ def _findings() -> Iterator[tuple[str, str]]:
         assigned = [one for one in ast.walk(module) if isinstance(one, ast.Assign)]
         texts += [one.value for one in assigned if ast.unparse(one.targets[0]) == "name" and texts]
         constants = (inner for one in texts for inner in ast.walk(one) if isinstance(inner, ast.Constant))
-        names = dict.fromkeys(f"`{one.value}`" for one in constants if one.value not in CONDITIONS)
+        names = dict.fromkeys(f"`{one.value!s}`" for one in constants if one.value not in CONDITIONS)
         if names:
             what = (ast.get_docstring(module) or "").split("\n")[0].partition(". ")[0]
             yield what.removeprefix("Checks ").rstrip("."), " ".join(names)
