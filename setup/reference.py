@@ -24,6 +24,7 @@ from jobs.main import COMMANDS_BY_SECTION, commands
 from observe.doctor import doctor
 from observe.doctor.masters import ADVICE
 from observe.metrics.stream_metrics import StreamMetrics
+from observe.planned_changes import SIGN_AND_MEANING
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions
 from schemas.conditions import CONDITIONS
@@ -290,7 +291,14 @@ def conditions_page() -> str:
     text += table("checks", "names", rows=_findings())
     text += "A master that cannot be followed:\n\n"
     text += table("name", "what to do", rows=((f"`{name}`", advice) for name, advice in ADVICE.items()))
+    text += "## Lines of `aggregator plan`\n\n"
+    text += table("sign", "name", "", rows=_plan_lines())
     return text.rstrip("\n") + "\n"
+
+
+def _plan_lines() -> Iterator[tuple[str, str, str]]:
+    for name, (sign, means) in SIGN_AND_MEANING.items():
+        yield f"`{sign}`" if sign.strip() else "", f"`{name}`", means
 
 
 def _findings() -> Iterator[tuple[str, str]]:
