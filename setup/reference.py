@@ -1,18 +1,18 @@
-"""Writes the reference pages from the code: commands, configuration, tables, metrics and conditions.
+"""Writes the reference pages from the code: commands, configuration, tables, metrics, conditions and options.
 
     python setup/reference.py       # or `make reference`: docs/reference/*.md
 
-They come from the commands' own options, the configuration's models, the tables' schemas, the metrics themselves and
-the list of conditions. A
-test compares the pages with them.
+They come from the commands' own options, the configuration's models, the tables' schemas, the metrics themselves, the
+list of conditions and the options of the data source. A test compares the pages with them.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import click
@@ -32,6 +32,8 @@ from schemas.iproto import SystemSpace
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
+from sources.xlog import options
+from sources.xlog.options import OPTION_PARSERS
 from warehouse.sql_functions import SQL_FUNCTIONS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -316,6 +318,39 @@ def _findings() -> Iterator[tuple[str, str]]:
             yield what.removeprefix("Checks ").rstrip("."), " ".join(names)
 
 
+# Options of the data source
+
+
+def options_page() -> str:
+    """Return the page of the options of `format("xlog")`."""
+    names: dict[str, list[str]] = {"sources": ["path", "paths", "replicaset"]}
+    for name, (field, _) in OPTION_PARSERS.items():
+        names.setdefault(field, []).append(name)
+    rows = (
+        (
+            ", ".join(f"`{name}`" for field in fields for name in names[field]),
+            re.sub(r"^(`\w+`,? ?)+: ", "", text),
+        )
+        for fields, text in _strings_under_fields(options)
+        if fields[0] in names
+    )
+    text = f"# Options of the data source\n\n{WRITTEN}"
+    text += 'Of [`format("xlog")`](data-source.md); an unknown option is refused.\n\n'
+    return text + table("option", "", rows=rows).rstrip("\n") + "\n"
+
+
+def _strings_under_fields(module: ModuleType) -> Iterator[tuple[list[str], str]]:
+    """Yield each string under fields of the module's dataclasses, with the fields that it describes."""
+    for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
+        fields: list[str] = []
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(part, ast.AnnAssign):
+                fields.append(ast.unparse(part.target))
+            elif isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and fields:
+                yield fields, " ".join(str(part.value.value).split())
+                fields = []
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": lambda: commands_page("Commands", "Follow", "Look", "Use"),
     "commands-more.md": lambda: commands_page(
@@ -326,6 +361,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "tables.md": tables_page,
     "metrics.md": metrics_page,
     "conditions.md": conditions_page,
+    "data-source-options.md": options_page,
 }
 """The pages, by file name."""
 
