@@ -137,11 +137,16 @@ def live_page() -> str:
 def _model(properties: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield the table of a model's keys, then the models of its sections."""
     yield table("key", "default", "", rows=(_key(name, value) for name, value in properties.items()))
+    shown: list[Any] = []
     for name, value in properties.items():
         for part in _models(value, schema):
             inner = f"{path}{name}"
             yield f"## {inner}\n\n{part['description']}\n\n"
-            yield from _model(part["properties"], schema, f"{inner}.")
+            if part in shown:
+                yield "The same keys.\n\n"
+            else:
+                yield from _model(part["properties"], schema, f"{inner}.")
+            shown.append(part)
 
 
 def _models(value: Any, schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -208,11 +213,17 @@ def tables_page() -> str:
                 f"## {name}\n\n{described}{' Also the columns of a row of the log.' if is_row else ''}\n\n"
             )
             text += table("column", "type", "", rows=_columns(_without(fields, XROW if is_row else ())))
-    text += "## System spaces\n\nNone has a table; all of their rows are in `_changelog`.\n\n"
-    text += table("space", "id", "what its rows do", rows=_system_spaces())
+    return text.rstrip("\n") + "\n"
+
+
+def functions_page() -> str:
+    """Return the page of the functions for SQL and of Tarantool's system spaces."""
+    text = f"# Functions for SQL, system spaces\n\n{WRITTEN}\n"
     text += "## Functions for SQL\n\n[How to get them](../sql.md#functions).\n\n"
     calls = ((name, *described.partition(": ")) for name, described in SQL_FUNCTIONS.items())
     text += table("function", "result", rows=((f"`{name}{call}`", result) for name, call, _, result in calls))
+    text += "## System spaces\n\nNone has a table; all of their rows are in `_changelog`.\n\n"
+    text += table("space", "id", "what its rows do", rows=_system_spaces())
     return text.rstrip("\n") + "\n"
 
 
@@ -289,7 +300,16 @@ def conditions_page() -> str:
     )
     text = f"# Conditions and alerts\n\n{WRITTEN}[alerts.md](../alerts.md#conditions) says where each is seen.\n\n"
     text += table("condition, alert", "severity", "means", "found by", "what to do", rows=rows)
-    text += "## Findings of `aggregator doctor`\n\nEach condition of the deployment, and these faults:\n\n"
+    return text.rstrip("\n") + "\n"
+
+
+# Names
+
+
+def names_page() -> str:
+    """Return the page of the names that `doctor` and `plan` print."""
+    text = f"# Names of doctor and plan\n\n{WRITTEN}[checks.md](../checks.md) describes both commands.\n\n"
+    text += "## Findings of `aggregator doctor`\n\nEach [condition](conditions.md), and these faults:\n\n"
     text += table("checks", "names", rows=_findings())
     text += "A master that cannot be followed:\n\n"
     text += table("name", "what to do", rows=((f"`{name}`", advice) for name, advice in ADVICE.items()))
@@ -362,6 +382,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "conditions.md": conditions_page,
     "data-source-options.md": options_page,
+    "names.md": names_page,
+    "functions.md": functions_page,
 }
 """The pages, by file name."""
 
