@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from config.deployment import Config
+from jobs import plan
 from observe import planned_changes as planned_changes_module
 from observe.planned_changes import ChangeSign, NextRunChange, json_differences, planned_changes
 from pipeline.commit.load import load_state
@@ -20,6 +21,7 @@ from pipeline.start import apply_masks
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
+from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
 from warehouse.delta.location import location_of
@@ -195,6 +197,32 @@ def test_the_plan_and_the_run_refuse_contradicting_spaces(tmp_path: Path) -> Non
     assert all(refused)
 
 
+def test_what_is_left_out_is_named_before_the_run_and_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").define(601, "strict")
+    node.put(600, 1, "fine", 1, 1).put(600, 2, "\udcff", 1, 1).put(600, 3, "x", 2**63, 1)
+    node.put(601, 1, "\udcff", 1, 1).close()
+    settings = {"spaces": {"misfits": {"strict": "quarantine"}}}
+    one = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **settings)
+    text = "; `spaces.strings: {strict: binary}` keeps its bytes"
+    assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
+    said = capsys.readouterr().out
+    assert (
+        "! people  2 new rows have a value that its column cannot hold, and get a NULL for it: field" in said
+    )
+    assert "! strict  1 new rows have a value that its column cannot hold, and are set aside: field" in said
+    assert text in said
+    one.run()
+    with_checkpoint(one)
+    assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
+    said = capsys.readouterr().out
+    assert "new rows" not in said.replace("0 new rows", "")
+    assert "! table people  2 rows have a NULL for a value that its column cannot hold: field" in said
+    assert "! space strict  1 keys or rows are in no table, such as: field" in said
+    assert text in said
+
+
 def test_differences_are_named_by_their_path() -> None:
     old, new = {"a": {"b": 1, "c": [1]}}, {"a": {"b": 2, "c": [1], "d": None, "e": 3}}
     assert list(json_differences(old, new, "x")) == [("x.a.b", 1, 2), ("x.a.e", None, 3)]
@@ -218,11 +246,14 @@ DOCS = Path(__file__).parents[2] / "docs" / "checks.md"
 SETTINGS = {"policy_changed", "mask_changed", "setting_changed", "table_changed", "table_lost"}
 """Names that are passed in a variable."""
 
+PROBLEMS = set(planned_changes_module._PROBLEMS)
+"""Names of conditions."""
+
 
 def names_in_code() -> set[str]:
     """Return the names that are passed to `NextRunChange`."""
     tables = planned_changes_module._LINE_BY_TABLE_CHANGE, planned_changes_module._LINE_BY_VECTORS
-    found = {name for lines in tables for _, name, _ in lines.values()} | SETTINGS
+    found = {name for lines in tables for _, name, _ in lines.values()} | SETTINGS | PROBLEMS
     for node in ast.walk(ast.parse(Path(planned_changes_module.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "NextRunChange":
             name = node.args[1]

@@ -257,7 +257,10 @@ def test_a_decimal_decided_by_python_is_reported_with_other_faults() -> None:
     rows = rows_of(
         [pack([thirds, long, 1]), pack([huge, long, 1]), pack([huge, None, [1]]), pack([thirds])], layout
     )
-    too_long = "field f1: the value is beyond the range of decimal(38,18)"
+    too_long = (
+        "field f1: a decimal of 38 digits before the point; the column, decimal(38,18), takes 20; "
+        "`types.decimal: string` keeps it"
+    )
     beyond = "field f0: the value is beyond the range of double"
     assert [row["_error"] for row in rows] == [too_long, f"{beyond}; {too_long}", beyond, None]
     assert [row["_misfits"] for row in rows] == [["f1"], ["f0", "f1"], ["f0"], None]
