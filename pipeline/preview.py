@@ -161,12 +161,10 @@ def preview_next_run(config: Config) -> Preview:
 def _left_out_values(reader: _RangeReader, plan: BatchPlan) -> dict[str, LeftOutValues]:
     encodings = {name: encoding_of(table) for name, table in plan.tables.items()}
     found: dict[str, LeftOutValues] = {}
-    for uuid, rows in reader.batches():
+    for uuid, batch in reader.batches():
         state = plan.after.replicasets[uuid]
-        is_whole = pc.and_(
-            pc.is_in(rows["type"], pa.array(["INSERT", "REPLACE"])), pc.is_valid(rows["tuple"])
-        )
-        rows = rows.select(["space_id", "tuple"]).filter(is_whole)
+        is_put = pc.is_in(batch["type"], pa.array(["INSERT", "REPLACE"]))
+        rows = batch.select(["space_id", "tuple"]).filter(pc.and_(is_put, pc.is_valid(batch["tuple"])))
         for number in pc.unique(rows["space_id"]).to_pylist():
             encoding = encodings.get(state.tables.get(number, ""))
             if encoding is None or number in state.refused or state.id not in encoding.format_indices:
