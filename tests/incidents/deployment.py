@@ -188,10 +188,7 @@ class Jobs:
             report=self._by_report(),
             pages={job: self.by_page(job) for job in COMMANDS},
             metrics={
-                job: None
-                if text is None
-                else set(re.findall(rf'^{job}_condition\{{condition="(\w+)"', text, re.MULTILINE))
-                for job, text in texts.items()
+                job: None if text is None else conditions_in_metrics(job, text) for job, text in texts.items()
             },
             alerts=firing(texts),
         )
@@ -202,8 +199,7 @@ class Jobs:
         page.unlink(missing_ok=True)
         ended = self.command("report", "--page", str(page))
         assert page.exists(), ended.stderr
-        first = page.read_text().partition('<section id="attention">')[2].partition("</section>")[0]
-        return set(re.findall(r'class="note">(\w+), (?:page|ticket) ', html.unescape(first)))
+        return conditions_on_page(page)
 
     def end_of_logs(self) -> str:
         """Return the ends of the jobs' logs, for a failed test."""
@@ -215,6 +211,17 @@ class Jobs:
             with urllib.request.urlopen(url, timeout=3) as answer:
                 return str(answer.read().decode())
         return None
+
+
+def conditions_in_metrics(job: Job, text: str) -> set[str]:
+    """Return the conditions that a job's metrics name."""
+    return set(re.findall(rf'^{job}_condition\{{condition="(\w+)"', text, re.MULTILINE))
+
+
+def conditions_on_page(page: Path) -> set[str]:
+    """Return the conditions on the first screen of the report's page."""
+    first = page.read_text().partition('<section id="attention">')[2].partition("</section>")[0]
+    return set(re.findall(r'class="note">(\w+), (?:page|ticket) ', html.unescape(first)))
 
 
 def firing(metrics: Mapping[Job, str | None]) -> set[str] | None:

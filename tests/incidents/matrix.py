@@ -28,13 +28,13 @@ HEAD = f"""# Incidents: who tells of them, and when
 `make incidents SERVERS="PATH PATH …"` causes each of these on real servers, a daemon and a stream, and writes this
 page. Each is told under the same names by all: `aggregator status` (its exit code is then 1), `aggregator doctor`, the
 first screen of `aggregator report`, `/status` and `<job>_condition` of the job, and the alert, which fires its `for`
-later ([conditions](reference/conditions.md)). A job that does not answer is told by the others, and by Prometheus' `up`.
+later ([conditions](reference/conditions.md)). A job that does not answer is told by the others, and by `up`.
 
 Columns of versions: seconds until it was told / until nothing was told any more after it was mended (with a start of
 Spark where the stream is started again). `setting` bounds the first number, which is at most twice as much: here
 `answer` and `patience` are {ANSWER_SECONDS:.0f} s, `metrics.stale` is {STALE_SECONDS:.0f} s, `trigger` and the look
-that follows it {BATCH_SECONDS:.0f} s, a look a minute {COMPARE_SECONDS:.0f} s. Lease lost, compaction debt and standby
-copies: `tests/incidents/test_tables.py`.
+that follows it {BATCH_SECONDS:.0f} s, a look a minute {COMPARE_SECONDS:.0f} s. A lost lease and compaction debt
+are caused in `tests/incidents/test_tables.py`.
 """
 
 Records = Mapping[str, Mapping[str, Any]]
