@@ -82,7 +82,7 @@ class SpaceDefinitions:
     """In which epochs a space id means the space."""
 
     def check_key(self, name: str, values: Sequence[object]) -> None:
-        """Raise ConfigurationError if a key of the space `name` has other parts than its primary key, or other types."""
+        """Raise ConfigurationError if a key of a space has other parts than its primary key, or other types."""
         fitting = sorted((parts for parts in self.primary_keys if len(parts) == len(values)), key=str)
         if any(all(map(_is_of_type, parts, values)) for parts in fitting):
             return
