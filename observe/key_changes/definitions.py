@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from observe.log_rows.catalog import LoggedSpace
@@ -32,16 +32,21 @@ class DatedDefinition(NamedTuple):
 
 def _is_of_type(part: KeyPart, value: object) -> bool:
     """Return whether a key part may have a value of JSON; a type whose values JSON does not have accepts all."""
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     family = type_family(part.type)
-    if family in ("unsigned", "integer"):
-        return is_number and (family == "integer" or value >= 0)  # type: ignore[operator]
-    return {
-        "number": is_number,
-        "double": is_number,
-        "string": isinstance(value, str),
-        "boolean": isinstance(value, bool),
-    }.get(family, True)
+    if family in ("unsigned", "integer", "number", "double"):
+        return _is_number(value)
+    if family == "string":
+        return isinstance(value, str)
+    return family != "boolean" or isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number, or the text of one: JSON has no decimals."""
+    try:
+        Decimal(str(value))
+    except InvalidOperation:
+        return False
+    return not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

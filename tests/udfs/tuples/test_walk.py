@@ -119,6 +119,9 @@ _texts = st.one_of(
 )
 
 
+NOT_UTF8 = "field f0: the string is not UTF-8; `spaces.strings: {s: binary}` keeps its bytes"
+
+
 @given(st.lists(_texts.map(lambda one: one[:255]), max_size=30))
 @steady
 def test_strings_of_any_content(contents: list[bytes]) -> None:
@@ -131,7 +134,7 @@ def test_strings_of_any_content(contents: list[bytes]) -> None:
         try:
             assert row["f0"] == one.decode()
         except UnicodeDecodeError:
-            assert (row["f0"], row["_error"]) == (None, "field f0: the string is not UTF-8")
+            assert (row["f0"], row["_error"]) == (None, NOT_UTF8)
 
 
 _INTEGER_FORMS = [
