@@ -30,7 +30,7 @@ _DISK_ERROR = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|errno (\d+)|(No sp
 _PATH = re.compile(r"(?<![\w/])/(?!proc/|usr/)[\w.%=~@-]+(?:/[\w.%=~@-]+)+")
 _CODE = re.compile(r"\.(?:py|rs|cc|java|scala)\b|/site-packages/|/lib/python")
 
-JAVA_ENDED = "Spark's Java process has ended: was it killed, or did it run out of memory? Its last lines may say; start again"
+JAVA_ENDED = "Spark's Java process has ended: killed, or out of memory? Its last lines say; start again"
 
 FULL_BYTES = 16 << 20
 """A disk with less free space than this is named as one that is full."""

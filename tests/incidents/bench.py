@@ -25,7 +25,7 @@ from tests.live.mesh import KEEP_NO_LOGS
 from tests.live.server import Tarantool
 
 HOST = "localhost"
-WRITE_SECONDS = 0.5
+WRITE_SECONDS = 1.0
 
 SPACES = """
     local options = {format = {{'id', 'unsigned'}, {'name', 'string'}}, if_not_exists = true}

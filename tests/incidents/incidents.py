@@ -16,7 +16,7 @@ from tests.incidents.bench import Bench, replace_folder
 from tests.incidents.deployment import ANSWER_SECONDS, STALE_SECONDS, await_true
 from tests.incidents.machine import fill, make_room, read_only
 
-BATCH_SECONDS = 5.0
+BATCH_SECONDS = 6.0
 """`trigger`, and the time between two looks of the stream's watch at the tables."""
 
 COMPARE_SECONDS = 60.0
