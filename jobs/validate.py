@@ -30,6 +30,7 @@ from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from pipeline.requests.service import conflict_to_json
 from schemas.states import RequestKind
+from warehouse.copies.rid import is_writable
 from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.delta.newest_epoch import newest_row
 from warehouse.system_tables import validations
@@ -51,7 +52,7 @@ def request_conflict_rows(
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
     """Add the results to `_validations`; if the warehouse may not be written, print that instead."""
     location = location_of(warehouse.root) if has_known_scheme(warehouse.root) else None
-    if location is None or not validations.may_write(location):
+    if location is None or not is_writable(location):
         say("the results are not stored: no primary that delta-rs opens")
         return
     validations.append(location, uuids.uuid4().hex, moment, epoch, list(map(result_row, results)))
