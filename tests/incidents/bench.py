@@ -37,10 +37,10 @@ SPACES = """
 SECOND = (
     KEEP_NO_LOGS
     + """
+    if box.ctl.promote ~= nil then box.ctl.promote() end
     box.schema.space.create('u', {if_not_exists = true}):create_index('pk', {if_not_exists = true})
     box.schema.space.create('ledger', {is_sync = true, if_not_exists = true}):create_index('pk', {if_not_exists = true})
     box.space.u:replace{1, 'begun'}
-    if box.ctl.promote ~= nil then box.ctl.promote() end
 """
 )
 

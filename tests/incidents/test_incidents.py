@@ -43,7 +43,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda one: one.lasting.__name__)
 def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident: Incident) -> None:
-    for job in running.jobs.processes:
+    for job in list(running.jobs.processes):
         if running.jobs.has_ended(job):
             running.jobs.restart(job)
     running.await_well(ENDS_SECONDS)
