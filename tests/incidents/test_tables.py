@@ -52,7 +52,7 @@ def written(folder: Path) -> Deployment:
     hole.unlink()
     b = Node(folder, "b1").define(600, "fine", [("id", "string"), ("name", "string")])
     b.close()
-    settings = {"spaces": {"misfits": {"strict": "quarantine"}}}
+    settings: dict[str, Any] = {"spaces": {"misfits": {"strict": "quarantine"}}}
     made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"), **settings)
     made.run()
     DeltaTable(str(folder / "warehouse" / "aggregator.db" / "people")).delete("id = 2")

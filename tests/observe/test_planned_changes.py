@@ -215,7 +215,7 @@ def test_what_is_left_out_is_named_before_the_run_and_after_it(
     node = Node(tmp_path, "a1").define(600, "people").define(601, "strict")
     node.put(600, 1, "fine", 1, 1).put(600, 2, "\udcff", 1, 1).put(600, 3, "x", 2**63, 1)
     node.put(601, 1, "\udcff", 1, 1).close()
-    settings = {"spaces": {"misfits": {"strict": "quarantine"}}}
+    settings: dict[str, Any] = {"spaces": {"misfits": {"strict": "quarantine"}}}
     one = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **settings)
     text = "; `spaces.strings: {strict: binary}` keeps its bytes"
     assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
