@@ -287,14 +287,14 @@ def pending(bench: Bench) -> Iterator[None]:
 def divergence(bench: Bench) -> Iterator[None]:
     second = bench.second
     bench.is_second_written = False
-    second.server.stop()
+    second.server.kill()
     second.copy()
     kept = bench.folder / "kept"
     shutil.copytree(second.server.directory, kept)
     second.server.start()
     for number in range(5):
         second.server.eval("box.space.u:replace{..., 'lost'}", 10 + number)
-    second.server.stop()
+    second.server.kill()
     second.copy()
     await_true(lambda: bench.jobs.unread().get("b") == 0, "the batch")
     replace_folder(second.server.directory, kept)
