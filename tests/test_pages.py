@@ -74,7 +74,8 @@ def test_pages_stay_short(reference: ModuleType) -> None:
     assert lengths[README] <= LONGEST_README
     long = [page.name for page, length in lengths.items() if length > LONGEST_PAGE]
     assert [name for name in long if name not in LONG_PAGES] == []
-    generated = {ROOT / "docs" / "live-tests.md", *(reference.FOLDER / name for name in reference.PAGES)}
+    written = (ROOT / "docs" / name for name in ("live-tests.md", "incidents.md"))
+    generated = {*written, *(reference.FOLDER / name for name in reference.PAGES)}
     assert sum(length for page, length in lengths.items() if page not in generated) <= LONGEST_IN_ALL
 
 
