@@ -1,4 +1,4 @@
-"""Build a space's table beside the stream under another configuration, compare the two, swap them, or discard it.
+"""Build a second table of a space under another configuration, compare the two, swap them, or discard it.
 
 All but the swap is done by this process alone, from the tables of the newest epoch, without the writer lock. The swap
 is a request: the holder of the lock does it between two batches (`pipeline.requests.beside`).
@@ -23,7 +23,7 @@ from warehouse.warehouse import EpochWarehouse, Warehouse
 
 
 def rebuild_beside(config: Config, space: str, action: str) -> int:
-    """Do one action on the table that is built beside a space's: `beside`, `compare`, `swap` or `discard`."""
+    """Do one action on the second table of a space: `beside`, `compare`, `swap` or `discard`."""
     check_custom_functions(config)
     warehouse = Warehouse(None, config.warehouse, config.database)
     warehouse.require_tables()
@@ -32,13 +32,13 @@ def rebuild_beside(config: Config, space: str, action: str) -> int:
 
 
 def newest(config: Config, space: str) -> BesideTable:
-    """Return the table of a space that is built beside, as of the newest epoch."""
+    """Return the second table of a space, as of the newest epoch."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     return BesideTable.of(warehouse.open_tables, load_state(warehouse), config, space)
 
 
 def build(config: Config, _warehouse: Warehouse, space: str) -> int:
-    """Build the table beside, or bring it to the newest epoch."""
+    """Build the second table, or bring it to the newest epoch."""
     newest(config, space).bring_up(log_step)
     table = newest(config, space)  # building a large table takes so long that the stream has gone on
     table.bring_up(log_step)
@@ -49,7 +49,7 @@ def build(config: Config, _warehouse: Warehouse, space: str) -> int:
 
 
 def show_comparison(config: Config, _warehouse: Warehouse, space: str) -> int:
-    """Bring the table beside to the newest epoch, and print how it differs from the table of that epoch."""
+    """Bring the second table to the newest epoch, and print how it differs from the table of that epoch."""
     table = newest(config, space)
     table.require_built()
     table.bring_up(log_step)
@@ -60,7 +60,7 @@ def show_comparison(config: Config, _warehouse: Warehouse, space: str) -> int:
 
 
 def ask_for_swap(config: Config, warehouse: Warehouse, space: str) -> int:
-    """Bring the table beside to the newest epoch, and ask the holder of the writer lock to swap it in."""
+    """Bring the second table to the newest epoch, and ask the holder of the writer lock to swap it in."""
     require_primary(warehouse)
     table = newest(config, space)
     table.require_built()
@@ -78,7 +78,7 @@ def ask_for_swap(config: Config, warehouse: Warehouse, space: str) -> int:
 
 
 def discard_table(config: Config, warehouse: Warehouse, space: str) -> int:
-    """Remove the table that is built beside."""
+    """Remove the second table."""
     was_there = discard(warehouse.location, config.spaces.table(space))
     say("what was built beside is removed" if was_there else "nothing was built beside")
     return 0

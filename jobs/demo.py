@@ -6,9 +6,7 @@ The same as `jobs/aggregate.py --once`, `jobs/validate.py` and `jobs/report.py`,
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from importlib import import_module
 
 from config.deployment import Config
 from jobs.aggregate import aggregate
@@ -16,12 +14,12 @@ from jobs.main import main
 from jobs.report import DEFAULT_PAGE, report
 from jobs.runtime.output import say
 from jobs.validate import validate
+from observe.validation.validator import import_library
 
 
 def demo(config: Config, file: str, page: str = DEFAULT_PAGE) -> int:
     """Run the three commands, print their times, and return the exit code of the validation."""
-    # Great Expectations takes seconds to import: done while Java starts.
-    threading.Thread(target=import_module, args=("great_expectations.expectations",), daemon=True).start()
+    import_library()  # takes seconds: done while Java starts
     began = time.monotonic()
     aggregate(config, once=True)
     aggregated = time.monotonic()

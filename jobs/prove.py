@@ -21,6 +21,7 @@ from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
 from sources.iproto.address import PasswordSource, Peer, parse_address
+from warehouse.copies.rid import is_writable
 from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.system_tables import validations
 from warehouse.warehouse import Warehouse
@@ -40,7 +41,7 @@ def prove(
     state = load_state(Warehouse(None, config.warehouse, config.database))
     _require_known_spaces(state, spaces)
     found, failures = asyncio.run(_prove_replicasets(location, state, peers, limits, spaces, as_json=as_json))
-    if found and validations.may_write(location):
+    if found and is_writable(location):
         validations.append(
             location, uuids.uuid4().hex, moment, epoch, [one.validation_row() for one in found]
         )

@@ -26,10 +26,11 @@ from observe.validation.check import CheckResult
 from observe.validation.checks import CheckedTables, check_facts, checks, tables_of_spaces, user_expectations
 from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
-from observe.validation.validator import Validator
+from observe.validation.validator import Validator, import_library
 from pipeline.commit.load import load_state
 from pipeline.requests.service import conflict_to_json
 from schemas.states import RequestKind
+from warehouse.copies.rid import is_writable
 from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.delta.newest_epoch import newest_row
 from warehouse.system_tables import validations
@@ -51,7 +52,7 @@ def request_conflict_rows(
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
     """Add the results to `_validations`; if the warehouse may not be written, print that instead."""
     location = location_of(warehouse.root) if has_known_scheme(warehouse.root) else None
-    if location is None or not validations.may_write(location):
+    if location is None or not is_writable(location):
         say("the results are not stored: no primary that delta-rs opens")
         return
     validations.append(location, uuids.uuid4().hex, moment, epoch, list(map(result_row, results)))
@@ -100,7 +101,8 @@ def validate(
     Args:
         as_json: Whether every result is printed as a JSON line on stdout, and the failed ones as text on stderr.
     """
-    user_suites, moment = user_expectations(config, file), datetime.now(UTC)
+    importing, moment = import_library(), datetime.now(UTC)
+    user_suites = user_expectations(config, file)
     log_step("reading what the last epoch holds")
     warehouse, differences = _differing_tables(config)
     if any(one.state in (TableState.LOST, TableState.OLDER) for one in differences):
@@ -115,6 +117,11 @@ def validate(
     names = tables_of_spaces(state, config, spaces)
     open_table = CheckedTables(warehouse, state, partial(log_reading_session, config, "validate"))
     facts = check_facts(open_table, state, config, moment)
+    location = warehouse.open_tables.location
+    log_step(f"reading {len(names)} tables of spaces")
+    tables = space_tables(location, state, config, names)
+    rows_check = spaces_check(location, tables, facts, lambda: open_table.warehouse.session)
+    importing.join()
     validator = Validator(moment)
     log_step("validating the aggregator's own tables")
     results = list(map(_difference_result, differences))
@@ -123,11 +130,8 @@ def validate(
         for check in checks(open_table, state, facts, names, user_suites)
         for one in validator.run_check(check)
     ]
-    location = warehouse.open_tables.location
     log_step(f"validating {len(names)} tables of spaces")
-    tables = space_tables(location, state, config, names)
     results += validator.run_check(columns_check(tables))
-    rows_check = spaces_check(location, tables, facts, lambda: open_table.warehouse.session)
     results += validator.run_tables_check(rows_check)
     log_step("looking for keys that a unique index has twice")
     found = find_index_conflicts(lambda: open_table.warehouse, state, config)

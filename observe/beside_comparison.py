@@ -1,4 +1,4 @@
-"""Compares a space's table with the one that is built beside it (`pipeline.requests.beside`), key by key.
+"""Compares a space's table with its second one (`pipeline.requests.beside`), key by key.
 
 Both are read in ranges of keys, so memory does not grow with them.
 """
@@ -35,10 +35,10 @@ KEY = "_key"
 
 @dataclass
 class TableComparison:
-    """How a table and the one beside it differ."""
+    """How a table and its second one differ."""
 
     types: Mapping[str, tuple[str | None, str | None]]
-    """By column, of those that differ: its type in the table and beside; None where there is no such column."""
+    """By column, of those that differ: its type in the table, and in the second one; None where there is no such column."""
     rows: tuple[int, int] = (0, 0)
     only_in_table: int = 0
     only_beside: int = 0

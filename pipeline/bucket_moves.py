@@ -29,11 +29,11 @@ Int64s = NDArray[np.int64]
 
 
 def find_collected_rows(
-    keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan, shards: ShardPlan | None
+    keyed: KeyedRows, base_versions: pa.Table, plan: ReducePlan, shards: ShardPlan
 ) -> pa.Table:
     """Return the DELETEs that vshard's garbage collector wrote, as `pipeline.changelog.moves.COLLECTED`."""
     events = as_array(keyed.rows["bucket_events"])
-    if shards is None or events.null_count == len(events):
+    if events.null_count == len(events):
         return COLLECTED.empty_table()
     ids = keyed.groups.group_numbers
     candidates = np.unique(ids[events.is_valid().to_numpy(zero_copy_only=False)])

@@ -104,12 +104,12 @@ def process_partition(
     if more:
         found = join_found_versions([found, find_versions(more, files, search, partition_keys)])
     resolved = resolve(reduced.changes, found.base_versions, plan.resolve)
-    if plan.shards is not None:
-        resolved = replace(resolved, conflicts=without_move_conflicts(resolved.conflicts, plan.shards))
+    if plan.shards is None:
+        return encode_result(resolved, reduced.key_errors, found.files, plan.encodings, plan.resolve)
+    resolved = replace(resolved, conflicts=without_move_conflicts(resolved.conflicts, plan.shards))
     result = encode_result(resolved, reduced.key_errors, found.files, plan.encodings, plan.resolve)
-    return replace(
-        result, collected_rows=find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards)
-    )
+    collected = find_collected_rows(rows, found.base_versions, plan.reduce, plan.shards)
+    return replace(result, collected_rows=collected)
 
 
 def _check_column_sizes(keyed: pa.Table) -> None:

@@ -1,31 +1,37 @@
-"""Describes each table and each column of the aggregator in a sentence, for catalogs, dbt and lineage.
+"""Describes each column of the aggregator's tables in a sentence, for catalogs, dbt and lineage.
 
-Text only; `schemas.tables` has the columns. `observe.dbt_sources` describes the columns of a space's own fields.
+`schemas.tables` has the columns, and the sentences of the tables. `observe.dbt_sources` describes the columns of a
+space's own fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from schemas.iproto import SystemSpace
+from schemas.tables import OWN_TABLES
+
 TABLES: Mapping[str, str] = {
-    "_cluster": "Every instance of every replicaset: its uuid and its global id.",
-    "_applier_map": "Which instance a replica id means in each replicaset, and from which lsn on.",
-    "_vclock": "The last settled lsn of each instance in each replicaset; the row of the highest epoch counts.",
-    "_changelog": "Every row of the logs, append-only.",
-    "_pending": "Rows of the logs that wait for missing rows, a CONFIRM, a global id or a definition.",
-    "_schema": "Every version of every space, and the table that it goes to.",
-    "_versions": "Each replicaset's own version of a key, unless it is the row of the space's table.",
-    "_conflicts": "Each decision between versions of two replicasets.",
-    "_quarantine": "Rows that cannot be applied, or only in part, with the reason.",
-    "_vshard": "The state of each bucket of vshard in each replicaset; the row of the highest epoch counts.",
-    "_gaps": "Missing ranges of lsns, and divergences.",
-    "_epochs": "One row per batch: the commit of the batch, and a consistent snapshot of all tables.",
-    "_requests": "Requests to the writer; the latest changed_at of a request counts.",
-    "_retention": "What maintenance has removed.",
+    **{name: one.description for name, one in OWN_TABLES.items()},
     "_validations": "The result of each expectation of each validation.",
     "_rid": "Which generation of the data this warehouse holds, and whether it may be written.",
 }
 """Tables of every warehouse."""
+
+SYSTEM_SPACES: Mapping[SystemSpace, str] = {
+    SystemSpace.SCHEMA: "have the replicaset's uuid, before a stream begins; the version of the schema says when "
+    "a newer server writes a log",
+    SystemSpace.COLLATION: "nothing; an index with a collation is refused by name",
+    SystemSpace.SPACE: "define, change and drop spaces: `_schema`, and the tables",
+    SystemSpace.INDEX: "the primary one is the key of the table, dropping it empties the replicaset's versions; "
+    "others do nothing",
+    SystemSpace.FUNC: "nothing; no code of a source is run",
+    SystemSpace.USER: "nothing; the tuple has the hash of a password, so keep `_changelog` as you keep the logs",
+    SystemSpace.CLUSTER: "feed the maps of ids; a NOP in `_changelog`, beside the aggregator's own row",
+    SystemSpace.TRUNCATE: "remove the replicaset's versions; in a snapshot nothing, since there it is no event",
+    SystemSpace.RECOVERY_POINT: "nothing to a table; a point with a label may end a batch (`instants`)",
+}
+"""What rows of system spaces do; rows of those that are not named do nothing."""
 
 COLUMNS: Mapping[str, str] = {
     "arguments": "Arguments of the request, as JSON.",
@@ -151,5 +157,5 @@ VERSION_COLUMNS: Mapping[str, str] = {
 }
 """Columns that every space's table has in addition to its fields."""
 
-UNIQUE: Mapping[str, tuple[str, ...]] = {"_cluster": ("uuid", "global_id"), "_epochs": ("epoch",)}
+UNIQUE: Mapping[str, tuple[str, ...]] = {name: one.unique for name, one in OWN_TABLES.items() if one.unique}
 """Columns with a different value in each row of their table."""

@@ -5,6 +5,9 @@ Spark types only; `warehouse` writes the tables. The typed columns of a space co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -313,23 +316,53 @@ VALIDATIONS = _nullable_columns(
 versions; `examples`: a JSON list; `source`: the user's file, null for the aggregator's own expectations."""
 
 
-SYSTEM_TABLES: dict[str, StructType] = {
-    "_cluster": CLUSTER,
-    "_applier_map": APPLIER_MAP,
-    "_vclock": VCLOCK,
-    "_changelog": CHANGELOG,
-    "_pending": PENDING,
-    "_schema": SCHEMA,
-    "_versions": VERSIONS,
-    "_conflicts": CONFLICTS,
-    "_quarantine": QUARANTINE,
-    "_vshard": VSHARD,
-    "_gaps": GAPS,
-    "_epochs": EPOCHS,
-    "_requests": REQUESTS,
-    "_retention": RETENTION,
+@dataclass(frozen=True)
+class OwnTable:
+    """A table that every warehouse has from its first start on."""
+
+    columns: StructType
+    description: str
+    unique: tuple[str, ...] = ()
+    """Columns with a different value in each row."""
+
+
+OWN_TABLES: Mapping[str, OwnTable] = {
+    "_cluster": OwnTable(
+        CLUSTER, "Every instance of every replicaset: its uuid and its global id.", ("uuid", "global_id")
+    ),
+    "_applier_map": OwnTable(
+        APPLIER_MAP, "Which instance a replica id means in each replicaset, and from which lsn on."
+    ),
+    "_vclock": OwnTable(
+        VCLOCK,
+        "The last settled lsn of each instance in each replicaset; the row of the highest epoch counts.",
+    ),
+    "_changelog": OwnTable(CHANGELOG, "Every row of the logs, append-only."),
+    "_pending": OwnTable(
+        PENDING, "Rows of the logs that wait for missing rows, a CONFIRM, a global id or a definition."
+    ),
+    "_schema": OwnTable(SCHEMA, "Every version of every space, and the table that it goes to."),
+    "_versions": OwnTable(
+        VERSIONS, "Each replicaset's own version of a key, unless it is the row of the space's table."
+    ),
+    "_conflicts": OwnTable(CONFLICTS, "Each decision between versions of two replicasets."),
+    "_quarantine": OwnTable(QUARANTINE, "Rows that cannot be applied, or only in part, with the reason."),
+    "_vshard": OwnTable(
+        VSHARD, "The state of each bucket of vshard in each replicaset; the row of the highest epoch counts."
+    ),
+    "_gaps": OwnTable(GAPS, "Missing ranges of lsns, and divergences."),
+    "_epochs": OwnTable(
+        EPOCHS,
+        "One row per batch: the commit of the batch, and a consistent snapshot of all tables.",
+        ("epoch",),
+    ),
+    "_requests": OwnTable(REQUESTS, "Requests to the writer; the latest changed_at of a request counts."),
+    "_retention": OwnTable(RETENTION, "What maintenance has removed."),
 }
-"""The tables that every warehouse has from its first start on."""
+"""The aggregator's own tables. `schemas.descriptions.COLUMNS` has a sentence for each name of a column."""
+
+SYSTEM_TABLES: dict[str, StructType] = {name: one.columns for name, one in OWN_TABLES.items()}
+"""Their columns."""
 
 VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
     ("_key", _BINARY),

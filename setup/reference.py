@@ -1,17 +1,18 @@
-"""Writes the reference pages from the code: commands, configuration, tables, metrics and conditions.
+"""Writes the reference pages from the code: commands, configuration, tables, metrics, conditions and options.
 
     python setup/reference.py       # or `make reference`: docs/reference/*.md
 
-They come from the commands' own options, the configuration's models, the tables' schemas, the metrics themselves and
-the list of conditions. A
-test compares the pages with them.
+They come from the commands' own options, the configuration's models, the tables' schemas, the metrics themselves, the
+list of conditions and the options of the data source. A test compares the pages with them.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import click
@@ -20,13 +21,19 @@ from pyspark.sql.types import DataType
 
 from config.json_schema import schemas
 from jobs.main import COMMANDS_BY_SECTION, commands
+from observe.doctor import doctor
+from observe.doctor.masters import ADVICE
 from observe.metrics.stream_metrics import StreamMetrics
+from observe.planned_changes import SIGN_AND_MEANING
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions
 from schemas.conditions import CONDITIONS
+from schemas.iproto import SystemSpace
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
+from sources.xlog import options
+from sources.xlog.options import OPTION_PARSERS
 from warehouse.sql_functions import SQL_FUNCTIONS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -130,11 +137,16 @@ def live_page() -> str:
 def _model(properties: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield the table of a model's keys, then the models of its sections."""
     yield table("key", "default", "", rows=(_key(name, value) for name, value in properties.items()))
+    shown: list[Any] = []
     for name, value in properties.items():
         for part in _models(value, schema):
             inner = f"{path}{name}"
             yield f"## {inner}\n\n{part['description']}\n\n"
-            yield from _model(part["properties"], schema, f"{inner}.")
+            if part in shown:
+                yield "The same keys.\n\n"
+            else:
+                yield from _model(part["properties"], schema, f"{inner}.")
+            shown.append(part)
 
 
 def _models(value: Any, schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -201,9 +213,17 @@ def tables_page() -> str:
                 f"## {name}\n\n{described}{' Also the columns of a row of the log.' if is_row else ''}\n\n"
             )
             text += table("column", "type", "", rows=_columns(_without(fields, XROW if is_row else ())))
+    return text.rstrip("\n") + "\n"
+
+
+def functions_page() -> str:
+    """Return the page of the functions for SQL and of Tarantool's system spaces."""
+    text = f"# Functions for SQL, system spaces\n\n{WRITTEN}\n"
     text += "## Functions for SQL\n\n[How to get them](../sql.md#functions).\n\n"
     calls = ((name, *described.partition(": ")) for name, described in SQL_FUNCTIONS.items())
     text += table("function", "result", rows=((f"`{name}{call}`", result) for name, call, _, result in calls))
+    text += "## System spaces\n\nNone has a table; all of their rows are in `_changelog`.\n\n"
+    text += table("space", "id", "what its rows do", rows=_system_spaces())
     return text.rstrip("\n") + "\n"
 
 
@@ -216,6 +236,11 @@ def _without(fields: Iterable[Column], without: Iterable[Column]) -> list[Column
 def _columns(fields: Iterable[Column]) -> Iterator[tuple[str, str, str]]:
     for name, kind in fields:
         yield f"`{name}`", kind.simpleString(), descriptions.COLUMNS.get(name, "")
+
+
+def _system_spaces() -> Iterator[tuple[str, str, str]]:
+    for space in SystemSpace:
+        yield f"`_{space.name.lower()}`", str(int(space)), descriptions.SYSTEM_SPACES.get(space, "nothing")
 
 
 # Metrics
@@ -274,11 +299,76 @@ def conditions_page() -> str:
         for one in CONDITIONS.values()
     )
     text = f"# Conditions and alerts\n\n{WRITTEN}[alerts.md](../alerts.md#conditions) says where each is seen.\n\n"
-    return (
-        text
-        + table("condition, alert", "severity", "means", "found by", "what to do", rows=rows).rstrip("\n")
-        + "\n"
+    text += table("condition, alert", "severity", "means", "found by", "what to do", rows=rows)
+    return text.rstrip("\n") + "\n"
+
+
+# Names
+
+
+def names_page() -> str:
+    """Return the page of the names that `doctor` and `plan` print."""
+    text = f"# Names of doctor and plan\n\n{WRITTEN}[checks.md](../checks.md) describes both commands.\n\n"
+    text += "## Findings of `aggregator doctor`\n\nEach [condition](conditions.md), and these faults:\n\n"
+    text += table("checks", "names", rows=_findings())
+    text += "A master that cannot be followed:\n\n"
+    text += table("name", "what to do", rows=((f"`{name}`", advice) for name, advice in ADVICE.items()))
+    text += "## Lines of `aggregator plan`\n\n"
+    text += table("sign", "name", "", rows=_plan_lines())
+    return text.rstrip("\n") + "\n"
+
+
+def _plan_lines() -> Iterator[tuple[str, str, str]]:
+    for name, (sign, means) in SIGN_AND_MEANING.items():
+        yield f"`{sign}`" if sign.strip() else "", f"`{name}`", means
+
+
+def _findings() -> Iterator[tuple[str, str]]:
+    """Yield what each module of `doctor` checks, and the names that it passes to `warn` and `fail`."""
+    for file in sorted(Path(doctor.__file__).parent.glob("*.py")):
+        module = ast.parse(file.read_text())
+        calls = [one for one in ast.walk(module) if isinstance(one, ast.Call) and one.args]
+        texts = [one.args[0] for one in calls if ast.unparse(one.func) in ("warn", "fail")]
+        assigned = [one for one in ast.walk(module) if isinstance(one, ast.Assign)]
+        texts += [one.value for one in assigned if ast.unparse(one.targets[0]) == "name" and texts]
+        constants = (inner for one in texts for inner in ast.walk(one) if isinstance(inner, ast.Constant))
+        names = dict.fromkeys(f"`{one.value!s}`" for one in constants if one.value not in CONDITIONS)
+        if names:
+            what = (ast.get_docstring(module) or "").split("\n")[0].partition(". ")[0]
+            yield what.removeprefix("Checks ").rstrip("."), " ".join(names)
+
+
+# Options of the data source
+
+
+def options_page() -> str:
+    """Return the page of the options of `format("xlog")`."""
+    names: dict[str, list[str]] = {"sources": ["path", "paths", "replicaset"]}
+    for name, (field, _) in OPTION_PARSERS.items():
+        names.setdefault(field, []).append(name)
+    rows = (
+        (
+            ", ".join(f"`{name}`" for field in fields for name in names[field]),
+            re.sub(r"^(`\w+`,? ?)+: ", "", text),
+        )
+        for fields, text in _strings_under_fields(options)
+        if fields[0] in names
     )
+    text = f"# Options of the data source\n\n{WRITTEN}"
+    text += 'Of [`format("xlog")`](data-source.md); an unknown option is refused.\n\n'
+    return text + table("option", "", rows=rows).rstrip("\n") + "\n"
+
+
+def _strings_under_fields(module: ModuleType) -> Iterator[tuple[list[str], str]]:
+    """Yield each string under fields of the module's dataclasses, with the fields that it describes."""
+    for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
+        fields: list[str] = []
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(part, ast.AnnAssign):
+                fields.append(ast.unparse(part.target))
+            elif isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and fields:
+                yield fields, " ".join(str(part.value.value).split())
+                fields = []
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -291,6 +381,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "tables.md": tables_page,
     "metrics.md": metrics_page,
     "conditions.md": conditions_page,
+    "data-source-options.md": options_page,
+    "names.md": names_page,
+    "functions.md": functions_page,
 }
 """The pages, by file name."""
 

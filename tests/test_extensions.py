@@ -266,6 +266,45 @@ METRIC = Extension(
     """,
 )
 
+TABLE = Extension(
+    "",
+    "",
+    "schemas/tables.py",
+    (
+        (
+            '    "_retention": OwnTable(RETENTION, "What maintenance has removed."),\n',
+            '    "_retention": OwnTable(RETENTION, "What maintenance has removed."),\n'
+            '    "_notes": OwnTable(_nullable_columns(epoch=_LONG, note=_STRING), "Notes of people.", ("epoch",)),\n',
+        ),
+    ),
+    """
+    import tempfile
+    from observe.dbt_sources import tables_at_epoch
+    from schemas.tables import SYSTEM_TABLES
+    from warehouse.delta.location import location_of
+    from warehouse.delta.write import arrow_rows, create
+
+    with tempfile.TemporaryDirectory() as folder:
+        location = location_of(folder, "aggregator")
+        create(location, "_notes", SYSTEM_TABLES["_notes"])
+        (table,) = tables_at_epoch(location, {})
+        assert (table.name, table.description) == ("_notes", "Notes of people."), table
+        assert arrow_rows("_notes", [{"note": "right"}]).to_pylist() == [{"epoch": None, "note": "right"}]
+    """,
+)
+
+ROW_TYPE = Extension(
+    "",
+    "",
+    "schemas/iproto.py",
+    (("    DELETE_RANGE = 18\n", "    DELETE_RANGE = 18\n    TRUNCATE_RANGE = 19\n"),),
+    """
+    from schemas.iproto import type_name
+
+    assert type_name(19) == "TRUNCATE_RANGE", type_name(19)
+    """,
+)
+
 ADDED = {
     "policy": POLICY,
     "operation": OPERATION,
@@ -274,6 +313,8 @@ ADDED = {
     "check": CHECK,
     "command": COMMAND,
     "metric": METRIC,
+    "table": TABLE,
+    "row type": ROW_TYPE,
 }
 
 

@@ -189,6 +189,7 @@ def test_sparks_own_zips_are_compiled() -> None:
 def test_unused_parts_of_packages_are_removed_and_nothing_else(tmp_path: Path) -> None:
     kept = ["numpy/testing/__init__.py", "numpy/core.py", "other/tests/test_a.py", "pyspark/jars/spark.jar"]
     unused = ["numpy/tests/test_a.py", "numpy/lib/tests/data/a.npy", "pyspark/jars/rocksdbjni-9.8.4.jar"]
+    unused += ["pyspark/jars/connect-repl/ammonite_2.13.18-3.0.8.jar"]
     for name in [*kept, *unused]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

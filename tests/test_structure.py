@@ -173,6 +173,11 @@ def test_no_circle_of_rooms() -> None:
     assert {name: circles for name, circles in found.items() if circles} == {}
 
 
+@pytest.mark.parametrize(("package", "most"), [("pipeline.plan", 15), ("warehouse", 12)])
+def test_few_rooms_know_each_other(package: str, most: int) -> None:
+    assert sum(map(len, house.arrows_between_rooms(arrows(), package).values())) <= most
+
+
 def test_no_stage_imports_a_later_one() -> None:
     assert house.arrows_between_rooms(arrows(), "pipeline").keys() >= {f"pipeline.{name}" for name in STAGES}
     assert arrows_to_later_stages(arrows()) == set()

@@ -1,4 +1,4 @@
-"""Checks a deployment before a run: gathers facts, and returns the findings of all checks. Changes nothing."""
+"""Checks the configuration, and whether the stream can continue. Returns all findings. Changes nothing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Finding:
 
     level: Level
     name: str
-    """Stable name, such as `log_gap`; docs/checks.md lists all names."""
+    """Stable name, such as `log_gap`; docs/reference/names.md lists all names."""
     subject: str
     """The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`."""
     text: str

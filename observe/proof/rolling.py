@@ -38,6 +38,7 @@ from pipeline.state import State
 from schemas.errors import AggregatorError, IprotoError
 from sources.iproto.address import Peer
 from sources.iproto.client import Connection
+from warehouse.copies.rid import is_writable
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import NO_EPOCH
 from warehouse.system_tables import validations
@@ -258,7 +259,7 @@ class RollingProof:
         rows = [{**row, "validated_at": datetime.fromtimestamp(row["began"], UTC)} for row in results]
         for row in rows:
             del row["began"]
-        if rows and validations.may_write(self._location):
+        if rows and is_writable(self._location):
             validations.append(self._location, run, datetime.now(UTC), epoch, rows)
 
 

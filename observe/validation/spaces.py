@@ -44,6 +44,12 @@ from warehouse.delta.table_files import TableFile, files_of
 LARGEST_WITHOUT_SPARK_BYTES = 64 * 2**20
 """Larger tables of spaces, together, are read by a Spark job."""
 
+OPENING_THREADS = 4
+"""Tables that are opened at the same time: delta-rs waits for files outside of Python."""
+
+MIN_BYTES_FOR_THREADS = 2**20
+"""Smaller files, on average, are computed in one thread: most of that is Python, in which threads hinder each other."""
+
 MIN_FILES_PER_TASK = 16
 """Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
 
@@ -103,14 +109,15 @@ def space_tables(
     location: WarehouseLocation, state: State, config: Config, names: Iterable[str]
 ) -> list[SpaceTable]:
     """Return some tables of spaces at their versions in the state, with plans from the newest definitions."""
+    exact_tables = {name: table_of_exact_tuples(state.versions, name) for name in names}
     tables = []
-    for name in names:
-        exact = table_of_exact_tuples(state.versions, name)
-        table = location.open(exact, state.versions[exact])
-        if table is not None:
-            columns = {column.name: column.dataType for column in columns_of(table)}
-            plan = _plan_or_none(state, config, name)
-            tables.append(SpaceTable(name, exact, columns, files_of(table, exact), plan))
+    with ThreadPoolExecutor(OPENING_THREADS) as pool:
+        opened = pool.map(lambda exact: location.open(exact, state.versions[exact]), exact_tables.values())
+        for (name, exact), table in zip(exact_tables.items(), opened, strict=True):
+            if table is not None:
+                columns = {column.name: column.dataType for column in columns_of(table)}
+                plan = _plan_or_none(state, config, name)
+                tables.append(SpaceTable(name, exact, columns, files_of(table, exact), plan))
     return tables
 
 
@@ -178,7 +185,8 @@ def rows_computed_here(location: WarehouseLocation, files: Sequence[CheckedFile]
     def compute(checked: CheckedFile) -> list[pa.RecordBatch]:
         return list(compute_file_columns(location, *checked))
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    is_small = sum(file.size for _checks, file in files) < MIN_BYTES_FOR_THREADS * len(files)
+    with ThreadPoolExecutor(1 if is_small else os.cpu_count()) as pool:
         batches = [batch for computed in pool.map(compute, files) for batch in computed]
     return pa.Table.from_batches(batches, ARROW_SCHEMA)
 

@@ -10,10 +10,13 @@ written as Data Docs. The library is imported on first use, since the import tak
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ import pyarrow as pa
 from observe.log_rows.row_format import tuple_text
 from observe.validation.check import MAX_EXAMPLES, Check, CheckResult, Rows, TablesCheck
 from observe.validation.user_suites import FILE_META_KEY
+from schemas.errors import ConfigurationError
 
 RUN_NAME = "tarantool-aggregator"
 """Name of all runs of this module, and of the site in Data Docs."""
@@ -68,6 +72,22 @@ MAX_LOCAL_ROWS = 50_000
 
 _INDEX_META_KEY = "index"
 """Key in an expectation's `meta` whose value is the index of the expectation in the check."""
+
+
+def import_library() -> threading.Thread:
+    """Import Great Expectations, which takes seconds, in a thread, and return the thread.
+
+    Raises:
+        ConfigurationError: It is not installed.
+    """
+    if find_spec("great_expectations") is None:
+        raise ConfigurationError(
+            "Great Expectations is not installed",
+            advice="install the extra: tarantool-aggregator[validation]",
+        )
+    thread = threading.Thread(target=import_module, args=("great_expectations.expectations",), daemon=True)
+    thread.start()
+    return thread
 
 
 class Validator:

@@ -73,18 +73,15 @@ def _changelog_row(
     }
 
 
-def registrations_as_nops(rows: pa.RecordBatch, space_ids: NDArray[np.int32]) -> Mapping[str, pa.Array]:
-    """Return the columns of rows, by name, in which each row of a source's `_cluster` has become a NOP.
+def registrations_as_nops(rows: pa.RecordBatch, is_registration: NDArray[np.bool_]) -> Mapping[str, pa.Array]:
+    """Return the columns, by name, that differ when each row of a source's `_cluster` becomes a NOP.
 
     The NOP keeps the lsn, so that the vclock advances, and the space id, which shows why it is a NOP. The aggregator
     makes the change itself (`cluster_rows`).
     """
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    is_cluster = space_ids == SystemSpace.CLUSTER
-    if not is_cluster.any():
-        return columns
-    mask = pa.array(is_cluster)
-    columns["type"] = pc.if_else(mask, pa.scalar("NOP"), columns["type"])
-    for name in ("key", "tuple", "operations", "body"):
-        columns[name] = pc.if_else(mask, pa.scalar(None, pa.binary()), columns[name])
-    return columns
+    mask = pa.array(is_registration)
+    bodies = ("key", "tuple", "operations", "body")
+    return {
+        "type": pc.if_else(mask, pa.scalar("NOP"), rows.column("type")),
+        **{name: pc.if_else(mask, pa.scalar(None, pa.binary()), rows.column(name)) for name in bodies},
+    }

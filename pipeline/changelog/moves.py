@@ -138,7 +138,7 @@ def moved_column(
     schema_versions: Int32s,
     event_counts: Int32s,
     has_tuple: Flags,
-    moves: BucketMoves | None,
+    moves: BucketMoves,
 ) -> pa.Array:
     """Return the column `moved` of `_changelog`: `received` for rows that vshard wrote when it received a bucket.
 
@@ -148,7 +148,7 @@ def moved_column(
     """
     nothing = pa.nulls(len(schema_versions), pa.string())
     about = np.flatnonzero(has_tuple & (schema_versions != NO_TABLE))
-    if moves is None or not moves.may_receive_tuples or not len(about):
+    if not moves.may_receive_tuples or not len(about):
         return nothing
     result = np.zeros(len(schema_versions), np.bool_)
     index = pa.array(about)

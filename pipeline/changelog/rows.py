@@ -24,7 +24,7 @@ from pipeline.plan.rows.position import BEGINNING, first_row_index
 from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.spaces.meanings import NO_TABLE
 from pipeline.plan.spaces.undefined import missing_definition_reason
-from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX
+from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX, SystemSpace
 from schemas.row_types import CHANGE_TYPES
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
@@ -212,7 +212,9 @@ def _settled_rows(
         names = np.where(is_early, np.int32(NO_TABLE), versions)
     events = bucket_events_before(plan.bucket_moves, plan.segment, numbers.position, numbers.row)
     is_put = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
-    moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.bucket_moves)
+    moved = pa.nulls(rows.num_rows, pa.string())
+    if plan.bucket_moves is not None:
+        moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.bucket_moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _values_of_meanings(plan.meanings.lineages, meaning)
     applied = (lineages != NO_TABLE) & is_change
@@ -358,8 +360,10 @@ def _changelog_rows(
         "hash": row_hashes(rows),
         "moved": moved_values,
     }
-    without = registrations_as_nops(rows, numbers.space_id)
-    arrays = [columns[f.name] if f.name in columns else without[f.name] for f in CHANGELOG_ARROW]
+    is_registration = numbers.space_id == SystemSpace.CLUSTER
+    if is_registration.any():
+        columns.update(registrations_as_nops(rows, is_registration))
+    arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in CHANGELOG_ARROW]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGELOG_ARROW)
 
 

@@ -54,7 +54,7 @@ class RebuildArguments(Arguments):
 
 
 class SwapArguments(Arguments):
-    """Put the table that was built beside a space's in its place; from then on these sections count."""
+    """Put the second table of a space in the place of its table; from then on these sections count."""
 
     space: str
     spaces: Spaces

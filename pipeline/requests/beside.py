@@ -1,4 +1,4 @@
-"""Builds a space's table a second time under another configuration, beside the stream, and swaps the two in one epoch.
+"""Builds a second table of a space under another configuration while the stream runs, and swaps the two in one epoch.
 
 The second table is in a database of its own, `<database>__beside.db`, under the same name. It is built from the tables
 of an epoch, without the writer lock: each row is a function of the versions of its key, which are all stored. One of
@@ -58,20 +58,20 @@ from warehouse.delta.table_files import TableFile, read_row_groups
 from warehouse.warehouse import VersionedTables
 
 MARK_PROPERTY = "aggregator.beside"
-"""The property of a table built beside that says from what it was built: `Mark`."""
+"""The property of a second table that says from what it was built: `Mark`."""
 
 SUFFIX = "__beside"
-"""What the name of a database has at its end if its tables are built beside those of another one."""
+"""What the name of a database has at its end if its tables are the second ones of another one."""
 
 
 def beside_location(location: WarehouseLocation) -> WarehouseLocation:
-    """Return the database of the tables that are built beside those of a database."""
+    """Return the database of the second tables of a database."""
     return location_of(f"{location.root.removesuffix('.db')}{SUFFIX}.db")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """From what a table was built beside."""
+    """From what a second table was built."""
 
     epoch: int
     versions: Mapping[str, int]
@@ -98,7 +98,7 @@ def settings_of(plan: TablePlan) -> str:
 
 @dataclass(frozen=True)
 class BesideTable:
-    """A space's table that is built beside, of one epoch and one configuration."""
+    """The second table of a space, of one epoch and one configuration."""
 
     source: OpenTables
     """The tables as the epoch names them."""
@@ -114,7 +114,7 @@ class BesideTable:
 
     @cached_property
     def tables(self) -> OpenTables:
-        """The tables that are built beside."""
+        """The second tables."""
         return OpenTables(beside_location(self.source.location))
 
     @cached_property
@@ -288,7 +288,7 @@ class BesideTable:
                     yield reencode_rows(rows, self.encoding)
 
     def _write_keys(self, name: str, keys: pa.Array, rows: pa.Table | None) -> None:
-        """Replace the rows of keys in a table beside."""
+        """Replace the rows of keys in a second table."""
         tables, config = self.tables, self.config
         gone = rows_with_keys(tables.location, name, tables.files(name), keys, KeySearch())
         mode = config.vector_mode(self.plan.layout.space)
@@ -321,7 +321,7 @@ class Swapped:
 
 
 def swap(tables: OpenTables, state: State, config: Config, space: str, query_id: str) -> Swapped:
-    """Put the table that is built beside in the place of a space's table, in one epoch.
+    """Put the second table in the place of a space's table, in one epoch.
 
     Raises:
         UnsupportedError: It is not built, or was built under another configuration.
@@ -348,7 +348,7 @@ def swap(tables: OpenTables, state: State, config: Config, space: str, query_id:
 
 
 def discard(location: WarehouseLocation, table: str) -> bool:
-    """Remove what is built beside a table; return whether there was anything."""
+    """Remove the second table of a table; return whether there was anything."""
     beside = beside_location(location)
     found = [name for name in _both(table) if beside.has(name)]
     for name in _both(table):

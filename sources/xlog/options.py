@@ -289,7 +289,7 @@ def _parsed_marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
     return tuple(MarkerSpace(item["space"], item.get("label")) for item in items)
 
 
-_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+OPTION_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sources": ("sources", _parsed_sources),
     "start": ("start_from", _choice_parser("snapshot", "history", "logs")),
     "includeSnapshot": ("start_from", lambda text: "snapshot" if boolean_of(text) else "logs"),
@@ -314,8 +314,10 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "instants": ("marker_spaces", _parsed_marker_spaces),
     "instantWait": ("instant_wait_seconds", seconds_of),
 }
+"""By the name of an option: the field of `XlogOptions` that it sets, and the function that parses its text."""
+
 _SOURCE_OPTIONS = ("path", "paths", "sources")
-OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")
+OPTION_NAMES = (*OPTION_PARSERS, "path", "paths", "replicaset")
 
 
 def _with_documented_names(options: Mapping[str, str]) -> dict[str, str]:
@@ -359,7 +361,7 @@ def parse_options(options: Mapping[str, str]) -> XlogOptions:
     """Return the checked options, whose names are in any case; an error names the option and the reason."""
     named = _with_documented_names(options)
     fields: dict[str, Any] = {}
-    for name, (field, parse) in _PARSERS.items():
+    for name, (field, parse) in OPTION_PARSERS.items():
         if name in named and field != "sources":
             value = _parsed_option(name, named[name], parse)
             if fields.get(field, value) != value:

@@ -16,6 +16,7 @@ from observe.report.facts import collect_facts
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
+from tests.soaked import partly_soaked
 from warehouse.warehouse import Warehouse
 
 pytestmark = pytest.mark.live
@@ -215,12 +216,13 @@ end)
 """
 
 
+@pytest.mark.parametrize("rounds", partly_soaked([1], [3]))
 def test_under_load_only_a_changed_byte_is_found(
-    running: Deployment, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
+    running: Deployment, tarantool: Tarantool, capsys: pytest.CaptureFixture[str], rounds: int
 ) -> None:
     tarantool.eval("box.space.orders:replace{5001, 'calm', 1}")
     tarantool.eval(LOAD)
-    for _ in range(3):
+    for _ in range(rounds):
         assert proven(running, tarantool, rate=2000) == 0
         found = parsed_output(capsys)["orders"]
         assert found["differences"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -147,3 +148,12 @@ def test_an_empty_warehouse_is_not_validated(spark: SparkSession, tmp_path: Path
     empty = Deployment(tmp_path, {"a1": tmp_path / "a1"})
     with pytest.raises(Exception, match="there are no tables yet"):
         validate(empty.config(), "aggregator.yaml")
+
+
+def test_without_its_library_the_extra_is_named(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "great_expectations", None)
+    with pytest.raises(ConfigurationError, match="Great Expectations is not installed") as refused:
+        validate(deployment.config(), "none.yaml")
+    assert "tarantool-aggregator[validation]" in refused.value.fields["advice"]

@@ -20,6 +20,7 @@ from observe.planned_changes import planned_changes
 from pipeline.preview import preview_next_run
 from schemas.errors import AggregatorError
 from tests.pipeline.deployment import Deployment
+from tests.soaked import IS_SOAK
 from tests.truth import OWN_ROOT
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import newest_row
@@ -82,6 +83,9 @@ CHANGES: Mapping[str, tuple[Act, str, str]] = {
     "older log": (cut_log("_vclock"), "table_lost", "_vclock"),
 }
 
+ASKED = {"delete", "constraint", "delete of maps", "delete of epochs", "lost ids", "older"}
+"""Changes about which the suite asks each command: each state of a table of a space, and of an own one."""
+
 HARMLESS: Mapping[str, Act] = {
     "compact": table("_changelog", lambda opened: opened.optimize.compact()),
     "comment": table("accounts", lambda opened: opened.alter.set_table_description("a table")),
@@ -128,10 +132,12 @@ def test_each_command_names_it(stopped: Deployment, change: str) -> None:
     config = stopped.config()
     location = location_of(config.warehouse, config.database)
     assert [one.table for one in table_differences(location, newest_row(location))] == [changed]
-    assert (name, f"table {changed}") in {(one.condition, one.subject) for one in deployment_problems(config)}
-    assert (name, changed) in named_by_doctor(config)
-    planned = {(one.name, one.subject) for one in planned_changes(config, preview_next_run(config))}
-    assert (name, changed) in planned
+    if IS_SOAK or change in ASKED:
+        problems = {(one.condition, one.subject) for one in deployment_problems(config)}
+        assert (name, f"table {changed}") in problems
+        assert (name, changed) in named_by_doctor(config)
+        planned = {(one.name, one.subject) for one in planned_changes(config, preview_next_run(config))}
+        assert (name, changed) in planned
     if not changed.startswith("_"):
         with stopped.writer() as (_, writer):
             assert set(writer.state.set_aside) == {changed}

@@ -1,11 +1,12 @@
 """One job in a process of its own, whose rows repeat themselves.
 
-    python -m tests.pipeline.memory_case HOW ROWS KEYS FOLDER [CHAIN MAX_TUPLE_BYTES]
+    python -m tests.pipeline.memory_case HOW ROWS KEYS FOLDER [CHAINS MAX_TUPLE_BYTES]
 
 The log has ROWS rows of 100 KiB, of KEYS keys, in a thousandth of their bytes. HOW is `local` (without Spark, under a
-limit of address space) or `distributed`. With CHAIN, one of `CHAINS`, it has UPDATEs of one key instead. Prints the
-greatest resident memory of this process in MiB, which is the driver's, and of the greatest of its Python workers, how
-many rows there are in the table and in `_quarantine`, and the processor time of this process in seconds, as
+limit of address space) or `distributed`. With names of `CHAINS`, with commas between them, there is one job for each,
+whose log has ROWS UPDATEs of one key. Prints a line for each job: the greatest resident memory so far in MiB, of this
+process, which is the driver, and of its Python workers, how many rows there are in the table and in `_quarantine`, and
+the processor time of this process in seconds, as
 `{"driver": …, "worker": …, "rows": …, "quarantined": …, "seconds": …}`.
 """
 
@@ -113,9 +114,16 @@ def watch(found: dict[int, int], is_done: threading.Event) -> None:
 def main() -> None:
     """Run, as the module says."""
     how, rows, keys, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    chain = sys.argv[5:6]
-    settings: dict[str, Any] = {"max_tuple_bytes": int(sys.argv[6])} if chain else {}
-    member = chain_of(folder / "logs", rows, *chain) if chain else log_of(folder / "logs", rows, keys)
+    if not sys.argv[5:]:
+        measure(folder, how, log_of(folder / "logs", rows, keys), None)
+        return
+    for chain in sys.argv[5].split(","):
+        logs = chain_of(folder / chain / "logs", rows, chain)
+        measure(folder / chain, how, logs, BATCH_BYTES, max_tuple_bytes=int(sys.argv[6]))
+
+
+def measure(folder: Path, how: str, member: MemberLogs, budget: int | None, **settings: Any) -> None:
+    """Run one job over a log, and print what it took."""
     workers: dict[int, int] = {}
     is_done = threading.Event()
     replicasets = {"a1": member.replicaset}
@@ -137,7 +145,7 @@ def main() -> None:
     watching.start()
     began = time.process_time()
     try:
-        deployment.run(BATCH_BYTES if chain else None)
+        deployment.run(budget)
     finally:
         is_done.set()
         watching.join()

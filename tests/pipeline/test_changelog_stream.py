@@ -42,7 +42,6 @@ def test_a_stream_goes_on_over_a_killed_batch(
         stream = rows.writeStream.option("checkpointLocation", passed_on).trigger(availableNow=True)
         stream.format("parquet").start(str(seen)).awaitTermination()
 
-    read_on()
     with monkeypatch.context() as patch:
         patch.setattr(batch, "commit_epoch", die)
         with pytest.raises(Killed):

@@ -28,14 +28,15 @@ class Checkpointed:
         self.checkpoint = folder / "checkpoint"
 
     def run(self, batches: int | None = None, query: str = "test") -> None:
-        """Run batches of one file or less each."""
+        """Run so many batches of one file or less each; without a number, larger ones to the end of the logs."""
+        size = 3_000 if batches else 60_000
         for name in ("offsets", "commits"):
             (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": query}))
         with self.tables.writer() as (_, writer):
             while batches is None or batches > 0:
                 number = self.tables.batches
-                if self.tables.batch(writer, 3_000) is None:
+                if self.tables.batch(writer, size) is None:
                     return
                 text = f"v1\n{{}}\n{to_text(self.tables.offset)}"
                 (self.checkpoint / "offsets" / str(number)).write_text(text)

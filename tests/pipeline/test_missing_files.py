@@ -306,7 +306,7 @@ def rows_had(bounds: Sequence[int], rows: int, lacking: set[int]) -> set[int]:
 
 
 @pytest.mark.parametrize("origins", [[1], [1, 2]], ids=["one master", "two masters"])
-@pytest.mark.parametrize("seed", partly_soaked((0, 1), (2, 3, 4, 5)))
+@pytest.mark.parametrize("seed", partly_soaked((0,), (1, 2, 3, 4, 5)))
 def test_any_files_that_two_members_lack(tmp_path: Path, seed: int, origins: Sequence[int]) -> None:
     draw = random.Random(seed)
     log = log_of(draw, origins)

@@ -13,21 +13,21 @@ import pytest
 from pipeline.executors.distributed import DistributedExecutor
 from tests.live.server import find_servers
 from tests.pipeline.deployment import Deployment, contents
-from tests.recordings import runs
+from tests.recordings.scripted import RUNS, Truth
 from tests.soaked import partly_soaked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RECORDED = runs.RECORDED / "runs"
-CHECKPOINTS = len(runs.truths()) - 1
+RECORDED = RUNS.directory
+CHECKPOINTS = len(RUNS.truths()) - 1
 
 
-def held(deployment: Deployment, truth: runs.Truth) -> runs.Truth:
+def held(deployment: Deployment, truth: Truth) -> Truth:
     return {space: sorted(tuple_.hex() for tuple_ in deployment.tuples(space)) for space in truth}
 
 
-def expected(truth: runs.Truth) -> runs.Truth:
+def expected(truth: Truth) -> Truth:
     return {space: sorted(tuples) for space, tuples in truth.items()}
 
 
@@ -52,7 +52,7 @@ def test_a_table_begins_with_what_the_server_held_at_its_checkpoint(tmp_path: Pa
     folder = with_snapshots(tmp_path / "a1", RECORDED, [number], [])
     deployment = Deployment(tmp_path, {"a1": folder}, start="snapshot")
     deployment.run()
-    truth = runs.truths()[number - 1]
+    truth = RUNS.truths()[number - 1]
     assert held(deployment, truth) == expected(truth)
 
 
@@ -73,13 +73,13 @@ def test_a_table_continues_from_a_checkpoint_behind_logs_that_are_gone(
     folder = with_snapshots(tmp_path / "a1", RECORDED, [0], list(range(read)))
     deployment = Deployment(tmp_path, {"a1": folder})
     deployment.run()
-    assert held(deployment, runs.truths()[read - 1]) == expected(runs.truths()[read - 1])
+    assert held(deployment, RUNS.truths()[read - 1]) == expected(RUNS.truths()[read - 1])
     with_snapshots(folder, RECORDED, [snapshot], [])
     deployment.run(budget)
-    assert held(deployment, runs.truths()[snapshot - 1]) == expected(runs.truths()[snapshot - 1])
+    assert held(deployment, RUNS.truths()[snapshot - 1]) == expected(RUNS.truths()[snapshot - 1])
     with_snapshots(folder, RECORDED, [snapshot], list(range(snapshot, CHECKPOINTS + 1)))
     deployment.run(budget)
-    assert held(deployment, runs.truths()[-1]) == expected(runs.truths()[-1])
+    assert held(deployment, RUNS.truths()[-1]) == expected(RUNS.truths()[-1])
 
 
 @pytest.mark.parametrize("size", [2_000, pytest.param(200, marks=pytest.mark.soak)])
@@ -99,7 +99,7 @@ def test_the_distributed_executor_writes_the_same_tables(
         with_snapshots(folder, RECORDED, [CHECKPOINTS], [])
         deployment.run()
         found.append(contents(deployment))
-        assert held(deployment, runs.truths()[-2]) == expected(runs.truths()[-2])
+        assert held(deployment, RUNS.truths()[-2]) == expected(RUNS.truths()[-2])
     for table in found[0].keys() - {
         "_epochs"
     }:  # so many small files of `_changelog` are joined: a commit more
@@ -112,7 +112,7 @@ def test_the_distributed_executor_writes_the_same_tables(
 )
 def test_a_server_of_another_version(tmp_path: Path, binary: str) -> None:
     recorded = tmp_path / "server"
-    truths = runs.record(recorded, binary)
+    truths = RUNS.record(recorded, binary)
     folder = with_snapshots(tmp_path / "a1", recorded, [0], [0])
     deployment = Deployment(tmp_path, {"a1": folder})
     deployment.run()

@@ -212,7 +212,7 @@ def rows_and_definitions(made: Deployment) -> tuple[dict[str, Counter[str]], dic
     return rows, newest
 
 
-@pytest.mark.parametrize("times", partly_soaked([12], [20]))
+@pytest.mark.parametrize("times", partly_soaked([6], [12, 20]))
 @pytest.mark.parametrize("seed", range(len(ENDS)))
 def test_however_the_log_is_cut_and_whoever_starts(
     tmp_path: Path, executor: MakeDistributed | None, seed: int, times: int

@@ -1,15 +1,16 @@
 """Kernels stay inside their buffers for any log; each case once overran them, or gave a wrong value.
 
 Making a plan refuses such input by name. The same cases with a forced plan show that kernels do not rely on that. Cases
-that may crash a process run in a process of their own, between guard pages.
+that may crash a process run in another process, between guard pages.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -40,11 +41,24 @@ def tuple_with(value: bytes, fields: int = 1) -> bytes:
     return bytes([0x90 + fields]) + value * fields
 
 
-def run(case: str) -> None:
-    """Run a function of this module in a process of its own."""
-    code = f"import faulthandler; faulthandler.enable(); from tests.udfs import test_kernel_bounds as t; t.{case}()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+@cache
+def run_cases() -> subprocess.CompletedProcess[str]:
+    """Run the functions of `CASES` in one other process, which prints the name of each that has ended."""
+    code = (
+        "import faulthandler; faulthandler.enable(); from tests.udfs import test_kernel_bounds as t; t.main()"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def main() -> None:
+    for case in CASES:
+        case()
+        print(case.__name__, flush=True)
+
+
+def assert_ended(case: Callable[[], None]) -> None:
+    done = run_cases()
+    assert case.__name__ in done.stdout.split(), f"exit {done.returncode}: {done.stderr[-2000:]}"
 
 
 # The least integer as the scale of a decimal.
@@ -63,7 +77,7 @@ def test_a_decimal_with_the_least_scale_is_no_value(kind: str, scale: Any) -> No
 
 
 def test_many_decimals_with_the_least_scale_write_no_text() -> None:
-    run("many_least_scales")
+    assert_ended(many_least_scales)
 
 
 def many_least_scales() -> None:
@@ -134,11 +148,6 @@ def test_a_layout_with_a_format_that_was_not_checked_is_refused() -> None:
         decode_tuples(pa.array([b"\x90"]), replace(layout, formats=(layout.formats[0] * 2,)))
 
 
-@pytest.mark.parametrize("kind", ["uuid", "decimal", "interval"])
-def test_several_fields_in_one_column_do_not_overflow_it(kind: str) -> None:
-    run(f"crowded_column_{kind}")
-
-
 def _crowded(kind: str, value: bytes) -> None:
     layout = table_layout([space_of_fields(("v", kind))], options=TypeOptions(decimal_scale="string"))
     crowded = replace(layout, formats=(layout.formats[0] * 15,))
@@ -163,8 +172,13 @@ def crowded_column_interval() -> None:
     _crowded("interval", bytes([0xC7, 1 + len(pairs), 6, 8]) + pairs)
 
 
+@pytest.mark.parametrize("case", [crowded_column_uuid, crowded_column_decimal, crowded_column_interval])
+def test_several_fields_in_one_column_do_not_overflow_it(case: Callable[[], None]) -> None:
+    assert_ended(case)
+
+
 def test_a_key_with_a_repeated_part_does_not_overflow() -> None:
-    run("crowded_key")
+    assert_ended(crowded_key)
 
 
 def crowded_key() -> None:
@@ -172,3 +186,8 @@ def crowded_key() -> None:
     again = replace(plan, parts=plan.parts._replace(fields=np.zeros(200, np.int32)))
     with guards(), pytest.raises(TupleError, match="more bytes"):
         canonical_keys_with_plan(pa.array([msgpack.packb(["x" * 4000])] * 16), again)
+
+
+CASES = (
+    *(many_least_scales, crowded_column_uuid, crowded_column_decimal, crowded_column_interval, crowded_key),
+)

@@ -196,3 +196,9 @@ def _change_of(row: dict[str, Any]) -> RidChange:
     return RidChange(
         row["number"], row["event"], node, row["epoch"], row["peer"], row["changed_at"], row["writer"]
     )
+
+
+def is_writable(location: WarehouseLocation) -> bool:
+    """Whether the warehouse may be written: it is a primary, or has no RID."""
+    last = RidTable(location).last()
+    return not last.number or last.node.rid.primary

@@ -2,7 +2,8 @@
 
 Rows are appended by delta-rs, without the writer lock: appends of several processes do not conflict, no batch reads or
 writes the table, no epoch names it, and it is never rolled back. Nothing is written to a warehouse that is not a
-primary, since it would then differ from its primary. Not here: what is expected (`observe.validation`).
+primary (`warehouse.copies.rid.is_writable`), since it would then differ from its primary. Not here: what is expected
+(`observe.validation`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,10 @@ from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import VALIDATIONS
-from warehouse.copies.rid import RidTable
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.write import AGGREGATOR_COMMIT, create
 
 TABLE = "_validations"
-
-
-def may_write(location: WarehouseLocation) -> bool:
-    """Whether the results may be stored: the warehouse is a primary, or has no RID."""
-    last = RidTable(location).last()
-    return not last.number or last.node.rid.primary
 
 
 def append(

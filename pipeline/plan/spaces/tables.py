@@ -267,10 +267,16 @@ def current_table_plan(state: State, config: Config, table: str) -> TablePlan | 
     Raises:
         UnsupportedError: If two replicasets' definitions contradict each other, or a mask would not hide its field.
     """
-    definitions = spaces_by_table(state).get(table)
-    if not definitions:
-        return None
-    return table_plan(table, definitions, config, state, primary_keys=_keys_by_table(state).get(table, {}))
+    definitions, keys = dict[int, Space](), dict[int, frozenset[KeyParts]]()
+    for one in state.replicasets.values():
+        for space_id, name in one.tables.items():
+            if name != table:  # there may be thousands of others
+                continue
+            if (space := one.definition(space_id)) is not None:
+                definitions[one.id] = space
+            if space_id not in one.refused:
+                keys[one.id] = one.primary_keys.get(space_id, frozenset())
+    return table_plan(table, definitions, config, state, primary_keys=keys) if definitions else None
 
 
 def has_changes(lineage: Lineage, row_types: Mapping[SpaceKey, frozenset[str]]) -> bool:

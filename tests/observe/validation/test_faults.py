@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from deltalake import DeltaTable, write_deltalake
 
 from jobs.validate import validate
 from pipeline.commit.epoch import commit_epoch
@@ -70,31 +70,37 @@ def test_all_expectations_hold_in_undamaged_tables(
     assert all(row["holds"] and not row["unexpected"] for row in results)
 
 
+def with_value(rows: pa.Table, column: str, value: Any) -> pa.Table:
+    """Return rows with one value in each of a column."""
+    field = rows.schema.field(column)
+    return rows.set_column(rows.schema.names.index(column), field, pa.array([value] * len(rows), field.type))
+
+
 def seed(warehouse: Warehouse) -> None:
     """Damage each table in another way, with plain Delta, and commit an epoch with the new versions."""
-    spark = warehouse.session
-    warehouse.read("doubled").where("id = 1").write.format("delta").mode("append").save(
-        warehouse.path("doubled")
-    )
-    retyped = warehouse.read("retyped").withColumn("value", F.col("value").cast("string"))
-    writer = retyped.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-    writer.save(warehouse.path("retyped"))
+
+    def rows(table: str, column: str, value: int) -> pa.Table:
+        found = warehouse.opened(table).to_pyarrow_table()
+        return found.take([place for place, one in enumerate(found[column].to_pylist()) if one == value])
+
+    write_deltalake(warehouse.path("doubled"), rows("doubled", "id", 1), mode="append")
+    retyped = warehouse.opened("retyped").to_pyarrow_table()
+    place = retyped.schema.names.index("value")
+    retyped = retyped.set_column(place, "value", retyped["value"].cast(pa.string()))
+    write_deltalake(warehouse.path("retyped"), retyped, mode="overwrite", schema_mode="overwrite")
     future = (datetime.now(UTC) + timedelta(days=2)).isoformat()
-    for table, change in {
-        "strangers": "SET _global_id = 99 WHERE id = 1",
-        "unlike": "SET name = 'x' WHERE id = 2",
-        "ahead": f"SET _timestamp = '{future}' WHERE id = 3",
-        "nulls": "SET _replicaset_id = NULL WHERE id = 1",
-    }.items():
-        spark.sql(f"UPDATE delta.`{warehouse.path(table)}` {change}")
-    copy = (
-        warehouse.read("_cluster")
-        .where("replicaset_id = 1")
-        .withColumn("global_id", F.lit(50).cast("bigint"))
-    )
-    copy = copy.withColumn("local_id", F.lit(None).cast("int")).withColumn("lsn", F.lit(0).cast("bigint"))
-    copy.write.format("delta").mode("append").save(warehouse.path("_cluster"))
-    spark.sql(f"DELETE FROM delta.`{warehouse.path('_changelog')}` WHERE replicaset_id = 1 AND lsn IN (4, 8)")
+    for table, column, value, key in (
+        ("strangers", "_global_id", "99", 1),
+        ("unlike", "name", "'x'", 2),
+        ("ahead", "_timestamp", f"TIMESTAMP '{future}'", 3),
+        ("nulls", "_replicaset_id", "NULL", 1),
+    ):
+        DeltaTable(warehouse.path(table)).update(updates={column: value}, predicate=f"id = {key}")
+    copy = rows("_cluster", "replicaset_id", 1)
+    for column, number in {"global_id": 50, "local_id": None, "lsn": 0}.items():
+        copy = with_value(copy, column, number)
+    write_deltalake(warehouse.path("_cluster"), copy, mode="append")
+    DeltaTable(warehouse.path("_changelog")).delete("replicaset_id = 1 AND lsn IN (4, 8)")
     state = load_state(warehouse)
     tables = warehouse.open_tables
     versions = {name: tables.open(name).version() for name in ("_changelog", *SPACES.values())}
@@ -118,8 +124,9 @@ FOUND = {
 
 
 @pytest.fixture(scope="module")
-def seeded(spark: SparkSession, deployment: Deployment) -> Deployment:
-    seed(deployment.opened(spark))
+def seeded(deployment: Deployment) -> Deployment:
+    config = deployment.config()
+    seed(Warehouse(None, config.warehouse, config.database))
     return deployment
 
 
@@ -154,6 +161,7 @@ def test_only_the_seeded_faults_are_found(
     )
 
 
+@pytest.mark.usefixtures("spark")
 def test_expectations_of_the_user_are_checked_too(
     seeded: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from sources.spool.spool import Spool
 from sources.spool.state import read_state
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.writer import Fsync
-from sources.xlog.options import parse_options
+from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.log_stream import LogStream
@@ -98,6 +99,11 @@ class SpoolScenario:
             self.acked = dict(self.spool.durable_vclock)
         with contextlib.suppress(OSError):
             write_ack(self.directory, "reader", self.acked)
+
+
+def options_of(directory: Path) -> XlogOptions:
+    sources = f'[{{"name": "a", "path": "{directory}"}}]'
+    return parse_options({"sources": sources, "gaps": "report", "start": "history"})
 
 
 def check(scenario: SpoolScenario) -> None:
@@ -268,7 +274,6 @@ def test_a_snapshot_replaces_one_of_the_same_vclock_only_when_complete(tmp_path:
 def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Path) -> None:
     """The reader's offset is beyond the log's new end: the rows follow again in the next log."""
     directory = tmp_path / "spool"
-    sources = f'[{{"name": "a", "path": "{directory}"}}]'
     with Spool(directory, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
         spool.begin_at({})
@@ -278,7 +283,7 @@ def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Pat
         point.flush()
         spool.record_flush(point)
         spool.append(rows(1, 11, 10), {1: 20})
-        log_stream = LogStream(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
+        log_stream = LogStream(options_of(directory))
         read = log_stream.latest(log_stream.latest({}))
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         for again in (log_stream, LogStream(log_stream.options)):
@@ -291,6 +296,16 @@ def test_a_reader_continues_after_rows_that_it_read_were_truncated(tmp_path: Pat
         assert [one.file for one in segments_between(log_stream, begun, end)] == names(directory)
 
 
+@contextlib.contextmanager
+def spool_of_two_blocks(directory: Path) -> Iterator[Spool]:
+    with Spool(directory, SpoolOptions(compress=False)) as spool:
+        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
+        spool.begin_at({})
+        for first in (1, 2):
+            spool.append(rows(1, first, 1), {1: first})
+        yield spool
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("is_seen", [False, True])
 @pytest.mark.parametrize("again", [1, 2, 5])
@@ -299,13 +314,8 @@ def test_a_reader_continues_in_a_truncated_log_that_is_written_again(
 ) -> None:
     """No row of the log was on the disk, so it is continued: its blocks end elsewhere than those that were read."""
     directory = tmp_path / "spool"
-    sources = f'[{{"name": "a", "path": "{directory}"}}]'
-    options = parse_options({"sources": sources, "gaps": "report", "start": "history"})
-    with Spool(directory, SpoolOptions(compress=False)) as spool:
-        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
-        spool.begin_at({})
-        for first in (1, 2):
-            spool.append(rows(1, first, 1), {1: first})
+    options = options_of(directory)
+    with spool_of_two_blocks(directory) as spool:
         log_stream = LogStream(options)
         found, at = lsns_up_to_now(log_stream, {})
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
@@ -327,13 +337,8 @@ def test_a_reader_that_starts_later_continues_in_such_a_log(
     tmp_path: Path, is_closed: bool, is_once: bool
 ) -> None:
     directory = tmp_path / "spool"
-    sources = f'[{{"name": "a", "path": "{directory}"}}]'
-    options = parse_options({"sources": sources, "gaps": "report", "start": "history"})
-    with Spool(directory, SpoolOptions(compress=False)) as spool:
-        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
-        spool.begin_at({})
-        for first in (1, 2):
-            spool.append(rows(1, first, 1), {1: first})
+    options = options_of(directory)
+    with spool_of_two_blocks(directory) as spool:
         found, at = lsns_up_to_now(LogStream(options), {})
         spool.record_flush_failure(OSError(errno.EIO, "Input/output error"))
         spool.append(rows(1, 1, 30), {1: 30})

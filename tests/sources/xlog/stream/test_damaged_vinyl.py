@@ -22,11 +22,11 @@ from sources.xlog.stream.read import RUN_PART_BYTES
 from sources.xlog.stream.vinyl import vinyl_spaces_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_recorded_runs import RECORDED, expected, held, with_snapshots
-from tests.recordings import runs
+from tests.recordings.scripted import RUNS
 from tests.sources.xlog.stream.test_vinyl import read
 
 NUMBER = 4
-TRUTH = runs.truths()[NUMBER - 1]
+TRUTH = RUNS.truths()[NUMBER - 1]
 
 
 @pytest.fixture
