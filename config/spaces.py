@@ -62,15 +62,14 @@ class TableSettings(ConfigSection):
     """As `types.decimal`."""
     on_ddl: OnDdl | None = None
     """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
-    is, and later rows of the space are not applied, until somebody says yes by `aggregator heal` or `aggregator
-    snapshot`. `refuse`: the job stops, and begins again with the same batch once the setting is another one."""
+    is, and later rows of the space are not applied, until `aggregator heal` or `snapshot`. `refuse`: the
+    job stops."""
     cluster_by: tuple[str, ...] = ()
-    """Columns in whose order the table's files and their row groups are written, so that readers who filter by them
-    skip most. Rows that are there already follow by `aggregator rebuild --beside`."""
+    """Columns in whose order files are written, for readers who filter by them."""
     retention: Annotated[int, Field(ge=1)] | None = None
-    """Days for which earlier versions of the table stay readable, where that is more than `maintain --keep-days`."""
+    """Days for which earlier versions stay readable, if more than `maintain --keep-days`."""
     deletion_vectors: VectorMode | None = None
-    """As `deletion_vectors` of the deployment."""
+    """As `deletion_vectors`."""
 
     @model_validator(mode="after")
     def _check_expressions(self) -> TableSettings:
@@ -92,9 +91,9 @@ class Spaces(ConfigSection):
     """Which spaces become tables, under which names."""
 
     include: tuple[str, ...] = ("*",)
-    """Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out."""
+    """Patterns of names, case-sensitive, `*` and `?` as in a shell."""
     exclude: tuple[str, ...] = ()
-    """Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out."""
+    """As `include`; a space that both match is left out."""
     rename: dict[str, str] = Field(default_factory=dict)
     """From a space's name to the name of its table."""
     per_replicaset: tuple[str, ...] = ()
@@ -120,9 +119,9 @@ class Spaces(ConfigSection):
     earlier ones, and its keys win.
     """
     mask_key_env: str | None = None
-    """The environment variable with the key of `hash`, or the file whose first line is that key."""
+    """The environment variable with the key of `hash`."""
     mask_key_file: Location | None = None
-    """The environment variable with the key of `hash`, or the file whose first line is that key."""
+    """Or the file whose first line is that key."""
 
     @model_validator(mode="after")
     def _check_table_names(self) -> Spaces:

@@ -38,7 +38,7 @@ class TableComparison:
     """How a table and its second one differ."""
 
     types: Mapping[str, tuple[str | None, str | None]]
-    """By column, of those that differ: its type in the table, and in the second one; None where there is no such column."""
+    """By column, of those that differ: its type in the table, and in the second one; None if there is no column."""
     rows: tuple[int, int] = (0, 0)
     only_in_table: int = 0
     only_beside: int = 0
