@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix fuzz airflow-test check reference pictures format bench dist lock sbom audit site clean distclean
+.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix incidents fuzz airflow-test check reference pictures format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
@@ -50,6 +50,11 @@ soak: ## Run the tests that take many minutes: kills after every step, takeovers
 	@setup/setup.sh with-tests with-tarantool with-s3 with-pipelines
 	@setup/setup.sh with-promtool || true
 	@SOAK=1 python -m pytest -m "soak or property" $(ARGS)
+
+incidents: ## Cause each incident with each server, as root, and write docs/incidents.md; SERVERS="PATH PATH"
+	@setup/setup.sh with-tests with-tarantool
+	@setup/setup.sh with-promtool || true
+	@python -m tests.incidents.matrix $(SERVERS) --out docs/incidents.md
 
 live-matrix: ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
 	@setup/setup.sh with-tests with-tarantool

@@ -180,10 +180,12 @@ class RelayConfig(ConfigSection):
     ) -> list[RelayOptions]:
         """Return the options for serving spools, each given as (name, directory, address to listen on)."""
         users = {user.name: PasswordSource(user.password_env, user.password_file) for user in self.users}
+        readers = () if self.aggregated is None else self.aggregated.readers
         tls = None if self.tls is None else self.tls.tls_options()
         return [
             RelayOptions(
                 *(name, Path(directory), parse_address(listen)[1], users),
+                users_of_servers=frozenset(reader.name for reader in readers) - users.keys(),
                 allows_guest=self.guest,
                 tls=tls,
                 limits=self.limits.client_limits(),

@@ -25,9 +25,11 @@ from jobs.runtime.output import say
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
+from observe.facts import DeploymentFacts
 from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
 from observe.pending_work import leaders_of, open_requests, pending_rows, unread_sources, waiting_instants
+from observe.problems import table_problems
 from observe.proof.rolling import RollingProof
 from pipeline.batch import BatchWriter
 from pipeline.checkpoint_fit import require_fitting_checkpoint
@@ -41,12 +43,14 @@ from pipeline.start import open_writer
 from pipeline.state import State
 from pipeline.stream import OnResult, StreamWriter
 from schemas.compiled import is_cached
+from schemas.problems import problem_text
 from sources.xlog.format.kernels.fill import walk_rows
 from udfs.before_replace.custom import load_function
 from warehouse import catalog
 from warehouse.copies.primary import PrimaryLock
 from warehouse.copies.standbys import Standbys
 from warehouse.delta.location import WarehouseLocation, has_known_scheme, location_of
+from warehouse.delta.newest_epoch import newest_row
 from warehouse.lock.lock import WriterLock, refuse_if_locked
 from warehouse.warehouse import Warehouse
 
@@ -133,6 +137,10 @@ class RunEnd:
     """The last epoch; -1 if there is none."""
     pending: tuple[str, ...]
     """What is not done: pending rows, sources that were not read, open requests."""
+    set_aside: tuple[str, ...] = ()
+    """Of which spaces rows are in no table, and why."""
+    misfits: tuple[str, ...] = ()
+    """Of which tables rows have a NULL for a value that its column cannot hold."""
 
 
 def aggregate(config: Config, *, once: bool = False) -> RunEnd:
@@ -200,7 +208,16 @@ def aggregate(config: Config, *, once: bool = False) -> RunEnd:
             moves.look_again(datetime.now(UTC))
         pending = _pending_work(warehouse.location, query)
         metastore.register(warehouse.tables())
-    return RunEnd(writer.state.epoch, pending)
+    return RunEnd(writer.state.epoch, pending, **_faulty_rows(warehouse.location))
+
+
+def _faulty_rows(location: WarehouseLocation) -> dict[str, tuple[str, ...]]:
+    texts: dict[str, tuple[str, ...]] = {"rows_set_aside": (), "misfits": ()}
+    if has_known_scheme(location.root) and newest_row(location) is not None:
+        for one in table_problems(DeploymentFacts(location)):
+            if one.condition in texts:
+                texts[one.condition] += (problem_text(one),)
+    return {"set_aside": texts["rows_set_aside"], "misfits": texts["misfits"]}
 
 
 def _pending_work(location: WarehouseLocation, query: StreamingQuery) -> tuple[str, ...]:

@@ -6,11 +6,17 @@ makes the plan, `observe.planned_changes` describes it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, print_result
 from jobs.runtime.output import say, say_json
+from observe.facts import DeploymentFacts
 from observe.planned_changes import ChangeSign, as_json, format_changes, planned_changes, replicaset_labels
-from pipeline.preview import preview_next_run
+from observe.problems import table_problems
+from pipeline.preview import Preview, preview_next_run
+from schemas.problems import Problem
+from warehouse.delta.location import location_of
 
 EXPLAINED_BY_DOCTOR = {"not_primary", "source_not_followed", "table_changed", "table_lost"}
 """Names of refused changes that `aggregator doctor` explains in more detail."""
@@ -23,10 +29,17 @@ COLOUR_BY_SIGN = {
 }
 
 
+def _problems(config: Config, preview: Preview) -> Sequence[Problem]:
+    """Return what needs attention in the tables now; none before the first batch, and where a table is lost."""
+    if not preview.before.versions:
+        return ()
+    return list(table_problems(DeploymentFacts(location_of(config.warehouse, config.database))))
+
+
 def show(config: Config, file: str, *, is_json: bool) -> int:
     """Print what a run will do, and return 1 if something is refused or rows will wait."""
     preview = preview_next_run(config)
-    changes = planned_changes(config, preview)
+    changes = planned_changes(config, preview, _problems(config, preview))
     if is_json:
         say_json(as_json(changes))
     else:

@@ -21,6 +21,7 @@ from pipeline.preview import Preview, VectorPlan
 from pipeline.state import ReplicasetState
 from pipeline.write.changes import TableChange
 from schemas.names import replicaset_label
+from schemas.problems import Problem
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 
@@ -63,6 +64,11 @@ SIGN_AND_MEANING: Mapping[str, tuple[ChangeSign, str]] = {
     "table_lost": (ChangeSign.REFUSED, "the table is not there, or an older one"),
     "gap_found": (ChangeSign.REFUSED, "lsns are missing"),
     "rows_wait": (ChangeSign.REFUSED, "rows wait in `_pending`"),
+    "values_left_out": (ChangeSign.REFUSED, "new tuples have a value that its column cannot hold"),
+    "spaces_refused": (ChangeSign.REFUSED, "a condition that is true already, as the next three"),
+    "rows_waiting": (ChangeSign.REFUSED, "rows wait in `_pending` already"),
+    "rows_set_aside": (ChangeSign.REFUSED, "rows are in no table"),
+    "misfits": (ChangeSign.REFUSED, "rows have a NULL for a value that its column cannot hold"),
     "continues": (ChangeSign.SAME, "and from where"),
     "setting_unused": (ChangeSign.SAME, "a policy, mask or pattern that no space matches: often misspelt"),
     "table_possible": (ChangeSign.SAME, "made if a batch ends while a space has this name"),
@@ -121,9 +127,24 @@ _AFFECTED_BY_SETTING = {
 """By section or key of the configuration: the rows, tables or replicasets to which a new value applies."""
 
 
-def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
-    """Return what the next run will change, in the order in which it does so."""
+_PROBLEMS = ("spaces_refused", "rows_waiting", "rows_set_aside", "misfits")
+"""The conditions of tables that the next run does not end by itself."""
+
+
+def planned_changes(
+    config: Config, preview: Preview, problems: Iterable[Problem] = ()
+) -> list[NextRunChange]:
+    """Return what the next run will change, in the order in which it does so.
+
+    Args:
+        problems: What needs attention in the tables now.
+    """
     changes = list(_refusals(config, preview))
+    changes += [
+        NextRunChange(one.condition, one.subject, f"{one.text}; {one.shown_advice}")
+        for one in problems
+        if one.condition in _PROBLEMS
+    ]
     changes += _changed_settings(config, preview)
     changes += _changed_masks(preview)
     changes += [
@@ -149,6 +170,7 @@ def planned_changes(config: Config, preview: Preview) -> list[NextRunChange]:
             for table, vectors in preview.vectors.items()
             for name, text in (_LINE_BY_VECTORS[vectors],)
         ]
+        changes += _left_out_values(preview)
         for uuid, settlement in sorted(plan.settlements.items()):
             changes += _gaps_and_pending(uuid, settlement)
     return changes
@@ -307,6 +329,13 @@ def _changed_tables(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange
         yield NextRunChange("table_possible", table, text)
     for table, reason in plan.refused_tables.items():
         yield NextRunChange("table_refused", table, f"cannot be written: {reason}")
+
+
+def _left_out_values(preview: Preview) -> Iterator[NextRunChange]:
+    for table, values in preview.left_out.items():
+        effect = "are set aside" if values.is_row_left_out else "get a NULL for it"
+        text = f"{values.row_count} new rows have a value that its column cannot hold, and {effect}: {values.reason}"
+        yield NextRunChange("values_left_out", table, text)
 
 
 def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[NextRunChange]:

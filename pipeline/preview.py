@@ -11,10 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from config.deployment import Config
 from pipeline.checkpoint import resume_offset
 from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.commit.load import load_state
+from pipeline.encode.columns import encoding_of
 from pipeline.partition import partition_plan
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.rows.position import with_spaced_numbers
@@ -28,13 +32,16 @@ from pipeline.state import State
 from pipeline.work import SyncSpaces, WatchedSpaces
 from pipeline.write.changes import TableChange
 from pipeline.write.prepare import changes_needed
+from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
+from udfs.buffers import as_array
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
+from udfs.tuples.tuples import decode
 from warehouse.copies.rid import RidTable
 from warehouse.delta.newest_epoch import EPOCHS, newest_row
 from warehouse.system_tables import cluster, requests
@@ -57,6 +64,17 @@ class VectorPlan(Enum):
     """It gets them with the first batch that deletes rows of it."""
     MAY_GET = "may get"
     """It gets them with the first batch that would write too much of it again."""
+
+
+@dataclass(frozen=True)
+class LeftOutValues:
+    """New rows of one table with a value that its column cannot hold; a later row of the same key may replace them."""
+
+    row_count: int
+    reason: str
+    """Of the first of them."""
+    is_row_left_out: bool
+    """Whether the row is set aside; else its column is NULL."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,8 @@ class Preview:
     """Tables that are not as the newest epoch names them; with one that stops the job nothing is planned."""
     vectors: Mapping[str, VectorPlan] = field(default_factory=dict)
     """For each table with new rows: whether it has or gets deletion vectors; tables without any are missing."""
+    left_out: Mapping[str, LeftOutValues] = field(default_factory=dict)
+    """By table, of the new tuples that the logs have as a whole (INSERT, REPLACE)."""
 
 
 def preview_next_run(config: Config) -> Preview:
@@ -118,7 +138,8 @@ def preview_next_run(config: Config) -> Preview:
         lambda incoming: _with_allocated_ids(ids, incoming),
         build_router(config.spaces, check_space),
     )
-    plan, _ = planner.plan(_RangeSummarizer(log_stream, segments), segments, log_stream)
+    reader = _RangeReader(log_stream, segments)
+    plan, _ = planner.plan(reader, segments, log_stream)
     rid = RidTable(warehouse.location).last()
     return Preview(
         before=state,
@@ -133,7 +154,33 @@ def preview_next_run(config: Config) -> Preview:
         is_writable=not rid.number or rid.node.rid.primary,
         differences=differences,
         vectors=_vector_plans(warehouse, config, plan) if plan.row_count else {},
+        left_out=_left_out_values(reader, plan) if plan.row_count else {},
     )
+
+
+def _left_out_values(reader: _RangeReader, plan: BatchPlan) -> dict[str, LeftOutValues]:
+    encodings = {name: encoding_of(table) for name, table in plan.tables.items()}
+    found: dict[str, LeftOutValues] = {}
+    for uuid, batch in reader.batches():
+        state = plan.after.replicasets[uuid]
+        is_put = pc.is_in(batch["type"], pa.array(["INSERT", "REPLACE"]))
+        rows = batch.select(["space_id", "tuple"]).filter(pc.and_(is_put, pc.is_valid(batch["tuple"])))
+        for number in pc.unique(rows["space_id"]).to_pylist():
+            encoding = encodings.get(state.tables.get(number, ""))
+            if encoding is None or number in state.refused or state.id not in encoding.format_indices:
+                continue
+            tuples = as_array(rows["tuple"].filter(pc.equal(rows["space_id"], number)))
+            decoded = decode(tuples, encoding.decoding_plan, encoding.format_indices[state.id])
+            faulty = decoded.filter(pc.is_valid(decoded.field(ERROR_COLUMN)))
+            if len(faulty):
+                before = found.get(encoding.name, LeftOutValues(0, faulty[0][ERROR_COLUMN].as_py(), False))
+                is_aside = encoding.quarantines_misfits or faulty.field(MISFITS_COLUMN).null_count > 0
+                found[encoding.name] = replace(
+                    before,
+                    row_count=before.row_count + len(faulty),
+                    is_row_left_out=before.is_row_left_out or is_aside,
+                )
+    return found
 
 
 def _vector_plans(warehouse: EpochWarehouse, config: Config, plan: BatchPlan) -> dict[str, VectorPlan]:
@@ -157,16 +204,16 @@ def begin_offsets(log_stream: LogStream, start: Offset, end: Offset) -> Offset:
     return {**log_stream.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
 
 
-class _RangeSummarizer:
-    """Summarizes the rows of segments in this process, and keeps one byte range at a time in memory."""
+class _RangeReader:
+    """Reads the rows of segments in this process, and keeps one byte range at a time in memory."""
 
     def __init__(self, log_stream: LogStream, segments: Sequence[Segment]) -> None:
-        self._options, self._segments = log_stream.options, segments
+        self._options, self._segments = replace(log_stream.options, with_replicaset=False), segments
         self._byte_ranges = [byte_range for task in tasks_of(log_stream, segments) for byte_range in task]
 
     def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
-        options = replace(self._options, with_replicaset=False)
+        options = self._options
 
         def summarized() -> Iterator[tuple[str, Summary]]:
             for one in self._byte_ranges:
@@ -177,6 +224,12 @@ class _RangeSummarizer:
 
         empty = {segment.replicaset_uuid: Summary() for segment in self._segments}
         return {**empty, **summaries_by_replicaset(summarized())}
+
+    def batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of all segments once more, each batch with its replicaset's uuid."""
+        for one in self._byte_ranges:
+            for rows in read_range(one, self._options):
+                yield one.segment.replicaset_uuid, rows
 
 
 def _cluster_after_next_start(warehouse: EpochWarehouse, config: Config) -> Cluster:

@@ -24,11 +24,14 @@ def open_log_stream(
 
     Args:
         at_instants: Whether offsets end at the configured instants, as those of the job do.
-        skip_unreadable: Whether a source that cannot be read is left out, whatever the configuration says.
+        skip_unreadable: Whether a source that cannot be read is left out, whatever the configuration says; the caller
+            shows the stream's `unreadable_sources`.
     """
     skip = {"on_source_error": "skip"} if skip_unreadable else {}
     options = parse_options(stream_options(config, state, cores) | skip)
-    return log_stream_of(options) if at_instants else LogStream(options)
+    log_stream = log_stream_of(options) if at_instants else LogStream(options)
+    log_stream.logs_unreadable = not skip_unreadable
+    return log_stream
 
 
 def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:

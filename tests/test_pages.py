@@ -26,7 +26,7 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 
 KILOBYTE = 1000
-LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 171 * KILOBYTE
+LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 170 * KILOBYTE
 LONG_PAGES = {"semantics.md"}
 """The page that may be longer: it is looked up."""
 
@@ -74,7 +74,8 @@ def test_pages_stay_short(reference: ModuleType) -> None:
     assert lengths[README] <= LONGEST_README
     long = [page.name for page, length in lengths.items() if length > LONGEST_PAGE]
     assert [name for name in long if name not in LONG_PAGES] == []
-    generated = {ROOT / "docs" / "live-tests.md", *(reference.FOLDER / name for name in reference.PAGES)}
+    written = (ROOT / "docs" / name for name in ("live-tests.md", "incidents.md"))
+    generated = {*written, *(reference.FOLDER / name for name in reference.PAGES)}
     assert sum(length for page, length in lengths.items() if page not in generated) <= LONGEST_IN_ALL
 
 

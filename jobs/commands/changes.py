@@ -16,7 +16,12 @@ from jobs.runtime.command_line import command, config_option, load_deployment
 @config_option
 @click.option("--after", type=click.IntRange(min=0), metavar="EPOCH", help="Changes of later epochs only.")
 @click.option(
-    "--upto", type=click.IntRange(min=0), metavar="EPOCH", help="The last epoch; by default the newest."
+    "--to",
+    "--upto",
+    "upto",
+    type=click.IntRange(min=0),
+    metavar="EPOCH",
+    help="The last epoch; by default the newest.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Wait for further epochs, until the command is stopped.")
 def changes(space: str, config: str, after: int | None, upto: int | None, follow: bool) -> int:
@@ -30,7 +35,7 @@ def changes(space: str, config: str, after: int | None, upto: int | None, follow
     from warehouse.delta.location import location_of
 
     if follow and upto is not None:
-        raise click.UsageError("--follow has no end: leave out --upto")
+        raise click.UsageError("--follow has no end: leave out --to")
     found = load_deployment(config)
     location = location_of(found.warehouse, found.database)
     return show(location, space, after, upto, config=config, follow=follow)

@@ -54,14 +54,15 @@ def run(config: str, once: bool) -> int:
     from jobs.aggregate import aggregate
 
     end = aggregate(load_deployment(config), once=once)
-    for text in end.pending:
+    for text in (*end.pending, *end.set_aside, *end.misfits):
         print_result(text)
-    if end.pending:
+    if end.pending or end.set_aside or end.misfits:
+        what = "waits" if end.pending else "is in no table" if end.set_aside else "is left out"
         print_result(
-            f"read up to epoch {end.epoch}; what is named above waits",
+            f"read up to epoch {end.epoch}; what is named above {what}",
             f"aggregator status --config {config}",
         )
-        return PENDING
+        return PENDING if end.pending or end.set_aside else DONE
     if end.epoch < 0:
         print_result("no source has a row yet", "aggregator status --config " + config)
     else:

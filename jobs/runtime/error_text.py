@@ -7,10 +7,14 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from schemas.errors import AggregatorError
+
+if TYPE_CHECKING:
+    from observe.doctor.machine import Disk
 
 _WRAPPED_ERROR = re.compile(r"schemas\.errors\.(\w+): (.+)")
 """An error of the aggregator in the text of an error of Spark: its class and its message."""
@@ -25,6 +29,8 @@ _DISK_ERROR = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|errno (\d+)|(No sp
 
 _PATH = re.compile(r"(?<![\w/])/(?!proc/|usr/)[\w.%=~@-]+(?:/[\w.%=~@-]+)+")
 _CODE = re.compile(r"\.(?:py|rs|cc|java|scala)\b|/site-packages/|/lib/python")
+
+JAVA_ENDED = "Spark's Java process has ended: killed, or out of memory? Its last lines say; start again"
 
 FULL_BYTES = 16 << 20
 """A disk with less free space than this is named as one that is full."""
@@ -49,6 +55,8 @@ def error_text(error: BaseException) -> str | None:
     disk = _disk_error_text(first)
     if disk is not None:
         return disk
+    if any(type(one).__name__ == "Py4JNetworkError" for one in _chain(error)):
+        return JAVA_ENDED
     found = _WRAPPED_ERROR.findall(str(first))
     return f"{found[-1][1]} [{found[-1][0]}]" if found else None
 
@@ -63,7 +71,7 @@ def _disk_error_text(error: BaseException) -> str | None:
     number = next(_disk_error_numbers(error), None)
     if number is None:
         return None
-    where = _path_in(error) or _full_folders()
+    where = _path_in(error) or _folders_that_fail(number)
     place = f" ({where})" if where else ""
     advice = (
         "make it writable, then start again"
@@ -104,7 +112,8 @@ def _path_in(error: BaseException) -> str | None:
     return None
 
 
-def _full_folders() -> str:
+def _folders_that_fail(number: int) -> str:
+    """Return the folders of the command's configuration whose disk is full, or read-only, as an error says."""
     context = click.get_current_context(silent=True)
     file = None if context is None else context.params.get("config")
     found: list[str] = []
@@ -117,6 +126,16 @@ def _full_folders() -> str:
             found = [
                 f"{disk.subject} {disk.path}"
                 for disk in disks_of(config, config.subscribe)
-                if disk.free_bytes < FULL_BYTES or disk.free_inodes == 0
+                if (_is_read_only(disk.path) if number == errno.EROFS else _is_full(disk))
             ]
     return ", ".join(found)
+
+
+def _is_full(disk: Disk) -> bool:
+    return disk.free_bytes < FULL_BYTES or disk.free_inodes == 0
+
+
+def _is_read_only(path: str) -> bool:
+    from observe.doctor.gather.machine import nearest_existing_folder
+
+    return bool(os.statvfs(nearest_existing_folder(path)).f_flag & os.ST_RDONLY)

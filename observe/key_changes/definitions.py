@@ -7,12 +7,15 @@ space was renamed belong to it, too, so the history of a key includes the space'
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, TupleError, UnsupportedError
+from schemas.field_types import type_family
 from schemas.space import KeyPart, faulty_space, space_of_rows
 from schemas.states import SpaceState
 from schemas.system_tuples import unpacked
@@ -25,6 +28,25 @@ class DatedDefinition(NamedTuple):
     replicaset_id: int
     space_id: int
     definition: LoggedSpace
+
+
+def _is_of_type(part: KeyPart, value: object) -> bool:
+    """Return whether a key part may have a value of JSON; a type whose values JSON does not have accepts all."""
+    family = type_family(part.type)
+    if family in ("unsigned", "integer", "number", "double"):
+        return _is_number(value)
+    if family == "string":
+        return isinstance(value, str)
+    return family != "boolean" or isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number, or the text of one: JSON has no decimals."""
+    try:
+        Decimal(str(value))
+    except InvalidOperation:
+        return False
+    return not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -65,9 +87,16 @@ class SpaceDefinitions:
     """In which epochs a space id means the space."""
 
     def check_key(self, name: str, values: Sequence[object]) -> None:
-        """Raise ConfigurationError if a key of the space `name` has another number of parts than its primary key."""
-        if any(len(parts) == len(values) for parts in self.primary_keys):
+        """Raise ConfigurationError if a key of a space has other parts than its primary key, or other types."""
+        fitting = sorted((parts for parts in self.primary_keys if len(parts) == len(values)), key=str)
+        if any(all(map(_is_of_type, parts, values)) for parts in fitting):
             return
+        if fitting:
+            types = " or ".join(", ".join(part.type for part in parts) for parts in fitting)
+            raise ConfigurationError(
+                f"the key of {name} has the type {types}, which {json.dumps(list(values), default=str)} has not",
+                advice="write the key as JSON: 202, '\"a\"', '[1, \"a\"]'",
+            )
         counts = " or ".join(sorted({str(len(parts)) for parts in self.primary_keys}))
         raise ConfigurationError(
             f"the key of {name} has {counts} parts, not {len(values)}",

@@ -118,7 +118,7 @@ class StreamHealth:
             log.warning("%s", warning.message)
         self._metrics.costs.set_copy_bytes(self._copies.stored_bytes())
         try:
-            self._disk_problems = tuple(disk_problems(self._config, None))
+            self._disk_problems = tuple(disk_problems(self._config, self._config.subscribe))
             epoch = self._metrics.epoch
             if epoch is not None and epoch != self._tables_epoch:
                 self._table_problems = tuple(table_problems(DeploymentFacts(self._location)))

@@ -30,7 +30,7 @@ ENGINE = "memtx"
 FIRST_USER_SPACE_ID = SYSTEM_SPACE_ID_MAX + 1
 
 MAX_COLLATION_ID = 3
-"""The highest id of a collation in the stream (`schemas.dictionary.COLLATIONS`)."""
+"""The highest id of a collation in the stream (`pipeline.replication_out.bootstrap_rows.COLLATIONS`)."""
 
 _INTEGER_TYPES = {"unsigned", "integer"}
 _NUMBER_TYPES = {*_INTEGER_TYPES, "number", "double", "decimal"}

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow.fs
 
+from pipeline.replication_out.bootstrap_rows import SUPER
 from pipeline.replication_out.definitions import FIRST_USER_SPACE_ID, ServedSpace, space_from_rows
 from pipeline.replication_out.rows import pack
-from schemas.dictionary import SUPER
 from schemas.errors import SpoolError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of

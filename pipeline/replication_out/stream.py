@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.replication_out import rows
+from pipeline.replication_out import bootstrap_rows, rows
 from pipeline.replication_out.rows import OutgoingRow
 from pipeline.replication_out.state import ServedRows, read_served_rows
-from schemas import dictionary
 from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
 from sources.spool import state as spool_state
@@ -31,7 +30,7 @@ from sources.xlog.format.writer import Fsync
 
 logger = logging.getLogger(__name__)
 
-SERVER_VERSIONS = ServerVersions(".".join(map(str, dictionary.SERVER_VERSION)))
+SERVER_VERSIONS = ServerVersions(".".join(map(str, bootstrap_rows.SERVER_VERSION)))
 NOP_APPEND_BYTES = 4 << 20
 """The approximate number of bytes of NOPs that are written at a time."""
 
@@ -206,7 +205,7 @@ def system_tuples(served: ServedRows) -> Iterable[tuple[int, bytes]]:
         SystemSpace.PRIV,
         SystemSpace.CLUSTER,
     )
-    for row in dictionary.COLLATIONS:
+    for row in bootstrap_rows.COLLATIONS:
         yield int(SystemSpace.COLLATION), rows.pack(list(row))
     for space in order:
         for key in sorted(served.rows[space], key=_sort_key):
@@ -220,7 +219,7 @@ def _sort_key(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
 def first_system_rows(replicaset_uuid: str) -> ServedRows:
     """Return the system rows of an empty replicaset: Tarantool's data dictionary, and the replicaset's uuid."""
     served = ServedRows()
-    for space_id, values in dictionary.system_rows():
+    for space_id, values in bootstrap_rows.system_rows():
         if space_id in served.rows:
             served.put(space_id, rows.pack(list(values)))
     served.put(SystemSpace.SCHEMA, rows.pack(["cluster", replicaset_uuid]))

@@ -13,7 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas import dictionary as d
+from pipeline.replication_out.bootstrap_rows import (
+    EXECUTE,
+    PUBLIC,
+    READ,
+    SESSION,
+    SUPER,
+    USAGE,
+    privilege_tuple,
+    user_tuple,
+)
+from pipeline.replication_out.bootstrap_rows import GUEST as GUEST_ID
 from schemas.iproto import SystemSpace
 from sources.iproto.address import PasswordSource
 
@@ -41,21 +51,21 @@ def user_rows(
             id must not go from one user to another at once.
     """
     known = dict(ids or {})
-    free = itertools.count(max(known.values(), default=d.SUPER) + 1)
+    free = itertools.count(max(known.values(), default=SUPER) + 1)
     guest = next((reader for reader in readers if reader.name == GUEST), None)
-    rights = d.SESSION | d.USAGE if guest is None else _privileges(guest)
-    yield SystemSpace.PRIV, d.privilege_tuple(d.GUEST, "universe", 0, rights)
+    rights = SESSION | USAGE if guest is None else _privileges(guest)
+    yield SystemSpace.PRIV, privilege_tuple(GUEST_ID, "universe", 0, rights)
     others = sorted((reader for reader in readers if reader.name != GUEST), key=lambda reader: reader.name)
     for reader in others:
         number = known[reader.name] if reader.name in known else next(free)
         auth = {} if reader.password is None else {"chap-sha1": _chap_sha1_hash(reader.password.read())}
-        yield SystemSpace.USER, d.user_tuple(number, reader.name, "user", auth)
-        yield SystemSpace.PRIV, d.privilege_tuple(number, "role", d.PUBLIC, d.EXECUTE)
-        yield SystemSpace.PRIV, d.privilege_tuple(number, "universe", 0, _privileges(reader))
+        yield SystemSpace.USER, user_tuple(number, reader.name, "user", auth)
+        yield SystemSpace.PRIV, privilege_tuple(number, "role", PUBLIC, EXECUTE)
+        yield SystemSpace.PRIV, privilege_tuple(number, "universe", 0, _privileges(reader))
 
 
 def _privileges(reader: SubscriberUser) -> int:
-    return d.READ | d.SESSION | d.USAGE | (d.EXECUTE if reader.executes else 0)
+    return READ | SESSION | USAGE | (EXECUTE if reader.executes else 0)
 
 
 def _chap_sha1_hash(password: str) -> str:

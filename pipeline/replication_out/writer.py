@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.replication_out import rows
+from pipeline.replication_out import bootstrap_rows, rows
 from pipeline.replication_out.changes import TupleChange, changes_between, files_digest
 from pipeline.replication_out.definitions import (
     ServedSpace,
@@ -45,7 +45,6 @@ from pipeline.replication_out.target import (
     space_name,
 )
 from pipeline.replication_out.users import SubscriberUser, user_rows
-from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
@@ -351,7 +350,7 @@ class ReplicationWriter:
             wanted[space][primary_key_fields(space, values)] = pack(values)
         for space in (SystemSpace.PRIV, SystemSpace.USER):
             for key in served.rows[space].keys() - wanted[space].keys():
-                if key[0] > dictionary.SUPER:
+                if key[0] > bootstrap_rows.SUPER:
                     stream.remove(space, pack(list(key)), timestamp)
         for space in (SystemSpace.USER, SystemSpace.PRIV):
             for key, row in wanted[space].items():

@@ -45,6 +45,8 @@ class RelayOptions:
     listen_address: Address
     users: Mapping[str, PasswordSource] = field(default_factory=dict)
     """For each user's name, where to read the password."""
+    users_of_servers: frozenset[str] = frozenset()
+    """Names of users that only the servers which follow the relay know: `relay.aggregated.readers`."""
     allows_guest: bool = False
     """Whether clients may subscribe without authentication."""
     tls: TlsOptions | None = None

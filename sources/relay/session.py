@@ -176,6 +176,13 @@ class RelaySession:
         if not is_right or password is None:
             self._wrong_passwords += 1
             self._limiter.wrong_passwords += 1
+            if user in self._options.users_of_servers:
+                logger.warning(
+                    "%s: %s is one of relay.aggregated.readers, who log in to the servers that follow the relay; "
+                    "who follows it is one of relay.users",
+                    self.peer,
+                    user,
+                )
             reason = "Incorrect password supplied for user or no such user"
             raise RefusalError(PASSWORD, reason, is_last=self._wrong_passwords >= limits.max_wrong_passwords)
         self._limiter.record_right_password(address)

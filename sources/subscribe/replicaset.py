@@ -198,7 +198,10 @@ class ReplicasetSubscription:
     async def _step(self) -> None:
         self._close_dead_streams()
         self._close_undecided_streams()
+        was_full = self.spool.is_full
         self.spool.write_waiting_rows()
+        if was_full:
+            logger.info("%s: there is room in %s again", self.options.name, self.options.directory)
         if self._oversized_error is not None:
             self._close_feeds(set(self.feeds))
             raise self._oversized_error

@@ -1,28 +1,90 @@
-"""A deployment of real jobs on real servers: the daemon, the stream, and all who tell of an incident."""
+"""A deployment of real jobs: the daemon and the stream as processes, and all who tell of an incident."""
 
 from __future__ import annotations
 
+import html
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from config.deployment import load
+from jobs import doctor, status
+from jobs.report import write_page
+from observe.deployment_problems import DeploymentState, deployment_problems
 from schemas.conditions import CONDITIONS, Job
-from tests.observe.metrics.promtool import ROOT
-from tests.observe.metrics.test_incident import free_port
+from schemas.errors import WarehouseError
+from tests.jobs.standalone import free_port
+from tests.observe.metrics.promtool import ROOT, RULES, promtool
+from warehouse.warehouse import Warehouse
 
 STALE_SECONDS = 12.0
 """`metrics.stale` of the deployment: the interval after which silence is an incident."""
 
+ANSWER_SECONDS = 4.0
+"""`subscribe.answer` and `subscribe.patience`."""
+
 COMMANDS = {Job.STREAM: "run", Job.DAEMON: "subscribe"}
+DOWN = {Job.STREAM: "down", Job.DAEMON: "subscribe_down"}
+"""The condition that a job does not answer."""
+
+ALONE = {one.name for one in CONDITIONS.values() if one.is_alert_only}
+MINUTES = 80
+"""How long the scraped values last in the series that promtool reads: longer than each alert waits."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The conditions that each one who tells has named at about the same time."""
+
+    status: set[str]
+    exit_code: int
+    doctor: set[str]
+    report: set[str]
+    pages: Mapping[Job, set[str] | None]
+    """By job: the conditions of its page `/status`; None if it does not answer."""
+    metrics: Mapping[Job, set[str] | None]
+    alerts: set[str] | None
+    """The conditions whose alerts fire on these metrics; None without promtool."""
+
+    def disagreement(self) -> str:
+        """Return who names others than `status`; empty if all name the same."""
+        texts = []
+        if self.exit_code != (1 if self.status else 0):
+            texts.append(f"status ends with {self.exit_code}")
+        others = {"doctor": self.doctor, "report": self.report}
+        expected = dict.fromkeys(others, self.status)
+        if self.alerts is not None:  # of a job that does not answer, Prometheus knows just this
+            others["alerts"] = self.alerts
+            silent = {job for job, page in self.pages.items() if page is None}
+            expected["alerts"] = {
+                one for one in self.status if CONDITIONS[one].job not in silent or one in DOWN.values()
+            }
+        for job, page in self.pages.items():
+            if page is None:
+                if DOWN[job] not in self.status:
+                    texts.append(f"the {job} does not answer")
+                continue
+            own = {one for one in self.status if CONDITIONS[one].job is job}
+            others |= {f"page of the {job}": page, f"metrics of the {job}": self.metrics[job] or set()}
+            expected |= {f"page of the {job}": own, f"metrics of the {job}": own}
+        texts += [
+            f"{name} has {sorted(found)}" for name, found in others.items() if found != expected[name] - ALONE
+        ]
+        return "" if not texts else f"status has {sorted(self.status)}, {', '.join(texts)}"
 
 
 @dataclass
@@ -46,6 +108,17 @@ class Jobs:
         )
         output.close()
 
+    def restart(self, job: Job) -> None:
+        """Start a job again, after it is stopped if it still runs."""
+        self.stop(job)
+        self.start(job)
+
+    def kill(self, job: Job) -> None:
+        """Kill a job at once."""
+        process = self.processes.pop(job)
+        process.kill()
+        process.wait()
+
     def stop(self, job: Job) -> None:
         """Stop a job as a service manager does."""
         process = self.processes.pop(job, None)
@@ -58,9 +131,33 @@ class Jobs:
             process.kill()
             process.wait()
 
+    def has_ended(self, job: Job) -> bool:
+        """Return whether a job has ended by itself."""
+        return self.processes[job].poll() is not None
+
+    def below(self, job: Job, word: str) -> int:
+        """Return the process below a job's whose command line has a word."""
+        parents: dict[int, int] = {}
+        lines: dict[int, str] = {}
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with suppress(OSError):
+                    stat = (folder / "stat").read_text()
+                    lines[int(folder.name)] = (folder / "cmdline").read_text()
+                    parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+        top = self.processes[job].pid
+        for number, line in lines.items():
+            above = number
+            while above in parents and above != top:
+                above = parents[above]
+            if above == top and number != top and word in line:
+                return number
+        raise AssertionError(f"there is no process {word} below the {job}")
+
     def log(self, job: Job) -> str:
         """Return what a job has printed and logged so far."""
-        return (self.folder / f"{job}.log").read_text()
+        file = self.folder / f"{job}.log"
+        return file.read_text() if file.exists() else ""
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the aggregator."""
@@ -73,42 +170,46 @@ class Jobs:
             timeout=120,
         )
 
+    def problems(self) -> dict[str, str]:
+        """Return {condition: text} of what `aggregator status` finds, asked in this process, which takes less time."""
+        return {one.condition: one.text for one in deployment_problems(load(str(self.config)))}
+
+    def unread(self) -> Mapping[str, int]:
+        """Return, by source, the bytes of its logs that are not committed yet."""
+        return DeploymentState(load(str(self.config))).unread_bytes
+
     def by_page(self, job: Job) -> set[str] | None:
         """Return the conditions that a job's page `/status` names; None if it does not answer."""
         text = self._read(job, "status")
         return None if text is None else {one["condition"] for one in json.loads(text)["problems"]}
 
-    def by_metrics(self, job: Job) -> set[str] | None:
-        """Return the conditions that a job's metrics name; None if it does not answer."""
-        text = self._read(job, "metrics")
-        found = re.compile(rf'^{job}_condition\{{condition="(\w+)"', re.MULTILINE)
-        return None if text is None else set(found.findall(text))
+    def told(self) -> Told:
+        """Ask everyone; commands are called in this process, which takes a third of the time."""
+        code, shown = _printed(lambda: status.show(load(str(self.config)), as_json=True))
+        _, findings = _printed(lambda: doctor.show(str(self.config), is_json=True))
+        texts = {job: self._read(job, "metrics") for job in COMMANDS}
+        return Told(
+            status={one["condition"] for one in shown["problems"]},
+            exit_code=code,
+            doctor={one["name"] for one in findings["findings"] if one["level"] != "ok"} & CONDITIONS.keys(),
+            report=self._by_report(),
+            pages={job: self.by_page(job) for job in COMMANDS},
+            metrics={
+                job: None if text is None else conditions_in_metrics(job, text) for job, text in texts.items()
+            },
+            alerts=firing(texts),
+        )
 
-    def by_status(self) -> tuple[set[str], int]:
-        """Return the conditions that `aggregator status` names, and its exit code."""
-        ended = self.command("status", "--json")
-        if not ended.stdout:  # nothing is committed yet
-            return {ended.stderr}, ended.returncode
-        return {one["condition"] for one in json.loads(ended.stdout)["problems"]}, ended.returncode
+    def _by_report(self) -> set[str]:
+        """Return the conditions on the first screen of the page that `aggregator report` writes."""
+        page = self.folder / "report.html"
+        config = load(str(self.config))
+        write_page(Warehouse(None, config.warehouse, config.database), page, config)
+        return conditions_on_page(page)
 
-    def by_doctor(self) -> set[str]:
-        """Return the conditions that `aggregator doctor` names."""
-        found = json.loads(self.command("doctor", "--json").stdout)["findings"]
-        return {one["name"] for one in found if one["level"] != "ok"} & CONDITIONS.keys()
-
-    def await_status(self, *conditions: str, seconds: float, at_least: bool = False) -> float:
-        """Wait until `aggregator status` names exactly these conditions (or at least them); return the seconds."""
-        began, found = time.monotonic(), set[str]()
-        while time.monotonic() - began < seconds:
-            found, code = self.by_status()
-            if found == set(conditions) or (at_least and found >= set(conditions)):
-                assert code == (1 if found else 0)
-                return time.monotonic() - began
-            time.sleep(0.5)
-        raise AssertionError(f"{conditions} did not come: {found}\n{self._logs()}")
-
-    def _logs(self) -> str:
-        return "\n".join(self.log(job)[-3000:] for job in self.processes)
+    def end_of_logs(self) -> str:
+        """Return the ends of the jobs' logs, for a failed test."""
+        return "\n".join(f"{job}: {self.log(job)[-3000:]}" for job in COMMANDS)
 
     def _read(self, job: Job, page: str) -> str | None:
         with suppress(OSError):
@@ -118,36 +219,114 @@ class Jobs:
         return None
 
 
+def _printed(command: Callable[[], int]) -> tuple[int, Any]:
+    """Return the exit code of a command, and the JSON that it prints."""
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(io.StringIO()):
+        code = command()
+    return code, json.loads(output.getvalue())
+
+
+def conditions_in_metrics(job: Job, text: str) -> set[str]:
+    """Return the conditions that a job's metrics name."""
+    return set(re.findall(rf'^{job}_condition\{{condition="(\w+)"', text, re.MULTILINE))
+
+
+def conditions_on_page(page: Path) -> set[str]:
+    """Return the conditions on the first screen of the report's page."""
+    first = page.read_text().partition('<section id="attention">')[2].partition("</section>")[0]
+    return set(re.findall(r'class="note">(\w+), (?:page|ticket) ', html.unescape(first)))
+
+
+def firing(metrics: Mapping[Job, str | None]) -> set[str] | None:
+    """Return the conditions whose alerts fire if these metrics of the jobs last; None for a job that does not answer.
+
+    promtool names each alert that fires although none is expected.
+    """
+    series = {}
+    for job, text in metrics.items():
+        series[f'up{{job="{job}", instance="i"}}'] = float(text is not None)
+        for family in text_string_to_metric_families(text or ""):
+            for sample in family.samples:
+                if not sample.name.endswith("_bucket"):
+                    labels = {**sample.labels, "job": str(job), "instance": "i"}
+                    pairs = ", ".join(f"{key}={json.dumps(value)}" for key, value in sorted(labels.items()))
+                    series[f"{sample.name}{{{pairs}}}"] = sample.value
+    names = {one.alert: one.name for one in CONDITIONS.values()}
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": f"{value}x{MINUTES}"} for one, value in series.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{MINUTES - 1}m", "alertname": alert, "exp_alerts": []} for alert in names
+        ],
+    }
+    whole = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(whole, file)
+        file.flush()
+        try:
+            ended = promtool("test", "rules", file.name)
+        except BaseException as error:  # pytest's, which skips a test
+            if type(error).__name__ == "Skipped":
+                return None
+            raise
+    assert ended.returncode == 0 or "exp:[]" in ended.stdout + ended.stderr, ended.stdout + ended.stderr
+    return {names[one] for one in re.findall(r"alertname: (\w+), time", ended.stdout + ended.stderr)}
+
+
 @contextmanager
 def jobs(
-    folder: Path, sources: dict[str, Path], peers: list[str] | None = None, **sections: Any
+    folder: Path, sources: Collection[Mapping[str, Any]], replicaset: Mapping[str, Any], **sections: Any
 ) -> Iterator[Jobs]:
-    """Write a configuration, and stop all of its jobs at the end; with `peers` the only source is a daemon's spool."""
+    """Write a configuration, and stop all of its jobs at the end.
+
+    Args:
+        folder: For the configuration and the logs of the jobs.
+        replicaset: The entry of `subscribe.replicasets`.
+        **sections: Further keys: `warehouse`, `checkpoint`, ….
+    """
     ports = {Job.STREAM: free_port(), Job.DAEMON: free_port()}
+    answer = f"{ANSWER_SECONDS:.0f} seconds"
     whole: dict[str, Any] = {
-        "warehouse": str(folder / "warehouse"),
-        "checkpoint": str(folder / "checkpoint"),
-        "trigger": "1 second",
-        "sources": [{"name": name, "path": str(path)} for name, path in sources.items()],
+        "trigger": "2 seconds",
+        "sources": list(sources),
         "metrics": {"status": f"127.0.0.1:{ports[Job.STREAM]}", "stale": f"{STALE_SECONDS:.0f} seconds"},
+        "subscribe": {
+            "status": f"127.0.0.1:{ports[Job.DAEMON]}",
+            "answer": answer,
+            "patience": answer,
+            "reconnect_longest": "1 second",
+            "rotate": "1 MiB",
+            "room": "1 MiB",
+            "replicasets": [replicaset],
+        },
         **sections,
     }
-    if peers is not None:
-        replicaset = {"name": "a", "spool": str(sources["a"]), "peers": peers}
-        whole["subscribe"] = {"status": f"127.0.0.1:{ports[Job.DAEMON]}", "replicasets": [replicaset]}
     config = folder / "deployment.yaml"
     config.write_text(json.dumps(whole))  # JSON is YAML
     made = Jobs(folder, config, ports)
     try:
         yield made
     finally:
-        for job in (Job.STREAM, Job.DAEMON):
+        for job in COMMANDS:
             made.stop(job)
 
 
-def await_true(condition: Callable[[], bool], what: str, seconds: float = 400.0) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + seconds
+def await_true(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 120.0) -> float:
+    """Wait for a condition, and return the seconds that it took."""
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come"
-        time.sleep(0.2)
+        if time.monotonic() - began > seconds:
+            raise AssertionError(
+                f"{what if isinstance(what, str) else what()} did not come in {seconds:.0f} s"
+            )
+        time.sleep(0.5)
+    return time.monotonic() - began
+
+
+def committed_problems(jobs: Jobs) -> dict[str, str] | None:
+    """Return {condition: text} of what `status` finds; None if nothing is committed yet."""
+    try:
+        return jobs.problems()
+    except WarehouseError:
+        return None

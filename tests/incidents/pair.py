@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -46,10 +47,30 @@ class Pair:
             self.replica.eval("return box.info.vclock[1]") == self.master.eval("return box.info.vclock[1]")
         )
 
+    def cut(self) -> None:
+        """Cut all connections of the daemon, so that it connects again."""
+        for proxy in self.proxies:
+            proxy.cut()
+
 
 @contextmanager
-def master_and_replica(folder: Path, binary: str, **cfg: Any) -> Iterator[Pair]:
-    """Run a master and a read-only replica of a version."""
+def master_and_replica(
+    folder: Path,
+    binary: str,
+    *,
+    master: Path | None = None,
+    lua: str = "",
+    tls: ssl.SSLContext | None = None,
+    **cfg: Any,
+) -> Iterator[Pair]:
+    """Run a master and a read-only replica of a version.
+
+    Args:
+        master: The master's folder.
+        lua: Further code of the master's start.
+        tls: With it, the daemon reaches both by TLS.
+        **cfg: Further options of `box.cfg` of both.
+    """
     with ExitStack() as stack:
         sockets = [str(folder / f"{name}.sock") for name in ("master", "replica")]
         whole = {"replicaset_uuid": REPLICASET, "replication_timeout": 0.5, **cfg}
@@ -63,12 +84,13 @@ def master_and_replica(folder: Path, binary: str, **cfg: Any) -> Iterator[Pair]:
             },
         ]
         servers = []
-        for name, socket, one, lua in zip(
-            ("master", "replica"), sockets, options, (SETUP, KEEP_NO_LOGS), strict=True
+        folders = (master or folder / "master", folder / "replica")
+        for path, socket, one, code in zip(
+            folders, sockets, options, (SETUP + lua, KEEP_NO_LOGS), strict=True
         ):
-            server = Tarantool(folder / name, cfg=one, lua=lua, socket=socket, binary=binary)
+            server = Tarantool(path, cfg=one, lua=code, socket=socket, binary=binary)
             servers.append(stack.enter_context(server))
-        proxies = tuple(stack.enter_context(Proxy(socket)) for socket in sockets)
+        proxies = tuple(stack.enter_context(Proxy(socket, tls=tls)) for socket in sockets)
         pair = Pair(servers[0], servers[1], (proxies[0], proxies[1]))
         await_true(pair.is_replicated)
         yield pair

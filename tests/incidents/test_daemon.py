@@ -160,8 +160,10 @@ def test_no_right_to_replicate(pair: Pair, tmp_path: Path) -> None:
         await_told(replicaset)
 
 
-def test_a_full_disk_and_what_the_spool_lacks(pair: Pair, tmp_path: Path) -> None:
-    with daemon(pair, tmp_path) as replicaset:
+def test_a_full_disk_and_what_the_spool_lacks(
+    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with daemon(pair, tmp_path) as replicaset, caplog.at_level(logging.INFO):
         pair.write()
         await_until(lambda: is_fed(replicaset), "a stream")
         patch = pytest.MonkeyPatch()
@@ -177,6 +179,7 @@ def test_a_full_disk_and_what_the_spool_lacks(pair: Pair, tmp_path: Path) -> Non
         finally:
             patch.undo()
         await_told(replicaset)
+    assert f"there is room in {tmp_path / 'spool'} again" in caplog.text
 
 
 def _no_room(write: Callable[[int, Any], int], folder: str) -> Callable[[int, Any], int]:

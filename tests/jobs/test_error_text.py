@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from jobs.runtime.command_line import FAILED, print_error
 from jobs.runtime.error_text import error_text
 from schemas.errors import RidStateError, SourceError, WarehouseError
+from tests.incidents.machine import fill, make_room
 from warehouse.delta.data_files import write_file
+from warehouse.delta.fence import take_writer_number
 from warehouse.delta.location import location_of
 
 
@@ -105,3 +108,23 @@ def test_a_file_of_a_table_on_a_full_disk(small: Path) -> None:
     text = error_text(raised_by(lambda: write_file(location, "t", rows)))
     assert text is not None
     assert text.startswith("there is no room on the disk")
+
+
+def test_a_start_on_a_full_disk_does_not_blame_other_writers(small: Path) -> None:
+    location = location_of(str(small))
+    take_writer_number(location, lambda: None)
+    fill(small)
+    text = error_text(raised_by(lambda: take_writer_number(location, lambda: None)))
+    make_room(small)
+    assert text is not None
+    assert text.startswith("there is no room on the disk")
+    assert take_writer_number(location, lambda: None).writer == 2
+
+
+def test_the_end_of_java_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer() -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    assert print_error(raised_by(answer)) == FAILED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Java process has ended" in line

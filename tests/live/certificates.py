@@ -36,11 +36,13 @@ class CertificateAuthority:
         self.file = str(folder / f"{name}.crt")
         Path(self.file).write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, host: str) -> CertificateFiles:
+    def issue(self, host: str, *, name: str | None = None, is_expired: bool = False) -> CertificateFiles:
+        """Make the certificate of a host; its files are called `name`, by default as the host."""
         key = ec.generate_private_key(ec.SECP256R1())
-        stem = self._folder / f"{self._name}-{host}"
+        stem = self._folder / f"{self._name}-{name or host}"
         cert, key_file = stem.with_suffix(".crt"), stem.with_suffix(".key")
-        cert.write_bytes(self._signed(host, key).public_bytes(serialization.Encoding.PEM))
+        signed = self._signed(host, key, is_expired=is_expired)
+        cert.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         key_file.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
@@ -51,9 +53,15 @@ class CertificateAuthority:
         return CertificateFiles(str(cert), str(key_file))
 
     def _signed(
-        self, common: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False
+        self,
+        common: str,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        is_authority: bool = False,
+        is_expired: bool = False,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
+        ends = now - datetime.timedelta(seconds=1) if is_expired else now + HOUR
         builder = (
             x509.CertificateBuilder()
             .subject_name(_name(common))
@@ -61,7 +69,7 @@ class CertificateAuthority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - HOUR)
-            .not_valid_after(now + HOUR)
+            .not_valid_after(ends)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(common)]), critical=False)
         )

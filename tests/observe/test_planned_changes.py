@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from config.deployment import Config
+from jobs import plan
 from observe import planned_changes as planned_changes_module
 from observe.planned_changes import (
     SIGN_AND_MEANING,
@@ -25,6 +26,7 @@ from pipeline.start import apply_masks
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
+from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked
 from tests.truth import OWN_ROOT
@@ -183,7 +185,7 @@ def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
     assert {change.sign for change in changes} == {ChangeSign.SAME}
 
 
-def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
+def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logs = tmp_path / "a1"
     shutil.copytree(A, logs)
     sorted(logs.glob("*.xlog"))[2].unlink()
@@ -193,7 +195,8 @@ def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
         for change in planned_changes(config, preview_next_run(config))
         if change.sign is ChangeSign.REFUSED
     }
-    assert names == {"gap_found", "rows_wait", "source_not_followed"}
+    assert names - {"values_left_out"} == {"gap_found", "rows_wait", "source_not_followed"}
+    assert "is not followed" not in caplog.text  # a line of the plan says it
 
 
 def test_the_plan_and_the_run_refuse_contradicting_spaces(tmp_path: Path) -> None:
@@ -204,6 +207,32 @@ def test_the_plan_and_the_run_refuse_contradicting_spaces(tmp_path: Path) -> Non
     refused = [r.refused for r in state_of(one.config()).replicasets.values()]
     assert subjects(changes, "space_refused") == {"types"}
     assert all(refused)
+
+
+def test_what_is_left_out_is_named_before_the_run_and_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = Node(tmp_path, "a1").define(600, "people").define(601, "strict")
+    node.put(600, 1, "fine", 1, 1).put(600, 2, "\udcff", 1, 1).put(600, 3, "x", 2**63, 1)
+    node.put(601, 1, "\udcff", 1, 1).close()
+    settings: dict[str, Any] = {"spaces": {"misfits": {"strict": "quarantine"}}}
+    one = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **settings)
+    text = "; `spaces.strings: {strict: binary}` keeps its bytes"
+    assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
+    said = capsys.readouterr().out
+    assert (
+        "! people  2 new rows have a value that its column cannot hold, and get a NULL for it: field" in said
+    )
+    assert "! strict  1 new rows have a value that its column cannot hold, and are set aside: field" in said
+    assert text in said
+    one.run()
+    with_checkpoint(one)
+    assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
+    said = capsys.readouterr().out
+    assert "new rows" not in said.replace("0 new rows", "")
+    assert "! table people  2 rows have a NULL for a value that its column cannot hold: field" in said
+    assert "! space strict  1 keys or rows are in no table, such as: field" in said
+    assert text in said
 
 
 def test_differences_are_named_by_their_path() -> None:
@@ -239,4 +268,5 @@ def test_each_name_has_a_sign_and_a_meaning() -> None:
     tables = planned_changes_module._LINE_BY_TABLE_CHANGE, planned_changes_module._LINE_BY_VECTORS
     in_tables = {name for lines in tables for name, _ in lines.values()}
     in_variables = {"policy_changed", "mask_changed", "setting_changed", "table_changed", "table_lost"}
+    in_variables |= set(planned_changes_module._PROBLEMS)
     assert names_in_code() | in_tables | in_variables == SIGN_AND_MEANING.keys()

@@ -64,8 +64,8 @@ def test_the_columns_that_fit_are_filled(tmp_path: Path) -> None:
         [packed(1, "fine", 1, 1), packed(2, BAD, 2, 1), packed(3, BAD, BEYOND, 1), packed(4, "x", BEYOND)]
     )
     text, number = (
-        "field name: the string is not UTF-8",
-        "field value: the value is beyond the range of bigint",
+        "field name: the string is not UTF-8; `spaces.strings: {people: binary}` keeps its bytes",
+        "field value: a number beyond the range of bigint; `types.integer: precise` keeps it",
     )
     assert [one[2:] for one in quarantined(made)] == [
         (["name"], text),

@@ -25,28 +25,22 @@ from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout, check_format
 from udfs.buffers import BinaryBuffers, arrow_column_function, flatten, index_per_row, texts_of_rows
 from udfs.kernels.memory import WRITE_SLACK_BYTES
-from udfs.kernels.values import ABSENT, CLASS_NAMES, NIL, OVERREAD_BYTES
+from udfs.kernels.values import ABSENT, NIL, OVERREAD_BYTES
 from udfs.tuples.columns import Columns, empty_columns
+from udfs.tuples.fault_texts import COUNTED, column_fault, counted_digits, walk_fault
 from udfs.tuples.kernels.columns import (
     COLUMN_BYTES,
     FITS,
     INEXACT,
-    INVALID,
     NOT_EXACT,
-    NOT_UTF8,
     OUT_OF_RANGE,
-    TOO_LARGE,
     UNDECIDED,
-    WRONG_CLASS,
 )
 from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, STORAGE_SHIFT
 from udfs.tuples.kernels.walk import (
     BAD_ROWS,
     COUNTERS,
     INEXACT_ROWS,
-    NO_FORMAT,
-    NOT_ARRAY,
-    TRAILING_BYTES,
     UNDECIDED_ROWS,
     walk,
 )
@@ -54,6 +48,9 @@ from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, write_decimal_texts
 
 Statuses = NDArray[np.uint8]
 """The statuses of fields (`udfs.tuples.kernels.columns`), (columns, rows)."""
+
+MAX_COUNTED_ROWS = 10_000
+"""Of so many rows of a batch the digits of a decimal are counted, which takes some microseconds a row."""
 
 
 def accepted_class_bits(field_type: str, is_nullable: bool) -> int:
@@ -156,7 +153,7 @@ def decode(tuples: pa.Array, plan: DecodingPlan, format_indexes: pa.Array | int 
         arrays.append(pa.nulls(rows, pa.string()))
     if counters[BAD_ROWS]:
         faults = np.where((statuses > INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
-        arrays += [_misfit_names(plan, faults), _error_texts(plan, formats, errors, faults)]
+        arrays += [_misfit_names(plan, faults), _error_texts(plan, flat, formats, errors, faults)]
     else:
         arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
     return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
@@ -224,22 +221,55 @@ def _refuse_inexact(columns: Columns, walked: NDArray[np.bool_]) -> None:
 
 
 def _error_texts(
-    plan: DecodingPlan, format_indexes: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses
+    plan: DecodingPlan,
+    flat: BinaryBuffers,
+    format_indexes: NDArray[np.int32],
+    errors: NDArray[np.int32],
+    faults: Statuses,
 ) -> pa.Array:
     """Return `_error`: why the tuple cannot be split into fields, or why each column in `faults` does not fit."""
     bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
     numbers = np.stack([*errors[:, rows], format_indexes[rows]], axis=1).astype(np.int32)
-    keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T])
+    digits = _counted_digits(plan, flat, format_indexes, faults[:, rows], rows)
+    keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T, digits.T])
 
     def text(key: bytes) -> str:
         code, position, kind, index = np.frombuffer(key, np.int32, 4).tolist()
         if code != 0:
-            return _walk_fault(code, position, kind, index)
-        found = enumerate(key[numbers.itemsize * 4 :])
-        return "; ".join(_column_fault(plan.layout, column, one, index) for column, one in found if one)
+            return walk_fault(code, position, kind, index)
+        statuses, counts = key[numbers.itemsize * 4 :][: len(faults)], key[-len(faults) :]
+        return "; ".join(
+            column_fault(plan.layout, column, status, index, count)
+            for column, (status, count) in enumerate(zip(statuses, counts, strict=True))
+            if status
+        )
 
     return texts_of_rows(keys, rows, len(bad), text)
+
+
+def _counted_digits(
+    plan: DecodingPlan,
+    flat: BinaryBuffers,
+    format_indexes: NDArray[np.int32],
+    faults: Statuses,
+    rows: NDArray[np.int64],
+) -> Statuses:
+    """Return, like `faults` of some rows, how many digits the text of a decimal names; 0 for others."""
+    found = np.zeros_like(faults)
+    decimals = [i for i, storage in enumerate(plan.storages) if storage is ColumnStorage.DECIMAL]
+    for column in decimals:
+        name = plan.layout.fields[column].name
+        places = [
+            next((i for i, field in enumerate(form) if field.name == name), 0) for form in plan.layout.formats
+        ]
+        counted = np.flatnonzero(np.isin(faults[column], COUNTED))
+        for index in counted[:MAX_COUNTED_ROWS].tolist():
+            row = rows[index]
+            raw = flat.data[flat.offsets[row] : flat.offsets[row + 1]].tobytes()
+            count = counted_digits(raw, places[format_indexes[row]], int(faults[column, index]))
+            found[column, index] = min(count, 255)
+    return found
 
 
 def _misfit_names(plan: DecodingPlan, faults: Statuses) -> pa.Array:
@@ -271,39 +301,3 @@ def _inexact_names(plan: DecodingPlan, statuses: Statuses, walked: NDArray[np.bo
         return ",".join(name for name, lost in zip(names, flags, strict=False) if lost)
 
     return texts_of_rows(keys, rows, len(walked), text)
-
-
-def _walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
-    """Return why a tuple cannot be split into fields; fields are counted from 1, as in Tarantool's messages."""
-    if code == NO_FORMAT:
-        return f"there is no format with index {format_index}"
-    if code == NOT_ARRAY:
-        return f"the tuple is not an array: {CLASS_NAMES[kind]} found"
-    if code == TRAILING_BYTES:
-        return "bytes follow the end of the tuple"
-    return f"the tuple is not MessagePack at field {position + 1}"
-
-
-_STATUS_TEXTS = {
-    OUT_OF_RANGE: "the value is beyond the range of {type}",
-    NOT_EXACT: "{type} has no value that is exactly this one",
-    INVALID: "the content of the extension is not valid",
-    NOT_UTF8: "the string is not UTF-8",
-    TOO_LARGE: "the value is too large for a variant",
-}
-
-
-def _column_fault(layout: TableLayout, column: int, status: int, format_index: int) -> str:
-    """Return why the value of a column does not fit; the column after the last is `_extra`."""
-    if status >= WRONG_CLASS:
-        names = [field.name for field in layout.formats[format_index]]
-        position = names.index(layout.fields[column].name)
-        field, found = layout.formats[format_index][position], status - WRONG_CLASS
-        where = f"field {position + 1} ({field.name})"
-        if found == ABSENT:
-            return f"{where} is missing: {field.type} expected"
-        return f"{where}: {field.type} expected, {CLASS_NAMES[found]} found"
-    if column == len(layout.fields):
-        return f"fields past the format: {_STATUS_TEXTS[status].format(type='_extra')}"
-    kind = layout.spark_schema().fields[column].dataType.simpleString()
-    return f"field {layout.fields[column].name}: {_STATUS_TEXTS[status].format(type=kind)}"

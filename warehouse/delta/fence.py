@@ -129,12 +129,14 @@ def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], Non
 
     Raises:
         LockError: Other writers took the number first, `NUMBER_ATTEMPTS` times.
+        DeltaError, OSError: Nobody took it, but it could not be written: a full disk, or one that is read-only.
     """
     # Columns have Spark's types, which commands that only look at commits do not need.
     from schemas.tables import SYSTEM_TABLES
     from warehouse.delta.write import create
 
     create(location, EPOCHS, SYSTEM_TABLES[EPOCHS])
+    failures: dict[int, Exception] = {}
     for _ in range(NUMBER_ATTEMPTS):
         table = location.open(EPOCHS)
         if table is None:
@@ -147,6 +149,7 @@ def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], Non
                 [], "append", table.schema(), commit_properties=marked_commit(mark)
             )
         except (DeltaError, OSError) as error:
+            failures[int(table.version())] = error
             log.debug("writer number %d is taken, or the store's answer was lost: %s", fence.writer, error)
         else:
             base = int(table.version())
@@ -154,6 +157,8 @@ def take_writer_number(location: WarehouseLocation, check_lock: Callable[[], Non
             fence.remember_commit(EPOCHS, mark, int(table.version()), base)
             fence.check(EPOCHS, table)
             return fence
+    if len(failures) == 1:  # the table has stayed as it was
+        raise failures.popitem()[1]
     raise LockError(
         f"other writers took each number first, in {NUMBER_ATTEMPTS} attempts", advice="start again"
     )

@@ -47,6 +47,8 @@ class LogStream:
     options: XlogOptions
     ignores_growth: bool = False
     """Whether the files are read once and their growth is ignored."""
+    logs_unreadable: bool = True
+    """Whether a source that cannot be read is logged; a caller that shows `unreadable_sources` needs no line."""
     unreadable_sources: dict[str, str] = field(default_factory=dict)
     """By name of a source that the last call of `latest` could not read: the reason."""
     newest_offset: dict[str, OffsetEntry] = field(default_factory=dict)
@@ -466,7 +468,7 @@ class LogStream:
         """Store the reason why a source is not read, and log it if it is new."""
         known = self.unreadable_sources.get(source, self._previously_unreadable.get(source))
         self.unreadable_sources[source] = str(error)
-        if known != str(error):
+        if known != str(error) and self.logs_unreadable:
             logger.warning("source %s is not followed: %s", source, error)
 
 

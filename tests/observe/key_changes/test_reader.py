@@ -161,6 +161,8 @@ def test_a_missing_space_or_key_is_reported(
         who(location, "nobody", [1])
     with pytest.raises(ConfigurationError, match="has 1 parts, not 2"):
         who(location, "accounts", [1, 2])
+    with pytest.raises(ConfigurationError, match=r'has the type unsigned, which \["abc"\] has not'):
+        who(location, "accounts", ["abc"])
     with pytest.raises(WarehouseError, match="no batch is done yet"):
         who(location_of(str(tmp_path), "aggregator"), "accounts", [1])
 

@@ -184,6 +184,20 @@ def test_new_connections_replace_unauthenticated_ones_only(spool: Path) -> None:
     run(test())
 
 
+def test_a_reader_of_the_servers_is_named_when_it_follows_the_relay(
+    spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        how = {**USERS, "users_of_servers": frozenset({"app"})}
+        async with relaying(spool, **how) as relay, Client(relay) as client:
+            await client.greet()
+            body = auth_body("app", scramble("right", base64.b64decode(client.salt)))
+            assert (await client.ask(AUTH, body)).error_code == 47
+
+    run(test())
+    assert "app is one of relay.aggregated.readers" in caplog.text
+
+
 def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
     async def test() -> None:
         async with (

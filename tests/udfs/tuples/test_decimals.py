@@ -53,6 +53,17 @@ def rounded(value: Decimal, scale: int) -> Decimal | None:
         return found if abs(found) < Decimal(10) ** (38 - scale) else None
 
 
+def counted(value: Decimal, scale: int) -> int:
+    """Return how many digits the reason names: before the point if there are too many, else behind it."""
+    _, digits, exponent = value.as_tuple()
+    return max(0, len(digits) + int(exponent) if rounded(value, scale) is None else -int(exponent))
+
+
+def where(value: Decimal, scale: int) -> str:
+    side, taken = ("before", 38 - scale) if rounded(value, scale) is None else ("behind", scale)
+    return f"{side} the point; the column, decimal(38,{scale}), takes {taken}"
+
+
 def check(values: list[Decimal], raws: list[bytes], scale: int, *, exact: bool) -> Counter[str]:
     """Compare a column with the oracle; return how many values are exact, rounded and misfits."""
     options = TypeOptions(decimal_scale=scale, exact=exact)
@@ -67,16 +78,11 @@ def check(values: list[Decimal], raws: list[bytes], scale: int, *, exact: bool) 
     misfits = [["f"] if found is None else None for found in expected]
     assert decoded.field("_misfits").to_pylist() == misfits
     assert decoded.field("_inexact").to_pylist() == ([None] * len(values) if exact else inexact)
-    reasons = {
-        None if error is None else error.removeprefix("field f: ")
-        for error in decoded.field("_error").to_pylist()
-    }
-    kind = f"decimal(38,{scale})"
-    assert reasons <= {
-        None,
-        f"the value is beyond the range of {kind}",
-        f"{kind} has no value that is exactly this one",
-    }
+    for value, error in zip(values, decoded.field("_error").to_pylist(), strict=True):
+        assert error is None or error.replace("too many digits", f"{counted(value, scale)} digits") == (
+            f"field f: a decimal of {counted(value, scale)} digits {where(value, scale)}; "
+            "`types.decimal: string` keeps it"
+        )
     return Counter(
         "misfit" if lost else "rounded" if loses and not exact else "exact"
         for lost, loses in zip(misfits, inexact, strict=True)

@@ -189,8 +189,18 @@ def test_a_value_that_its_column_holds_inexactly_is_reported(kind: str, value: A
         ("unsigned", Raw(b"\xd0\x05"), "field 1 (f): unsigned expected, integer found", None),
         ("unsigned", 1.0, "field 1 (f): unsigned expected, double found", None),
         ("unsigned", None, "field 1 (f): unsigned expected, nil found", None),
-        ("unsigned", 2**63, "field f: the value is beyond the range of bigint", LONG),
-        ("integer", 2**63, "field f: the value is beyond the range of bigint", None),
+        (
+            "unsigned",
+            2**63,
+            "field f: a number beyond the range of bigint; `types.unsigned: precise` keeps it",
+            LONG,
+        ),
+        (
+            "integer",
+            2**63,
+            "field f: a number beyond the range of bigint; `types.integer: precise` keeps it",
+            None,
+        ),
         ("integer", 1.5, "field 1 (f): integer expected, double found", None),
         ("double", "1", "field 1 (f): double expected, string found", None),
         ("double", decimal_ext("1"), "field 1 (f): double expected, decimal found", None),
@@ -200,49 +210,83 @@ def test_a_value_that_its_column_holds_inexactly_is_reported(kind: str, value: A
         (
             "decimal",
             decimal_ext("0.001"),
-            "field f: decimal(38,2) has no value that is exactly this one",
+            "field f: a decimal of 3 digits behind the point; the column, decimal(38,2), takes 2; "
+            "`types.decimal: string` keeps it",
             EXACT_CENTS,
         ),
-        ("decimal", decimal_ext("1E+36"), "field f: the value is beyond the range of decimal(38,2)", CENTS),
-        ("decimal", decimal_ext("9" * 38), "field f: the value is beyond the range of decimal(38,18)", None),
-        ("decimal", decimal_ext("9" * 76), "field f: the value is beyond the range of decimal(38,18)", None),
-        ("decimal", Raw(b"\xd5\x01\x00\xac"), "field f: the content of the extension is not valid", None),
-        ("decimal", Raw(b"\xd5\x01\x00\x11"), "field f: the content of the extension is not valid", None),
-        ("decimal", Raw(b"\xd4\x01\x00"), "field f: the content of the extension is not valid", TEXT),
-        ("decimal", decimal_ext("1" * 77), "field f: the content of the extension is not valid", TEXT),
+        (
+            "decimal",
+            decimal_ext("1E+36"),
+            "field f: a decimal of 37 digits before the point; the column, decimal(38,2), takes 36; "
+            "`types.decimal: string` keeps it",
+            CENTS,
+        ),
+        (
+            "decimal",
+            decimal_ext("9" * 38),
+            "field f: a decimal of 38 digits before the point; the column, decimal(38,18), takes 20; "
+            "`types.decimal: string` keeps it",
+            None,
+        ),
+        (
+            "decimal",
+            decimal_ext("9" * 76),
+            "field f: a decimal of 76 digits before the point; the column, decimal(38,18), takes 20; "
+            "`types.decimal: string` keeps it",
+            None,
+        ),
+        ("decimal", Raw(b"\xd5\x01\x00\xac"), "field f: the content of the decimal is not valid", None),
+        ("decimal", Raw(b"\xd5\x01\x00\x11"), "field f: the content of the decimal is not valid", None),
+        ("decimal", Raw(b"\xd4\x01\x00"), "field f: the content of the decimal is not valid", TEXT),
+        ("decimal", decimal_ext("1" * 77), "field f: the content of the decimal is not valid", TEXT),
         ("string", b"x", "field 1 (f): string expected, varbinary found", None),
-        ("string", "\udcff", "field f: the string is not UTF-8", None),
+        (
+            "string",
+            "\udcff",
+            "field f: the string is not UTF-8; `spaces.strings: {things: binary}` keeps its bytes",
+            None,
+        ),
         ("varbinary", "x", "field 1 (f): varbinary expected, string found", None),
         ("boolean", 1, "field 1 (f): boolean expected, unsigned found", None),
         ("uuid", UUID, "field 1 (f): uuid expected, string found", None),
-        ("uuid", msgpack.ExtType(2, b"short"), "field f: the content of the extension is not valid", None),
+        ("uuid", msgpack.ExtType(2, b"short"), "field f: the content of the uuid is not valid", None),
         ("datetime", 0, "field 1 (f): datetime expected, unsigned found", None),
         (
             "datetime",
             msgpack.ExtType(4, bytes(9)),
-            "field f: the content of the extension is not valid",
+            "field f: the content of the datetime is not valid",
             None,
         ),
-        ("datetime", datetime_ext(0, 10**9), "field f: the content of the extension is not valid", None),
-        ("datetime", datetime_ext(-62135596801), "field f: the value is beyond the range of timestamp", None),
-        ("datetime", datetime_ext(253402300800), "field f: the value is beyond the range of timestamp", None),
-        ("interval", msgpack.ExtType(6, b"\x01"), "field f: the content of the extension is not valid", None),
+        ("datetime", datetime_ext(0, 10**9), "field f: the content of the datetime is not valid", None),
+        (
+            "datetime",
+            datetime_ext(-62135596801),
+            "field f: a datetime outside of the years 1 to 9999, which a timestamp has",
+            None,
+        ),
+        (
+            "datetime",
+            datetime_ext(253402300800),
+            "field f: a datetime outside of the years 1 to 9999, which a timestamp has",
+            None,
+        ),
+        ("interval", msgpack.ExtType(6, b"\x01"), "field f: the content of the interval is not valid", None),
         (
             "interval",
             msgpack.ExtType(6, b"\x01\x09\x01"),
-            "field f: the content of the extension is not valid",
+            "field f: the content of the interval is not valid",
             None,
         ),
         (
             "interval",
             msgpack.ExtType(6, b"\x01\x00\xc0"),
-            "field f: the content of the extension is not valid",
+            "field f: the content of the interval is not valid",
             None,
         ),
         (
             "interval",
             msgpack.ExtType(6, b"\x00\x00"),
-            "field f: the content of the extension is not valid",
+            "field f: the content of the interval is not valid",
             None,
         ),
         ("map", [], "field 1 (f): map expected, array found", None),
@@ -397,11 +441,14 @@ def test_a_field_that_does_not_fit_leaves_the_others_as_they_are() -> None:
     ]
     assert [row["_inexact"] for row in found] == ["a", None, None, None]
     assert [row["_misfits"] for row in found] == [["b"], None, ["b", "c"], ["b", "d"]]
-    digits = "field b: the value is beyond the range of decimal(38,18)"
+    digits = (
+        "field b: a decimal of 31 digits before the point; the column, decimal(38,18), takes 20; "
+        "`types.decimal: string` keeps it"
+    )
     assert [row["_error"] for row in found] == [
         digits,
         None,
-        f"{digits}; field c: the string is not UTF-8",
+        f"{digits}; field c: the string is not UTF-8; `spaces.strings: {{things: binary}}` keeps its bytes",
         "field 2 (b): decimal expected, string found; field 4 (d) is missing: unsigned expected",
     ]
     assert found[2]["_extra"] is not None

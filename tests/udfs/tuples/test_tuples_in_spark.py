@@ -181,4 +181,4 @@ def test_options_choose_the_types(spark: SparkSession) -> None:
     )
     good, bad = typed.select("t.*").collect()
     assert (good["u"], good["d"], good["i"]) == (2**63 - 1, "1E+3", Decimal(2**64 - 1))
-    assert bad["_error"] == "field u: the value is beyond the range of bigint"
+    assert bad["_error"] == "field u: a number beyond the range of bigint; `types.unsigned: precise` keeps it"

@@ -153,7 +153,9 @@ def check(space: Space, raws: list[bytes]) -> None:
             if f.type == "string" and isinstance(value, str) and not is_text(value)
         ]
         if broken:
-            assert row["_error"] == "; ".join(f"field {name}: the string is not UTF-8" for name in broken)
+            way_out = f"`spaces.strings: {{{space.name}: binary}}` keeps its bytes"
+            texts = [f"field {name}: the string is not UTF-8; {way_out}" for name in broken]
+            assert row["_error"] == "; ".join(texts)
         assert (row["_error"] is None) == (not broken)
         assert row["_misfits"] == (broken or None)
         for field, value in fields:

@@ -119,6 +119,9 @@ _texts = st.one_of(
 )
 
 
+NOT_UTF8 = "field f0: the string is not UTF-8; `spaces.strings: {s: binary}` keeps its bytes"
+
+
 @given(st.lists(_texts.map(lambda one: one[:255]), max_size=30))
 @steady
 def test_strings_of_any_content(contents: list[bytes]) -> None:
@@ -131,7 +134,7 @@ def test_strings_of_any_content(contents: list[bytes]) -> None:
         try:
             assert row["f0"] == one.decode()
         except UnicodeDecodeError:
-            assert (row["f0"], row["_error"]) == (None, "field f0: the string is not UTF-8")
+            assert (row["f0"], row["_error"]) == (None, NOT_UTF8)
 
 
 _INTEGER_FORMS = [
@@ -257,7 +260,10 @@ def test_a_decimal_decided_by_python_is_reported_with_other_faults() -> None:
     rows = rows_of(
         [pack([thirds, long, 1]), pack([huge, long, 1]), pack([huge, None, [1]]), pack([thirds])], layout
     )
-    too_long = "field f1: the value is beyond the range of decimal(38,18)"
+    too_long = (
+        "field f1: a decimal of 38 digits before the point; the column, decimal(38,18), takes 20; "
+        "`types.decimal: string` keeps it"
+    )
     beyond = "field f0: the value is beyond the range of double"
     assert [row["_error"] for row in rows] == [too_long, f"{beyond}; {too_long}", beyond, None]
     assert [row["_misfits"] for row in rows] == [["f1"], ["f0", "f1"], ["f0"], None]

@@ -1,4 +1,4 @@
-"""The data dictionary: the rows of the system spaces that a new replica needs, as in a snapshot.
+"""The rows of the system spaces that a new replica needs (the data dictionary), as in a snapshot.
 
 A server that joins creates a few system spaces by itself and learns the others from `_space` and `_index`. These rows
 are the minimum with which servers of 2.11 and 3.x start, follow, and offer `box.space`, `box.schema` and users.

@@ -1,0 +1,92 @@
+"""Causes each incident with each of the given servers, and writes the page of what was told, and after how long.
+
+    python -m tests.incidents.matrix SERVER [SERVER ...] [--out docs/incidents.md]
+
+Exits with 1 if an incident was not told in time, alike by all, or was not over after it was mended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.incidents.deployment import ANSWER_SECONDS, STALE_SECONDS
+from tests.incidents.incidents import BATCH_SECONDS, COMPARE_SECONDS, INCIDENTS
+from tests.live.server import version_of
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = "tests/incidents/test_incidents.py"
+HEAD = f"""# Incidents: who tells of them, and when
+
+`make incidents SERVERS="PATH PATH …"` causes each of these on real servers, a daemon and a stream, and writes this
+page. Each is told under the same names by all: `aggregator status` (its exit code is then 1), `aggregator doctor`, the
+first screen of `aggregator report`, `/status` and `<job>_condition` of the job, and the alert, which fires its `for`
+later ([conditions](reference/conditions.md)). A job that does not answer is told by the others, and by `up`.
+
+Columns of versions: seconds until it was told / until nothing was told any more after it was mended (with a start of
+Spark where the stream is started again). `setting` bounds the first number, which is at most twice as much: here
+`answer` and `patience` are {ANSWER_SECONDS:.0f} s, `metrics.stale` is {STALE_SECONDS:.0f} s, `trigger` and the look
+that follows it {BATCH_SECONDS:.0f} s, a look a minute {COMPARE_SECONDS:.0f} s. A lost lease and compaction debt
+are caused in `tests/incidents/test_tables.py`.
+"""
+
+Records = Mapping[str, Mapping[str, Any]]
+
+
+def run(server: str, folder: Path, name: str | None) -> tuple[Records, bool]:
+    """Cause the incidents with a server; return what was recorded, and whether all tests passed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "soak", TESTS]
+    command += [] if name is None else ["-k", name]
+    environment = {**os.environ, "TARANTOOL": server, "INCIDENTS": str(folder), "SOAK": "1"}
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    files = sorted(folder.glob("*.json"))
+    return (json.loads(files[0].read_text()) if files else {}), code == 0
+
+
+def page(by_version: Mapping[str, Records]) -> str:
+    """Return the page: a line for each incident, with the seconds by version."""
+    lines = [HEAD, f"| incident | told as | setting | {' | '.join(by_version)} |"]
+    lines.append("|---|---|---|" + "---|" * len(by_version))
+    for one in INCIDENTS:
+        told = ", ".join(f"`{name}`" for name in sorted(one.conditions))
+        cells = [seconds_text(records.get(one.name)) for records in by_version.values()]
+        lines.append(f"| {one.name} | {told} | {one.setting} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def seconds_text(record: Mapping[str, Any] | None) -> str:
+    """Return the seconds of an incident: `2.1 / 0.8`; empty if it was not caused."""
+    return "" if record is None else f"{record['seen']} / {record['over']}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Cause the incidents with each server, and write the page."""
+    parser = argparse.ArgumentParser(description="Cause every incident with each given server.")
+    parser.add_argument("servers", nargs="+", metavar="SERVER", help="path of a server's program")
+    parser.add_argument("--out", type=Path, help="the page to write; standard output without it")
+    parser.add_argument("-k", dest="name", help="only incidents with this in their functions' names")
+    options = parser.parse_args(arguments)
+    by_version: dict[str, Records] = {}
+    are_all_passed = True
+    for server in options.servers:
+        with tempfile.TemporaryDirectory() as folder:
+            records, is_passed = run(server, Path(folder), options.name)
+        by_version[version_of(server).partition("-")[0]] = records
+        are_all_passed = are_all_passed and is_passed
+    text = page(by_version)
+    if options.out is None:
+        print(text, end="")
+    else:
+        options.out.write_text(text, "utf-8")
+    return 0 if are_all_passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Each incident on real servers and real jobs: told in time, alike by everyone, and no more after it is mended.
+
+`python -m tests.incidents.matrix` runs it with several servers, and writes the page with what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas.conditions import Job
+from tests.incidents.bench import Bench, bench
+from tests.incidents.deployment import Told, await_true
+from tests.incidents.incidents import INCIDENTS, Incident
+from tests.incidents.test_daemon import servers
+from tests.live.server import version_of
+
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.soak]
+
+SLACK_SECONDS = 10.0
+"""For a busy machine: an incident is told within two intervals."""
+
+ENDS_SECONDS = 150.0
+"""An incident is over when its jobs run again: a start of Spark takes a while, and tables are compared each minute."""
+
+_records: dict[str, dict[str, object]] = {}
+
+
+@pytest.fixture(scope="module", params=servers())
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    _records.clear()
+    with bench(tmp_path_factory.mktemp("incidents"), request.param) as made:
+        yield made
+    folder = os.environ.get("INCIDENTS")
+    if folder:
+        version = version_of(request.param).partition("-")[0]
+        (Path(folder) / f"{version}.json").write_text(json.dumps(_records))
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda one: one.lasting.__name__)
+def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident: Incident) -> None:
+    for job in list(running.jobs.processes):
+        if running.jobs.has_ended(job):
+            running.jobs.restart(job)
+    running.await_well(ENDS_SECONDS)
+    lasting = incident.lasting(running)
+    next(lasting)
+    try:
+        seen = await_told(running, incident)
+        told = await_agreement(running)
+        assert incident.conditions <= told.status <= incident.conditions | incident.follow
+    except AssertionError as error:
+        error.add_note(running.jobs.end_of_logs())
+        raise
+    finally:
+        next(lasting, None)  # mends it
+    over = running.await_well(ENDS_SECONDS)
+    silent = [str(job) for job in (Job.STREAM, Job.DAEMON) if told.pages[job] is None]
+    _records[incident.name] = {
+        "conditions": sorted(incident.conditions),
+        "setting": incident.setting,
+        "silent": silent,
+        "seen": round(seen, 1),
+        "over": round(over, 1),
+    }
+
+
+def await_told(running: Bench, incident: Incident) -> float:
+    """Wait until the conditions are told, and no others; return the seconds."""
+    found: dict[str, str] = {}
+
+    def is_told() -> bool:
+        nonlocal found
+        found = running.jobs.problems()
+        return incident.conditions <= found.keys() <= incident.conditions | incident.follow
+
+    limit = 2 * incident.seconds + SLACK_SECONDS
+    return await_true(is_told, lambda: f"{sorted(incident.conditions)}, but {found}", limit)
+
+
+def await_agreement(running: Bench) -> Told:
+    """Wait until all who tell name the same; it may take some looks while further conditions come."""
+    told = running.jobs.told()
+    for _ in range(4):
+        if not told.disagreement():
+            break
+        told = running.jobs.told()
+    assert not told.disagreement(), told.disagreement()
+    return told
