@@ -110,6 +110,19 @@ def test_a_request_without_retention_removes_nothing(deployment: Deployment) -> 
     assert {**counts(deployment), "_epochs": 0} == {**before, "_epochs": 0}
 
 
+def test_a_space_keeps_its_versions_for_its_own_retention(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours: dict[str, float] = {}
+    monkeypatch.setattr(maintenance, "vacuum", lambda _warehouse, table, kept: hours.update({table: kept}))
+    deployment.settings["spaces"] = {"tables": {"s": {"retention": 30}}}
+    assert asked(deployment).state == RequestState.DONE
+    assert hours.pop("s") == 30 * 24.0
+    assert set(hours.values()) == {7 * 24.0}
+    with deployment.writer() as (warehouse, _):
+        assert warehouse.property("s", maintenance.FILES_PROPERTY) == "interval 30 days"
+
+
 def test_deletions_stay_while_a_source_is_new_to_the_stream(deployment: Deployment) -> None:
     answer = asked(deployment, retention=MONTH, sources=["a1", "b1"])
     assert "source b1: the running stream does not read it yet" in str(answer.message)

@@ -220,6 +220,22 @@ def test_ddl_that_is_refused_stops_the_job_until_the_setting_is_another_one(tmp_
     assert rows(made, "id") == [(9,)]
 
 
+def test_deletion_vectors_of_one_space(tmp_path: Path) -> None:
+    node = node_with_orders(tmp_path)
+    node.define(601, "others", FIELDS)
+    for number in range(1, 4):
+        node.put(601, number, "x", 1, decimal_ext("1"), None, at=number)
+    node.close()
+    made = deployed(tmp_path, {"orders": {"deletion_vectors": "always"}}, node)
+    made.run()
+    node.update(600, 1, ["=", 2, 9], at=20).update(601, 1, ["=", 2, 9], at=20).close()
+    made.run()
+    with made.writer() as (warehouse, _):
+        found = {name: len(warehouse.open_tables.log(name).vectors()) for name in ("orders", "others")}
+    assert found == {"orders": 1, "others": 0}
+    assert [row[1] for row in rows(made, "id", "cents")] == [9, 5, 7, None]
+
+
 def files_of(made: Deployment, table: str) -> list[Path]:
     path = made.folder / "warehouse" / "aggregator.db" / table
     return [path / name for name in DeltaTable(str(path)).to_pyarrow_dataset().files]
