@@ -51,7 +51,7 @@ def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident
     next(lasting)
     try:
         seen = await_told(running, incident)
-        told = await_agreement(running)
+        told = await_agreement(running, 2 * incident.seconds + SLACK_SECONDS)
         assert incident.conditions <= told.status <= incident.conditions | incident.follow
     except AssertionError as error:
         error.add_note(running.jobs.end_of_logs())
@@ -82,12 +82,13 @@ def await_told(running: Bench, incident: Incident) -> float:
     return await_true(is_told, lambda: f"{sorted(incident.conditions)}, but {found}", limit)
 
 
-def await_agreement(running: Bench) -> Told:
-    """Wait until all who tell name the same; it may take some looks while further conditions come."""
-    told = running.jobs.told()
-    for _ in range(4):
-        if not told.disagreement():
-            break
-        told = running.jobs.told()
-    assert not told.disagreement(), told.disagreement()
-    return told
+def await_agreement(running: Bench, seconds: float) -> Told:
+    """Wait until all who tell name the same."""
+    told = [running.jobs.told()]
+
+    def is_alike() -> bool:
+        told[0] = running.jobs.told()
+        return not told[0].disagreement()
+
+    await_true(is_alike, lambda: told[0].disagreement(), seconds)
+    return told[0]
