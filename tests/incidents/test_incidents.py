@@ -90,5 +90,5 @@ def await_agreement(running: Bench, seconds: float) -> Told:
         told[0] = running.jobs.told()
         return not told[0].disagreement()
 
-    await_true(is_alike, lambda: told[0].disagreement(), seconds)
+    await_true(is_alike, lambda: told[0].disagreement(), seconds)  # noqa: PLW0108 (another one each time)
     return told[0]
