@@ -43,7 +43,7 @@ StringFields = Annotated[
 """`binary` for all string fields of a space, or {pattern of fields: `binary`}."""
 
 
-OnDdl = Literal["evolve", "hold"]
+OnDdl = Literal["evolve", "hold", "refuse"]
 """What a DROP or TRUNCATE of a space does to its table."""
 
 
@@ -62,8 +62,14 @@ class TableSettings(ConfigSection):
     """As `types.decimal`."""
     on_ddl: OnDdl | None = None
     """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
-    is, and later rows of the space are not applied, until somebody says yes by `aggregator heal` or `aggregator
-    snapshot`."""
+    is, and later rows of the space are not applied, until `aggregator heal` or `snapshot`. `refuse`: the
+    job stops."""
+    cluster_by: tuple[str, ...] = ()
+    """Columns in whose order files are written, for readers who filter by them."""
+    retention: Annotated[int, Field(ge=1)] | None = None
+    """Days for which earlier versions stay readable, if more than `maintain --keep-days`."""
+    deletion_vectors: VectorMode | None = None
+    """As `deletion_vectors`."""
 
     @model_validator(mode="after")
     def _check_expressions(self) -> TableSettings:
@@ -85,9 +91,9 @@ class Spaces(ConfigSection):
     """Which spaces become tables, under which names."""
 
     include: tuple[str, ...] = ("*",)
-    """Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out."""
+    """Patterns of names, case-sensitive, `*` and `?` as in a shell."""
     exclude: tuple[str, ...] = ()
-    """Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out."""
+    """As `include`; a space that both match is left out."""
     rename: dict[str, str] = Field(default_factory=dict)
     """From a space's name to the name of its table."""
     per_replicaset: tuple[str, ...] = ()
@@ -113,9 +119,9 @@ class Spaces(ConfigSection):
     earlier ones, and its keys win.
     """
     mask_key_env: str | None = None
-    """The environment variable with the key of `hash`, or the file whose first line is that key."""
+    """The environment variable with the key of `hash`."""
     mask_key_file: Location | None = None
-    """The environment variable with the key of `hash`, or the file whose first line is that key."""
+    """Or the file whose first line is that key."""
 
     @model_validator(mode="after")
     def _check_table_names(self) -> Spaces:
@@ -154,9 +160,9 @@ class Spaces(ConfigSection):
                 found |= given | ({"columns": columns} if columns else {})
         return TableSettings(**found)
 
-    def holds_ddl(self, space_name: str) -> bool:
-        """Whether a DROP or TRUNCATE of a space holds its table instead of emptying it."""
-        return self.table_settings(space_name).on_ddl == "hold"
+    def on_ddl(self, space_name: str) -> OnDdl:
+        """Return what a DROP or TRUNCATE of a space does to its table."""
+        return self.table_settings(space_name).on_ddl or "evolve"
 
     @property
     def has_readers_tables(self) -> bool:
@@ -184,7 +190,7 @@ class Spaces(ConfigSection):
     def vector_mode(self, space_name: str) -> VectorMode | None:
         """Return when the table of a space gets deletion vectors; None if no pattern names the space."""
         modes = (mode for pattern, mode in self.deletion_vectors.items() if fnmatchcase(space_name, pattern))
-        return next(modes, None)
+        return self.table_settings(space_name).deletion_vectors or next(modes, None)
 
     def becomes_table(self, space_name: str) -> bool:
         """Whether a space becomes a table."""

@@ -21,6 +21,7 @@ from observe.forgetting.marks import Marks
 from observe.forgetting.search import KeyFinding, Search
 from observe.key_changes.reader import KeyChangesReader
 from pipeline.lookup.key_copies import SUFFIX as COPY_SUFFIX
+from pipeline.requests.beside import beside_location, discard
 from pipeline.retention.forgotten import mark_rows, remove_marked, tables_with_keys
 from pipeline.start import open_writer
 from pipeline.state import ReplicasetState, State
@@ -108,6 +109,9 @@ class _Forgetting:
         )
         for table, count in counts.items():
             say(f"{table}: {count} rows were removed")
+        for table in self.keys.space.tables:
+            if discard(self.warehouse.location, table):
+                say(f"{table}: what was built beside was removed")
         if self.options.vacuum:
             arguments = {"space": self.options.space, "tables": self.tables()}
             requests.record(self.warehouse, RequestKind.FORGET, arguments, "earlier versions are removed")
@@ -161,6 +165,7 @@ class _Forgetting:
         location = self.warehouse.location
         if location.is_local:
             yield Path(location.at())
+            yield Path(beside_location(location).at())
         for folder in (self.config.checkpoint, self.config.cache.folder(self.config.checkpoint)):
             yield Path(folder.removeprefix("file://"))
         yield from self.spools.values()

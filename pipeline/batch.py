@@ -259,7 +259,12 @@ class BatchWriter:
         """Use another policy for a space from now on; the space's table must already be rebuilt with that policy."""
         spaces = {**self._config.policies.spaces, space: policy}
         policies = self._config.policies.model_copy(update={"spaces": spaces})
-        self._config = self._config.model_copy(update={"policies": policies})
+        self.use_config(self._config.model_copy(update={"policies": policies}))
+
+    def use_config(self, config: Config) -> None:
+        """Use another configuration from now on; the tables must already be as it says."""
+        self._config = config
+        self._router = build_router(config.spaces, check_space)
 
     def _executor(
         self, segments: Sequence[Segment], log_stream: LogStream, frame: DataFrame | None, title: str

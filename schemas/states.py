@@ -152,6 +152,7 @@ class RequestKind(StrEnum):
     SNAPSHOT = "snapshot"
     HEAL = "heal"
     REBUILD = "rebuild"
+    SWAP = "swap"
     MAINTENANCE = "maintenance"
     CONFLICTS = "conflicts"
     FORGET = "forget"

@@ -22,6 +22,7 @@ from pipeline.commit.costs import BatchCosts, written_to_spaces
 from pipeline.commit.doubled_buckets import bucket_rows, doubled_bucket_conflicts
 from pipeline.commit.epoch import commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits, compact_after_batch
+from pipeline.encode.columns import cluster_orders
 from pipeline.lookup.key_search import MASKED_TABLE, SPACE_TABLE, key_search_in
 from pipeline.pending.rows import PENDING, processed_rows_mask
 from pipeline.plan.batch_plan import BatchPlan
@@ -158,7 +159,8 @@ def commit_batch(
     for table in (names | prepared.committed) - versions.keys():
         if table not in plan.before.versions or table in prepared.committed:
             versions[table] = tables.version(table)
-    versions |= compact_after_batch(tables, versions, new_files, credits)
+    orders = cluster_orders(work.partition_plan.encodings)
+    versions |= compact_after_batch(tables, versions, new_files, credits, orders)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.row_count, label, written.executor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pipeline.compaction.choose import (
     affordable,
@@ -61,25 +61,30 @@ def compact_after_batch(
     versions: Mapping[str, int],
     added_files: Mapping[str, int],
     credits: CompactionCredits,
+    orders: Mapping[str, Sequence[str]],
 ) -> dict[str, int]:
-    """Write files of tables again where it is due, and return the new versions of these tables."""
+    """Write files of tables again where it is due, and return the new versions of these tables.
+
+    Args:
+        orders: The `cluster_by` of the tables.
+    """
     due = [name for name, version in versions.items() if is_join_due(version, added_files.get(name, 0))]
     after = {}
     for name in sorted(due):
         try:
-            after[name] = _compact(tables, name, credits)
+            after[name] = _compact(tables, name, credits, orders.get(name, ()))
         except TableMovedError as error:
             log.info("%s is not compacted after this batch: %s", name, error)
             after[name] = tables.version(name)
     return {name: version for name, version in after.items() if version != versions[name]}
 
 
-def _compact(tables: OpenTables, table: str, credits: CompactionCredits) -> int:
+def _compact(tables: OpenTables, table: str, credits: CompactionCredits, cluster_by: Sequence[str]) -> int:
     """Write a table's sparse files again as far as its credit goes, then join small files; return its version."""
     version = tables.version(table)
     files = tables.files(table)
     for file in affordable(sparse_files(files), credits.of(table)):
-        added = write_joined(tables, table, [file])
+        added = write_joined(tables, table, [file], cluster_by)
         credits.pay(table, file.size)
         credits.written[table] += sum(one.size for one in added)
         version = tables.commit(table, added, [(file, False)])
@@ -87,7 +92,7 @@ def _compact(tables: OpenTables, table: str, credits: CompactionCredits) -> int:
     for crowded in crowded_size_classes(files):
         group = next(groups_to_join(sized_files(tables, table, crowded)), [])
         if group:
-            added = write_joined(tables, table, group)
+            added = write_joined(tables, table, group, cluster_by)
             credits.written[table] += sum(one.size for one in added)
             version = tables.commit(table, added, [(file, False) for file in group])
             files = tables.files(table)

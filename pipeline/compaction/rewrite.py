@@ -1,6 +1,6 @@
 """Joins files of a table, and writes the remaining rows of files with removed rows. No other row changes.
 
-Rows of a space's table stay in key order, and maintenance joins files with neighbouring keys.
+Rows of a space's table stay in their order, and maintenance joins files with neighbouring keys.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warehouse.delta.table_files import TableFile, open_file, open_footer, read_
 _KEY_COLUMN = "_key"
 
 
-def compact(tables: OpenTables, table: str, *, purge: bool = False) -> int:
+def compact(tables: OpenTables, table: str, *, purge: bool = False, cluster_by: Sequence[str] = ()) -> int:
     """Join all small files of a table, and leave out deleted rows, in one commit; return the number of files.
 
     Args:
@@ -37,7 +37,7 @@ def compact(tables: OpenTables, table: str, *, purge: bool = False) -> int:
     groups += groups_to_join(sized_files(tables, table, small))
     added: list[DataFile] = []
     for group in groups:
-        added += write_joined(tables, table, group)
+        added += write_joined(tables, table, group, cluster_by)
     removed = [file for group in groups for file in group]
     tables.commit(table, added, [(file, False) for file in removed])
     return len(removed)
@@ -51,9 +51,12 @@ def sized_files(tables: OpenTables, table: str, files: Iterable[TableFile]) -> I
         yield SizedFile(file, sum(group.total_byte_size for group in groups))
 
 
-def write_joined(tables: OpenTables, table: str, files: Iterable[TableFile]) -> list[DataFile]:
+def write_joined(
+    tables: OpenTables, table: str, files: Iterable[TableFile], cluster_by: Sequence[str] = ()
+) -> list[DataFile]:
     """Write the rows of some files as new files."""
-    return _write_parts(tables, table, [read_file(tables.location, table, file) for file in files])
+    parts = [read_file(tables.location, table, file) for file in files]
+    return _write_parts(tables, table, parts, cluster_by)
 
 
 def write_remaining(
@@ -74,10 +77,12 @@ def write_remaining(
         yield from _write_parts(tables, table, parts)
 
 
-def _write_parts(tables: OpenTables, table: str, parts: Sequence[pa.Table]) -> list[DataFile]:
+def _write_parts(
+    tables: OpenTables, table: str, parts: Sequence[pa.Table], cluster_by: Sequence[str] = ()
+) -> list[DataFile]:
     rows = pa.concat_tables(parts, promote_options="default")
     if _has_key_column(tables, table):
-        return write_rows(tables.location, table, rows, is_new_data=False)
+        return write_rows(tables.location, table, rows, is_new_data=False, cluster_by=cluster_by)
     return [write_system_rows(tables.location, table, rows, is_new_data=False)]
 
 

@@ -9,7 +9,8 @@ UPDATE finds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from config.deployment import Config
 from pipeline.plan.spaces.masks import Mask
-from pipeline.plan.spaces.tables import TablePlan
+from pipeline.plan.spaces.tables import TablePlan, current_table_plan
+from pipeline.state import State
+from schemas.errors import UnsupportedError
 from schemas.layout import (
     ERROR_COLUMN,
     EXTRA_COLUMN,
@@ -28,6 +32,7 @@ from schemas.layout import (
     VARIANT_ARROW,
     TableLayout,
 )
+from schemas.names import is_space_table
 from udfs.buffers import as_array
 from udfs.tuples.tuples import DecodingPlan, decode, decoding_plan
 
@@ -63,6 +68,8 @@ class TableEncoding:
     has_moved_fields: bool = False
     has_added_fields: bool = False
     """As in `pipeline.plan.spaces.tables.TablePlan`."""
+    cluster_by: tuple[str, ...] = ()
+    """The columns in whose order rows are written, before that of the key."""
 
     @cached_property
     def decoding_plan(self) -> DecodingPlan:
@@ -86,7 +93,24 @@ def encoding_of(table: TablePlan) -> TableEncoding:
         quarantines_misfits=table.quarantines_misfits,
         has_moved_fields=table.has_moved_fields,
         has_added_fields=table.has_added_fields,
+        cluster_by=table.cluster_by,
     )
+
+
+def current_encodings(state: State, config: Config) -> Iterator[TableEncoding]:
+    """Yield the encodings of all tables of spaces by their current definitions, without those that are refused."""
+    for table in filter(is_space_table, state.versions):
+        with suppress(UnsupportedError):
+            plan = current_table_plan(state, config, table)
+            if plan is not None:
+                yield encoding_of(plan)
+
+
+def cluster_orders(encodings: Iterable[TableEncoding]) -> dict[str, tuple[str, ...]]:
+    """Return the `cluster_by` of the tables that have one, by table: of the exact ones, and of those of readers."""
+    return {
+        name: one.cluster_by for one in encodings if one.cluster_by for name in (one.exact_table, one.name)
+    }
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
+from pipeline.encode.columns import cluster_orders
 from pipeline.executors.batch_cells import (
     in_log_order,
     read_cells,
@@ -262,7 +263,8 @@ class DistributedExecutor:
         for report in partitions:
             for table, files in report.added_files.items():
                 added.setdefault(table, []).extend(files)
-        tasks, location = list(rewrite_tasks(removed, reencoded)), work.location
+        orders = cluster_orders(work.partition_plan.encodings)
+        tasks, location = list(rewrite_tasks(removed, reencoded, orders)), work.location
 
         def run(number: int) -> Iterator[pa.RecordBatch]:
             yield report_cell(0, run_rewrite_task(location, tasks[number]))

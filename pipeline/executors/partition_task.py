@@ -105,13 +105,18 @@ def _write_result(result: PartitionResult, work: PartitionWork, search: KeySearc
             report.new_rows[encoding.exact_table] = new.num_rows
             after_file = partial(search.add_copy, work.location) if keys is not None else None
             report.added_files.setdefault(encoding.exact_table, []).extend(
-                write_rows(work.location, encoding.exact_table, new, after_file=after_file)
+                write_rows(
+                    *(work.location, encoding.exact_table, new),
+                    after_file=after_file,
+                    cluster_by=encoding.cluster_by,
+                )
             )
         if encoding.mask is None:
             continue
         if new is not None:
             report.new_rows[encoding.name] = new.num_rows
-            masked = write_rows(work.location, encoding.name, encoding.mask.masked(new))
+            shown = encoding.mask.masked(new)
+            masked = write_rows(work.location, encoding.name, shown, cluster_by=encoding.cluster_by)
             report.added_files.setdefault(encoding.name, []).extend(masked)
         if keys is not None:
             files = work.files_by_table.get(encoding.name, ())

@@ -33,23 +33,26 @@ class RewriteWork:
     """Each file, with a bitmap of its rows to remove (`numpy.packbits`)."""
     encoding: TableEncoding | None = None
     """The new encoding, if all columns of the table are encoded again."""
+    cluster_by: tuple[str, ...] = ()
 
 
 def rewrite_tasks(
-    removed: Mapping[str, Mapping[TableFile, RowBitmap]], reencoded: Mapping[str, TableEncoding]
+    removed: Mapping[str, Mapping[TableFile, RowBitmap]],
+    reencoded: Mapping[str, TableEncoding],
+    orders: Mapping[str, tuple[str, ...]],
 ) -> Iterator[RewriteWork]:
-    """Divide the files to rewrite into tasks."""
+    """Divide the files to rewrite into tasks; `orders` has the `cluster_by` of the tables."""
     for table, files in removed.items():
         own: list[tuple[TableFile, RowBitmap]] = []
         size = 0
         for file, bits in files.items():
             if own and size + file.size > REWRITE_TASK_BYTES:
-                yield RewriteWork(table, own, reencoded.get(table))
+                yield RewriteWork(table, own, reencoded.get(table), orders.get(table, ()))
                 own, size = [], 0
             own.append((file, bits))
             size += file.size
         if own:
-            yield RewriteWork(table, own, reencoded.get(table))
+            yield RewriteWork(table, own, reencoded.get(table), orders.get(table, ()))
 
 
 def run_rewrite_task(location: WarehouseLocation, work: RewriteWork) -> list[DataFile]:
@@ -64,11 +67,16 @@ def run_rewrite_task(location: WarehouseLocation, work: RewriteWork) -> list[Dat
         removed = row_numbers(bits)
         rest = remaining_rows(location, work.table, file, removed)
         if parts and size + rest.nbytes > FILE_BYTES:
-            added += write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
+            added += _write(location, work, parts)
             parts, size = [], 0
         parts.append(rest if work.encoding is None else reencode_rows(rest, work.encoding))
         size += rest.nbytes
-    return added + write_rows(location, work.table, pa.concat_tables(parts, promote_options="default"))
+    return added + _write(location, work, parts)
+
+
+def _write(location: WarehouseLocation, work: RewriteWork, parts: Sequence[pa.Table]) -> list[DataFile]:
+    rows = pa.concat_tables(parts, promote_options="default")
+    return write_rows(location, work.table, rows, cluster_by=work.cluster_by)
 
 
 def row_numbers(bits: RowBitmap) -> RowNumbers:

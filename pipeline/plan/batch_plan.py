@@ -432,9 +432,7 @@ def _space_history(
         )
     by_number = {after[uuid].id: ranges for uuid, ranges in undefined_ranges.items()}
     owners = table_owners(config, state, tracked)
-    return build_history(
-        before, changes, router, snapshots, vinyl, by_number, owners, config.spaces.holds_ddl
-    )
+    return build_history(before, changes, router, snapshots, vinyl, by_number, owners, config.spaces.on_ddl)
 
 
 def _log_refusals(

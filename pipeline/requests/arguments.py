@@ -8,8 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from config.policies import Policy
+from config.deployment import Types
+from config.policies import Policies, Policy
 from config.retention import Retention
+from config.spaces import Spaces
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.states import RequestKind
 
@@ -51,6 +53,15 @@ class RebuildArguments(Arguments):
     policy: Policy
 
 
+class SwapArguments(Arguments):
+    """Put the second table of a space in the place of its table; from then on these sections count."""
+
+    space: str
+    spaces: Spaces
+    types: Types
+    policies: Policies
+
+
 class ConflictsArguments(Arguments):
     """Add conflicts that validation found to `_conflicts`."""
 
@@ -72,6 +83,7 @@ KINDS: Mapping[str, type[Arguments]] = {
     RequestKind.HEAL: HealArguments,
     RequestKind.SNAPSHOT: SnapshotArguments,
     RequestKind.REBUILD: RebuildArguments,
+    RequestKind.SWAP: SwapArguments,
     RequestKind.CONFLICTS: ConflictsArguments,
     RequestKind.MAINTENANCE: MaintenanceArguments,
 }

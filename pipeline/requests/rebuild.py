@@ -24,7 +24,7 @@ from pipeline.lookup.key_search import KeySearch
 from pipeline.lookup.lookup import find_versions
 from pipeline.lookup.requests import BaseRequest
 from pipeline.partition import PartitionResult, encode_result
-from pipeline.plan.spaces.tables import current_table_plan, field_suggestion, unknown_fields
+from pipeline.plan.spaces.tables import TablePlan, current_table_plan, field_suggestion, unknown_fields
 from pipeline.resolve.resolve import resolve_again
 from pipeline.resolve.resolve_plan import build_resolve_plan, table_policy
 from pipeline.state import State, TableWriters
@@ -33,6 +33,7 @@ from pipeline.write.prepare import PreparedTables, commit_table_write, prepare_t
 from pipeline.write.system_rows import append_table
 from pipeline.write.vector_rule import NO_VECTORS
 from schemas.errors import UnsupportedError
+from schemas.names import table_of_exact_tuples
 from udfs.keys.grouping import group
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.table_files import TableFile, read_file
@@ -59,12 +60,11 @@ class Rebuild:
     """Up to `MAX_EXAMPLES` of these keys."""
 
 
-def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
-    """Return how a space's table changes if a policy decides between all versions; writes no table.
+def table_to_rebuild(state: State, config: Config, space: str, policy: Policy) -> TablePlan:
+    """Return the plan of a space's table.
 
     Raises:
-        UnsupportedError: The space has no table that can be written, or the policy names a field that no replicaset
-            has.
+        UnsupportedError: As in `plan_rebuild`.
     """
     table = config.spaces.table(space)
     found = current_table_plan(state, config, table)
@@ -80,18 +80,40 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
             space=space,
             advice=field_suggestion(name, found.definitions),
         )
-    encoding = encoding_of(found)
+    return found
+
+
+def plan_rebuild(
+    tables: OpenTables,
+    state: State,
+    config: Config,
+    space: str,
+    policy: Policy,
+    among: pa.Array | None = None,
+) -> Rebuild:
+    """Return how a space's table changes if a policy decides between all versions; writes no table.
+
+    Args:
+        among: Only keys that are among these are resolved; by default all.
+
+    Raises:
+        UnsupportedError: The space has no table that can be written, or the policy names a field that no replicaset
+            has.
+    """
+    found = table_to_rebuild(state, config, space, policy)
+    table, encoding = found.name, encoding_of(found)
+    stored = table_of_exact_tuples(state.versions, table)
     chosen = table_policy(found, policy, config.preferred_replicasets(policy))
     plan = build_resolve_plan(state, state.epoch + 1, (chosen,), (True,))
     files = BaseFiles(
         tables.location,
-        {0: (encoding.exact_table, tables.files(encoding.exact_table))},
+        {0: (stored, tables.files(stored))},
         tables.files("_versions"),
         (table,),
         frozenset({0} if encoding.quarantines_misfits else ()),
     )
     rebuild, search = Rebuild(encoding), KeySearch()
-    for keys in _contended_keys(tables, table):
+    for keys in _contended_keys(tables, table, among):
         versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, search)
         again = resolve_again(versions.base_versions, plan, MAX_EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
@@ -101,11 +123,12 @@ def plan_rebuild(tables: OpenTables, state: State, config: Config, space: str, p
     return rebuild
 
 
-def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
+def _contended_keys(tables: OpenTables, table: str, among: pa.Array | None) -> Iterator[pa.Array]:
     parts: list[pa.Array] = []
     for file in tables.files("_versions"):
         rows = read_file(tables.location, "_versions", file, ["space", "key"])
-        parts += rows["key"].filter(pc.equal(rows["space"], table)).chunks
+        keys = rows["key"].filter(pc.equal(rows["space"], table))
+        parts += keys.chunks if among is None else keys.filter(pc.is_in(keys, value_set=among)).chunks
     whole = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).first_rows))
     ordered = distinct.take(pc.sort_indices(distinct))
@@ -117,16 +140,26 @@ def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, query_id: 
     """Write the changes with one commit per table, commit an epoch, and return the state after it."""
     if not rebuild.changed_keys:
         return state
-    encoding, results = rebuild.encoding, rebuild.results
-    versions = _write_tables(tables, encoding, results)
-    for table in ("_versions", "_conflicts", "_quarantine"):
-        whole = pa.concat_tables([getattr(one, table.removeprefix("_")) for one in results])
-        versions[table] = append_table(tables, table, whole)
-    writers = dict(state.writers)
-    if any(one.unfit_tables for one in results):
-        known = writers.get(encoding.name, TableWriters())
-        writers[encoding.name] = replace(known, has_unfit=True)
-    return commit_epoch(tables, replace(state, writers=writers), versions, (query_id, 0))
+    versions = _write_tables(tables, rebuild.encoding, rebuild.results)
+    versions |= write_other_versions(tables, rebuild)
+    return commit_epoch(tables, with_unfit_versions(state, rebuild), versions, (query_id, 0))
+
+
+def write_other_versions(tables: OpenTables, rebuild: Rebuild) -> dict[str, int]:
+    """Write what is not in the space's own table: versions that lose now, conflicts, misfits; return the versions."""
+    found = {}
+    for table in ("_versions", "_conflicts", "_quarantine") if rebuild.results else ():
+        whole = pa.concat_tables([getattr(one, table.removeprefix("_")) for one in rebuild.results])
+        found[table] = append_table(tables, table, whole)
+    return found
+
+
+def with_unfit_versions(state: State, rebuild: Rebuild) -> State:
+    """Return the state after a rebuild: whether the table has unfit versions."""
+    if not any(one.unfit_tables for one in rebuild.results):
+        return state
+    known = state.writers.get(rebuild.encoding.name, TableWriters())
+    return replace(state, writers={**state.writers, rebuild.encoding.name: replace(known, has_unfit=True)})
 
 
 def _write_tables(
@@ -135,12 +168,12 @@ def _write_tables(
     """Write the exact table and, if the space is masked, the masked one; return their versions."""
     prepared = PreparedTables()
     prepare_table(tables, encoding, prepared)
-    rows = [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]
+    rows = new_rows(results)
     keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
     changes = TableChanges(
         encoding,
         pa.concat_tables(rows, promote_options="default") if rows else None,
-        _removed_rows(results),
+        removed_rows(results),
         pa.concat_arrays(keys) if keys else None,
         prepared.changes[encoding.exact_table],
     )
@@ -153,7 +186,13 @@ def _write_tables(
     return {name: tables.version(name) for name in (encoding.exact_table, encoding.name)}
 
 
-def _removed_rows(results: list[PartitionResult]) -> dict[TableFile, NDArray[np.int64]]:
+def new_rows(results: list[PartitionResult]) -> list[pa.Table]:
+    """Return the new rows of the exact table."""
+    return [one.rows_by_table[0] for one in results if 0 in one.rows_by_table]
+
+
+def removed_rows(results: list[PartitionResult]) -> dict[TableFile, NDArray[np.int64]]:
+    """Return the numbers of the rows that leave the exact table, by file."""
     found: dict[TableFile, list[NDArray[np.int64]]] = {}
     for one in results:
         for ref, rows in one.removed.items():

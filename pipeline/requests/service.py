@@ -1,4 +1,4 @@
-"""Serves requests between two batches: backfill, snapshot, healing, rebuild, maintenance.
+"""Serves requests between two batches: backfill, snapshot, healing, rebuild, swap, maintenance.
 
 The holder of the writer's lock serves them: the stream, or, if none runs, the command itself. A failed request is
 answered with the reason, its writes are rolled back, and the stream continues.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.epoch import commit_epoch
 from pipeline.compaction.rewrite import compact
+from pipeline.encode.columns import TableEncoding, cluster_orders, current_encodings
 from pipeline.requests.arguments import (
     BackfillArguments,
     ConflictsArguments,
@@ -26,8 +27,11 @@ from pipeline.requests.arguments import (
     MaintenanceArguments,
     RebuildArguments,
     SnapshotArguments,
+    SwapArguments,
     parse_arguments,
 )
+from pipeline.requests.beside import swap
+from pipeline.requests.beside_settings import refuse_other_changes, with_sections
 from pipeline.requests.mend import mend_tables, tables_to_mend
 from pipeline.requests.read_again import ReportProgress, TimeSpan, read_source_again
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild
@@ -74,6 +78,7 @@ class Service:
             RequestKind.HEAL: self._heal,
             RequestKind.SNAPSHOT: self._read_spaces,
             RequestKind.REBUILD: self._rebuild,
+            RequestKind.SWAP: self._swap,
             RequestKind.CONFLICTS: self._add_conflicts,
             RequestKind.MAINTENANCE: self._maintain,
         }
@@ -154,6 +159,20 @@ class Service:
         self._writer.use_policy(space, policy)
         return f"{mended}{rebuild.changed_keys} keys of {space} changed under {policy.policy}"
 
+    def _swap(self, request: Request, arguments: SwapArguments) -> str:
+        writer, space = self._writer, arguments.space
+        config = with_sections(writer.config, arguments)
+        refuse_other_changes(writer.state, writer.config, config, space)
+        began = time.monotonic()
+        done = swap(self._warehouse.open_tables, writer.state, config, space, f"swap {request.id}")
+        writer.state = done.state
+        writer.use_config(config)
+        self._config = config
+        for table in done.gone:
+            self._warehouse.drop(table)
+        text = f"{space} was swapped in epoch {done.state.epoch}, in {time.monotonic() - began:.1f} s"
+        return f"{text}: another version is chosen for {done.changed_keys} keys"
+
     def _add_conflicts(self, request: Request, arguments: ConflictsArguments) -> str:
         rows = [_conflict_from_json(row) for row in arguments.rows]
         state = self._writer.state
@@ -171,10 +190,16 @@ class Service:
         found = [table for table in state.versions if table not in NEVER_ROLLED_BACK | aside]
         self._log_step(f"setting for how long Delta keeps the files of {len(found)} tables")
         # This comes first: Delta must not forget files that kept epochs need.
-        longer = {table for table in found if maintenance.set_retention(self._warehouse, table, days)}
+        encodings = list(current_encodings(state, self._writer.config))
+        kept = {table: max(days, own) for table, own in self._own_retention(encodings).items()}
+        longer = {t for t in found if maintenance.set_retention(self._warehouse, t, kept.get(t, days))}
         tables = self._warehouse.open_tables
         self._log_step("joining small files, and leaving deleted rows out")
-        joined = {table: compact(tables, table, purge=arguments.purge) for table in found}
+        orders = cluster_orders(encodings)
+        joined = {
+            table: compact(tables, table, purge=arguments.purge, cluster_by=orders.get(table, ()))
+            for table in found
+        }
         self._log_step("looking for rows that are older than their retention")
         cleaning = self._plan_cleaning(arguments)
         counts = cleaning.count_texts()
@@ -192,11 +217,20 @@ class Service:
             found.append(EPOCHS)
         self._log_step(f"removing files that no version of {days} days needs from {len(found)} tables")
         for table in found:
-            maintenance.vacuum(self._warehouse, table, 24.0 * days)
+            maintenance.vacuum(self._warehouse, table, 24.0 * kept.get(table, days))
         some = sum(1 for files in joined.values() if files)
         report = [f"{sum(joined.values())} files of {some} tables were joined or written again"]
         report += [f"{count} were removed" for count in counts]
         return "; ".join([*report, *cleaning.stay_reasons])
+
+    def _own_retention(self, encodings: Iterable[TableEncoding]) -> dict[str, int]:
+        """Return the days for which the configuration keeps earlier versions of some tables."""
+        spaces = self._writer.config.spaces
+        return {
+            name: spaces.table_settings(one.layout.space).retention or 0
+            for one in encodings
+            for name in (one.exact_table, one.name)
+        }
 
     def _plan_cleaning(self, arguments: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceProgress()

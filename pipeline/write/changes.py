@@ -1,4 +1,4 @@
-"""Writes the files of spaces' tables, in key order: new rows, and the remaining rows of files with removed rows.
+"""Writes the files of spaces' tables, in order: new rows, and the remaining rows of files with removed rows.
 
 The remaining rows of a small file are joined with the new rows, so that a table that is updated often has few files;
 those of a large file become a file of their own. Rows of a masked table are found by the keys of the exact one.
@@ -64,12 +64,14 @@ def write_rows(
     *,
     is_new_data: bool = True,
     after_file: WrittenHook | None = None,
+    cluster_by: Sequence[str] = (),
 ) -> list[DataFile]:
-    """Write rows of a space's table in key order, as one or more files."""
+    """Write rows of a space's table in the order of some columns, then of the key, as one or more files."""
     if not rows.num_rows:
         return []
     whole = _with_empty_variant_parts(rows).combine_chunks()
-    ordered = whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
+    order = [name for name in (*cluster_by, "_key") if _has_order(whole, name)]
+    ordered = whole.take(pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in order]))
     count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
     size = -(-rows.num_rows // count)
     files = []
@@ -79,6 +81,11 @@ def write_rows(
         if after_file is not None:
             after_file(files[-1], part)
     return files
+
+
+def _has_order(rows: pa.Table, column: str) -> bool:
+    """Return whether rows have a column, and its values have an order."""
+    return column in rows.column_names and not pa.types.is_nested(rows.schema.field(column).type)
 
 
 def _with_empty_variant_parts(rows: pa.Table) -> pa.Table:
@@ -159,7 +166,10 @@ def write_exact(
     if changes.change is not TableChange.REWRITE:
         keeps_copies = search is not None and changes.removed
         after_file = partial(search.add_copy, location) if search is not None and keeps_copies else None
-        return write_changes(location, table, changes.rows, changes.removed, rule, after_file=after_file)
+        order = changes.encoding.cluster_by
+        return write_changes(
+            location, table, changes.rows, changes.removed, rule, after_file=after_file, cluster_by=order
+        )
     everything = {file: changes.removed.get(file, NO_ROWS) for file in files}
     found = write_changes(location, table, changes.rows, everything, NO_VECTORS, changes.encoding)
     return replace(found, schema=table_schema(changes.encoding))
@@ -184,7 +194,7 @@ def write_masked(
     removed: Mapping[TableFile, RowNumbers] = {}
     if changes.removed_keys is not None:
         removed = rows_with_keys(location, table, files, changes.removed_keys, search)
-    return write_changes(location, table, rows, removed, rule)
+    return write_changes(location, table, rows, removed, rule, cluster_by=changes.encoding.cluster_by)
 
 
 def write_all_masked(
@@ -196,7 +206,8 @@ def write_all_masked(
     added: list[DataFile] = []
     for file in files:
         rows = remaining_rows(location, encoding.exact_table, file, NO_ROWS)
-        added += write_rows(location, encoding.name, encoding.mask.masked(rows))
+        shown = encoding.mask.masked(rows)
+        added += write_rows(location, encoding.name, shown, cluster_by=encoding.cluster_by)
     return added
 
 
@@ -208,11 +219,13 @@ def write_changes(
     rule: VectorRule,
     encoding: TableEncoding | None = None,
     after_file: WrittenHook | None = None,
+    cluster_by: Sequence[str] = (),
 ) -> TableWrite:
     """Write new rows, and the remaining rows of changed files, encoded again if an encoding is given.
 
     Under a rule with deletion vectors, only small files are written again; the others are in `TableWrite.deleted`.
     """
+    cluster_by = cluster_by if encoding is None else encoding.cluster_by
     gone, deleted, rewritten = rule.divided(removed)
     joined = [] if rows is None else [rows]
     size, in_memory, added = 0, 0, []
@@ -224,10 +237,10 @@ def write_changes(
             joined.append(rest)
             in_memory += rest.nbytes
         else:
-            added += write_rows(location, table, rest, after_file=after_file)
+            added += write_rows(location, table, rest, after_file=after_file, cluster_by=cluster_by)
     if joined:
         whole = pa.concat_tables(joined, promote_options="default")
-        added += write_rows(location, table, whole, after_file=after_file)
+        added += write_rows(location, table, whole, after_file=after_file, cluster_by=cluster_by)
     new_rows = 0 if rows is None else rows.num_rows
     return TableWrite(table, added, [*gone, *rewritten], deleted, new_rows=new_rows)
 

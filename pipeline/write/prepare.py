@@ -91,7 +91,8 @@ def _copy_to_exact(tables: OpenTables, encoding: TableEncoding) -> None:
         create_empty_table(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
-        added += write_rows(tables.location, table, read_file(tables.location, encoding.name, file))
+        rows = read_file(tables.location, encoding.name, file)
+        added += write_rows(tables.location, table, rows, cluster_by=encoding.cluster_by)
     # An unfinished batch may have left rows in the exact table.
     tables.commit(table, added, [(file, True) for file in tables.files(table)])
 

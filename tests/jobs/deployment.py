@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgpack
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -98,6 +99,10 @@ class Deployment:
         found = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns) if columns else None)
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
+
+    def fields(self, table: str = "s") -> list[list[Any]]:
+        """Return the fields of each tuple in a table, sorted."""
+        return sorted(msgpack.unpackb(row["_tuple"]) for row in self.rows(table, ["_tuple"]))
 
     def tuples(self, space: str) -> list[bytes]:
         """Return the tuples of a space: those in its table, and those that were set aside."""

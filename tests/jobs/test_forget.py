@@ -14,6 +14,7 @@ from config.deployment import Config, Standby
 from jobs.aggregate import configured_standbys
 from jobs.forget import ForgetOptions, forget
 from jobs.main import main
+from pipeline.requests.beside import BesideTable
 from schemas.errors import SpoolError
 from sources.spool.acks import LOCK_FILE
 from sources.spool.rewrite import locked
@@ -109,6 +110,15 @@ def test_nothing_is_left_of_a_key_and_all_of_its_neighbour(
     assert {table: str(case.deployment.rows(table)).count(NEIGHBOUR) for table in TABLES} == before
     assert case.grep() == []
     assert case.grep(NEIGHBOUR)
+
+
+def test_a_table_that_is_built_beside_goes(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    with case.deployment.writer() as (_, writer):
+        BesideTable.of(writer.tables, writer.state, case.config, "people").bring_up()
+    assert case.forget(only_search=True) == 1
+    assert "aggregator__beside.db/people/part-" in capsys.readouterr().out
+    assert case.forget(vacuum=True) == 0
+    assert not [*case.folder.glob("warehouse/aggregator__beside.db/*/*")]
 
 
 def test_rows_that_wait_become_nops_so_that_those_behind_them_are_settled(case: Case) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from tests.jobs.deployment import Deployment
@@ -53,10 +52,6 @@ def own(server: Tarantool, space: str) -> list[Any]:
     return list(server.eval("local s = box.space[...] return s and s:select() or {}", space))
 
 
-def tuples(deployment: Deployment, space: str) -> list[Any]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
-
-
 def versions(deployment: Deployment) -> dict[int, tuple[Any, ...]]:
     names = ("_timestamp", "_created", "_global_id", "_lsn")
     return {int(row["id"]): tuple(row[name] for name in names) for row in deployment.rows("orders")}
@@ -69,7 +64,7 @@ def test_the_tables_end_with_the_servers_tuples(tmp_path: Path, tarantool: Taran
         await_until(lambda: (replicaset.spool.vclock or {}).get(1) == lsn, "the spool")
 
     def check() -> None:
-        assert {s: tuples(deployment, s) for s in SPACES} == {s: own(tarantool, s) for s in SPACES}
+        assert {s: deployment.fields(s) for s in SPACES} == {s: own(tarantool, s) for s in SPACES}
 
     # The first row is followed by a log: the spool begins before the spaces, which so have origin and time.
     spool = tmp_path / "spool"

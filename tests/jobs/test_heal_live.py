@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from jobs.backfill import backfill
@@ -57,10 +56,7 @@ SPACES = ("orders", "disk")
 
 
 def held(deployment: Deployment) -> dict[str, list[Any]]:
-    return {
-        space: sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
-        for space in SPACES
-    }
+    return {space: deployment.fields(space) for space in SPACES}
 
 
 def own(server: Tarantool) -> dict[str, list[Any]]:

@@ -6,7 +6,6 @@ import hmac
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 from deltalake import DeltaTable
 
@@ -55,7 +54,7 @@ class Case:
         return sorted(self.deployment.rows(table), key=lambda row: int(row["id"]))
 
     def tuples(self, table: str = "_exact_people") -> list[Any]:
-        return sorted(msgpack.unpackb(row["_tuple"]) for row in self.deployment.rows(table, ["_tuple"]))
+        return self.deployment.fields(table)
 
     def columns(self, table: str = "people") -> list[str]:
         path = self.deployment.folder / "warehouse" / f"{self.deployment.database}.db" / table

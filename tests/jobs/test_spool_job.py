@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from config.subscribe import Subscribe
@@ -45,7 +44,7 @@ def write(server: Tarantool, replicaset: ReplicasetSubscription, first: int) -> 
 
 
 def same(deployment: Deployment, server: Tarantool) -> bool:
-    found: list[Any] = sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("orders", ["_tuple"]))
+    found: list[Any] = deployment.fields("orders")
     return bool(found == server.eval("return box.space.orders:select({}, {limit = 10000})")) and not (
         deployment.rows("_gaps")
     )

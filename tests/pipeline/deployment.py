@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
@@ -128,6 +129,10 @@ class Deployment:
         assert len(found) == len(self.rows(table_name(space), ["_key"])), f"{space} has a key twice"
         return found
 
+    def fields(self, table: str = "s") -> list[list[Any]]:
+        """Return the fields of each tuple in a table, sorted."""
+        return sorted(msgpack.unpackb(row["_tuple"]) for row in self.rows(table, ["_tuple"]))
+
     def tuples(self, space: str) -> list[bytes]:
         """Return the tuples of a space: those in its table, and those that were set aside."""
         table = table_name(space)
@@ -210,3 +215,8 @@ def contents(deployment: Deployment) -> dict[str, Counter[str]]:
         for table in sorted(folder.iterdir())
         if (table / "_delta_log").is_dir()
     }
+
+
+def rows_of_tables(deployment: Deployment) -> dict[str, Counter[str]]:
+    """Return `contents` without `_epochs`, whose versions of tables depend on how files are written."""
+    return {table: rows for table, rows in contents(deployment).items() if table != "_epochs"}

@@ -17,10 +17,6 @@ from tests.pipeline.deployment import Deployment
 S = 600
 
 
-def tuples(deployment: Deployment, space: str = "s") -> list[list[object]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
-
-
 def gaps(deployment: Deployment) -> list[tuple[int, int, str]]:
     rows = deployment.rows("_gaps", ["first_lsn", "last_lsn", "state"])
     return sorted((row["first_lsn"], row["last_lsn"], row["state"]) for row in rows)
@@ -39,7 +35,7 @@ class Case:
         first = self.node.close()
         self.deployment.run()
         self.read = [[1, "first", 1, 1], [2, "first", 1, 1]]
-        assert tuples(self.deployment) == self.read
+        assert self.deployment.fields() == self.read
         self.node.put(S, 3, "lost", 1, 1).delete(S, 2)
         lost = self.node.close()
         self.node.snapshot({S: [(1, "first", 1, 1), (3, "lost", 1, 1)]})
@@ -68,24 +64,24 @@ def test_a_directory_continues_from_its_snapshot(
     if before is not None:
         before(case.deployment)
     case.deployment.run(budget)
-    assert tuples(case.deployment) == case.holds
+    assert case.deployment.fields() == case.holds
     assert gaps(case.deployment) == [(6, 7, "bridged")]
     now = {row["id"]: row["_created"] for row in case.deployment.rows("s", ["id", "_created"])}
     assert now[1] == created[1], "what the snapshot has as it was keeps its time"
     case.node.put(S, 5, "later", 1, 1).close()
     case.deployment.run()
-    assert tuples(case.deployment) == [*case.holds, [5, "later", 1, 1]]
+    assert case.deployment.fields() == [*case.holds, [5, "later", 1, 1]]
     assert len(gaps(case.deployment)) == 1
 
 
 def test_a_snapshot_alone_is_enough(tmp_path: Path) -> None:
     case = Case(tmp_path, behind=False)
     case.deployment.run()
-    assert tuples(case.deployment) == case.holds
+    assert case.deployment.fields() == case.holds
     assert gaps(case.deployment) == [(6, 7, "bridged")]
     case.node.put(S, 4, "behind", 1, 1).close()
     case.deployment.run()
-    assert tuples(case.deployment) == [*case.holds, [4, "behind", 1, 1]]
+    assert case.deployment.fields() == [*case.holds, [4, "behind", 1, 1]]
 
 
 def test_nothing_is_lost_where_only_files_that_were_read_are_gone(tmp_path: Path) -> None:
@@ -97,7 +93,7 @@ def test_nothing_is_lost_where_only_files_that_were_read_are_gone(tmp_path: Path
     node.put(S, 2, "x", 1, 1).close()
     read.unlink()
     deployment.run()
-    assert tuples(deployment) == [[1, "x", 1, 1], [2, "x", 1, 1]]
+    assert deployment.fields() == [[1, "x", 1, 1], [2, "x", 1, 1]]
     assert gaps(deployment) == []
     assert sum(1 for row in deployment.rows("_changelog", ["file"]) if row["file"].endswith(".snap")) == 0
 
@@ -113,7 +109,7 @@ def test_a_snapshot_that_is_not_ahead_is_no_way_on(tmp_path: Path, caplog: pytes
     last.unlink()
     deployment.run()
     assert "the file that the stream is in is gone" in caplog.text
-    assert tuples(deployment) == [[1, "x", 1, 1], [2, "x", 1, 1]]
+    assert deployment.fields() == [[1, "x", 1, 1], [2, "x", 1, 1]]
 
 
 def test_a_snapshot_that_is_still_copied_is_waited_for(tmp_path: Path) -> None:
@@ -125,4 +121,4 @@ def test_a_snapshot_that_is_still_copied_is_waited_for(tmp_path: Path) -> None:
         case.deployment.run()
     snapshot.write_bytes(whole)
     case.deployment.run()
-    assert tuples(case.deployment) == case.holds
+    assert case.deployment.fields() == case.holds

@@ -22,7 +22,7 @@ from pipeline.executors.distributed import DistributedExecutor
 from pipeline.lookup import key_copies
 from pipeline.write.limits import CHECK_EVERY_COMMITS, COMPACTION_SHARE, SPARSE_SHARE
 from schemas.tables import SYSTEM_TABLES
-from tests.pipeline.deployment import Deployment, contents
+from tests.pipeline.deployment import Deployment, rows_of_tables
 from tests.pipeline.test_executors import POLICIES
 from tests.soaked import partly_soaked
 from tests.truth import own
@@ -50,11 +50,6 @@ def cuts(draw: random.Random) -> list[int]:
     return [draw.choice((1, 300, 5_000, 40_000, 200_000)) for _ in range(8)]
 
 
-def rows_of(deployment: Deployment) -> dict[str, Counter[str]]:
-    """Return the rows of all tables; versions of tables, which `_epochs` has, depend on the setting."""
-    return {table: rows for table, rows in contents(deployment).items() if table != "_epochs"}
-
-
 def vectors_of(deployment: Deployment) -> dict[str, int]:
     """Return how many files of each table have a deletion vector."""
     location = location_of(str(deployment.folder / "warehouse"))
@@ -80,7 +75,7 @@ def rows_without_vectors(policy: str, seed: int) -> dict[str, Counter[str]]:
         plain = Deployment(Path(folder), sources(), **POLICIES[policy], **MODES["never"])
         plain.run(cuts(random.Random(seed)))
         assert not vectors_of(plain)
-        return rows_of(plain)
+        return rows_of_tables(plain)
 
 
 @pytest.mark.parametrize("policy", partly_soaked([MASKED], sorted(POLICIES.keys() - {MASKED})))
@@ -89,7 +84,7 @@ def rows_without_vectors(policy: str, seed: int) -> dict[str, Counter[str]]:
 def test_the_tables_are_equal_in_each_mode(tmp_path: Path, policy: str, seed: int, mode: str) -> None:
     deployment = Deployment(tmp_path, sources(), **POLICIES[policy], **MODES[mode])
     deployment.run(cuts(random.Random(seed)))
-    found = rows_of(deployment)
+    found = rows_of_tables(deployment)
     assert vectors_of(deployment)
     assert not vectors_of(deployment).keys() & SYSTEM_TABLES.keys()
     for table, wanted in rows_without_vectors(policy, seed).items():
@@ -107,7 +102,7 @@ def test_the_setting_may_change_between_any_two_batches(tmp_path: Path, seed: in
         changed.run([next(sizes, 1 << 30)], batches=1)
         if changed.batches == before:
             break
-    wanted, found = rows_without_vectors(MASKED, seed), rows_of(changed)
+    wanted, found = rows_without_vectors(MASKED, seed), rows_of_tables(changed)
     for table in wanted:
         assert found[table] == wanted[table], table
 
@@ -125,7 +120,7 @@ def test_the_distributed_executor_writes_the_same_rows(spark: SparkSession, tmp_
         )
         deployment.run(sizes)
         assert vectors_of(deployment)
-        found.append(rows_of(deployment))
+        found.append(rows_of_tables(deployment))
     local, distributed_ = found
     for table in local:
         assert local[table] == distributed_[table], table
@@ -153,7 +148,7 @@ def test_compaction_leaves_deleted_rows_out_and_a_purge_leaves_no_vector(tmp_pat
             if file.vector
         ]
         assert all(share <= 1 / SPARSE_SHARE for share in shares)
-        found = rows_of(deployment)
+        found = rows_of_tables(deployment)
         for table, wanted in rows_without_vectors(MASKED, 0).items():
             assert found[table] == wanted, table
     assert vectors_of(deployment) == {}

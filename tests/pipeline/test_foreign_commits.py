@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.lookup import key_copies
-from tests.pipeline.deployment import Deployment, contents
+from tests.pipeline.deployment import Deployment, rows_of_tables
 from tests.pipeline.test_deletion_vectors import MASKED, MODES, cuts, rows_without_vectors, sources
 from tests.pipeline.test_executors import POLICIES
 from tests.soaked import partly_soaked
@@ -45,10 +44,6 @@ def disturbed(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, DeltaTable], 
         yield
 
 
-def rows_of(deployment: Deployment) -> dict[str, Counter[str]]:
-    return {table: rows for table, rows in contents(deployment).items() if table != "_epochs"}
-
-
 def deployment(folder: Path, mode: str) -> Deployment:
     return Deployment(folder, sources(), **POLICIES[MASKED], **MODES[mode])
 
@@ -77,6 +72,6 @@ def test_others_who_change_no_rows_do_no_harm(
     beside = deployment(tmp_path, mode)
     with disturbed(monkeypatch, act):
         beside.run(cuts(random.Random(seed)))
-    wanted, found = rows_without_vectors(MASKED, seed), rows_of(beside)
+    wanted, found = rows_without_vectors(MASKED, seed), rows_of_tables(beside)
     for table in wanted:
         assert found[table] == wanted[table], table

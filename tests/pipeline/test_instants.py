@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import msgpack
 import pytest
 
 from jobs.status import show
@@ -44,7 +43,7 @@ def busy(folder: Path, *, is_apart: bool = False, kind: str = "point") -> Bank:
 
 
 def unpacked(deployment: Deployment) -> list[list[int]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("accounts", ["_tuple"]))
+    return deployment.fields("accounts")
 
 
 @pytest.mark.parametrize("is_apart", [True, False])

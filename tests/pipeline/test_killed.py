@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.deployment import Deployment, contents
+from tests.pipeline.deployment import Deployment, rows_of_tables
 from tests.pipeline.test_deletion_vectors import MODES, cuts, sources
 from tests.pipeline.test_executors import POLICIES
 from tests.soaked import IS_SOAK, partly_soaked
@@ -62,10 +62,6 @@ class Killer:
         patch.setattr("warehouse.delta.commits.write_vectors", write_vectors)
 
 
-def rows_of(deployment: Deployment) -> dict[str, Counter[str]]:
-    return {table: rows for table, rows in contents(deployment).items() if table != "_epochs"}
-
-
 @pytest.mark.parametrize("mode", ["always", pytest.param("never", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("seed", partly_soaked(range(1), range(1, 10)))
 def test_a_killed_writer_loses_and_doubles_nothing(
@@ -90,7 +86,7 @@ def test_a_killed_writer_loses_and_doubles_nothing(
                 continue
             if killer.kills == before:
                 break
-    wanted, found = rows_of(alone), rows_of(killed)
+    wanted, found = rows_of_tables(alone), rows_of_tables(killed)
     for table in wanted:
         assert found[table] == wanted[table], (table, killer.places)
     assert killer.places["before a commit"] > MOST_KILLS // 8

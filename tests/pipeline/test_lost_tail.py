@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgpack
 import pytest
 
 from pipeline.requests.read_again import TimeSpan, read_source_again
@@ -17,10 +16,6 @@ S = 600
 
 def begun(folder: Path) -> Node:
     return Node(folder, "a1").define(S, "s").put(S, 1, "same", 1, 1)
-
-
-def tuples(deployment: Deployment) -> list[list[object]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("s", ["_tuple"]))
 
 
 def divergences(deployment: Deployment) -> dict[tuple[int, int], str]:
@@ -68,7 +63,7 @@ def test_the_rest_of_the_lost_tail_goes_and_is_named(tmp_path: Path) -> None:
     case = Case(tmp_path, read=6)
     assert divergences(case.deployment) == {(5, 6): "open"}
     message = case.heal()
-    assert tuples(case.deployment) == [[1, "same", 1, 1], [5, "right", 1, 1], [6, "right", 1, 1]]
+    assert case.deployment.fields() == [[1, "same", 1, 1], [5, "right", 1, 1], [6, "right", 1, 1]]
     assert divergences(case.deployment) == {(5, 6): "healed", (7, 10): "open"}
     assert "STILL OPEN" in message
     assert "lsns 7 to 10" in message
@@ -79,7 +74,7 @@ def test_it_is_named_once_where_the_stream_had_read_on(tmp_path: Path) -> None:
     assert divergences(case.deployment) == {(5, 10): "open"}
     message = case.heal()
     held = [1, 5, 6, 11, 12]
-    assert [row[:2] for row in tuples(case.deployment)] == [[i, "right" if i > 1 else "same"] for i in held]
+    assert [row[:2] for row in case.deployment.fields()] == [[i, "right" if i > 1 else "same"] for i in held]
     assert divergences(case.deployment) == {(5, 10): "open"}
     assert "STILL OPEN" in message
 
@@ -94,7 +89,7 @@ def test_a_newer_snapshot_heals_it(tmp_path: Path, read: int) -> None:
     case.again()
     case.node.snapshot({S: [(1, "same", 1, 1), *((i, "right", 1, 1) for i in range(5, 15))]})
     assert "STILL OPEN" not in case.heal()
-    assert tuples(case.deployment) == [
+    assert case.deployment.fields() == [
         [1, "same", 1, 1],
         *([i, "right", 1, 1] for i in range(5, 15)),
     ]
@@ -117,4 +112,4 @@ def test_rows_that_the_member_has_as_well_are_applied_once_more(tmp_path: Path) 
     assert divergences(case.deployment) == {(5, 5): "open"}
     assert "STILL OPEN" not in case.heal()
     held = {1: "same", 5: "other", 6: "both", 7: "both"}
-    assert tuples(case.deployment) == [[i, text, 1, 1] for i, text in held.items()]
+    assert case.deployment.fields() == [[i, text, 1, 1] for i, text in held.items()]

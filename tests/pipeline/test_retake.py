@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from pipeline.requests.snapshots import newly_included_spaces, read_spaces_again
@@ -15,10 +14,6 @@ from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
 S = 600
-
-
-def tuples(deployment: Deployment, space: str = "s") -> list[list[object]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
 
 
 def states(deployment: Deployment) -> dict[str, str]:
@@ -68,12 +63,12 @@ def test_a_space_that_include_leaves_out_is_refused_by_name_once_it_is_wanted(tm
     assert states(deployment)["s"].startswith("refused: it was left out before")
     assert list(wanted_now(deployment).values()) == [["s"]]
     asked(deployment, "s")
-    assert tuples(deployment) == [*holds, [4, "wanted", 1, 1]]
+    assert deployment.fields() == [*holds, [4, "wanted", 1, 1]]
     assert states(deployment)["s"] == "present"
     assert wanted_now(deployment) == {}
     node.put(S, 5, "later", 1, 1).close()
     deployment.run()
-    assert len(tuples(deployment)) == 4
+    assert len(deployment.fields()) == 4
 
 
 def test_only_that_space_changes(tmp_path: Path) -> None:
@@ -85,14 +80,14 @@ def test_only_that_space_changes(tmp_path: Path) -> None:
     message = asked(deployment, "s")
     assert "s read from 00000000000000000008.snap" in message
     assert "3 later rows applied again" in message
-    assert tuples(deployment) == holds
+    assert deployment.fields() == holds
     for name, rows in before.items():
         assert deployment.rows(name) == rows or name == "s"
     now = {row["id"]: (row["_created"], row["_timestamp"]) for row in deployment.rows("s")}
     assert now == {row["id"]: (row["_created"], row["_timestamp"]) for row in before["s"]}
     node.put(S, 5, "later", 1, 1).put(S + 1, 5, "later", 1, 1).close()
     deployment.run()
-    assert len(tuples(deployment)) == len(tuples(deployment, "other")) == 3
+    assert len(deployment.fields()) == len(deployment.fields("other")) == 3
 
 
 def test_what_a_table_has_and_the_server_has_not_goes(tmp_path: Path) -> None:
@@ -103,8 +98,8 @@ def test_what_a_table_has_and_the_server_has_not_goes(tmp_path: Path) -> None:
     deployment.run()
     node.snapshot({S: [(1, "right", 1, 1)], S + 1: [(7, "right", 1, 1)]})
     asked(deployment, "s")
-    assert tuples(deployment) == [[1, "right", 1, 1]]
-    assert tuples(deployment, "other") == [[1, "first", 1, 1]]
+    assert deployment.fields() == [[1, "right", 1, 1]]
+    assert deployment.fields("other") == [[1, "first", 1, 1]]
 
 
 def test_a_space_whose_definition_is_in_no_file_is_taken_up(tmp_path: Path) -> None:
@@ -124,10 +119,10 @@ def test_a_space_whose_definition_is_in_no_file_is_taken_up(tmp_path: Path) -> N
     }
     (tmp_path / snapshot.name).rename(snapshot)
     asked(deployment, "s")
-    assert tuples(deployment) == holds
+    assert deployment.fields() == holds
     assert {row["space_id"] for row in deployment.rows("_pending", ["space_id"])} == {S + 1}
     asked(deployment, "other")
-    assert tuples(deployment, "other") == [[1, "first", 1, 1], [2, "since", 1, 1]]
+    assert deployment.fields("other") == [[1, "first", 1, 1], [2, "since", 1, 1]]
     assert deployment.rows("_pending") == []
 
 
@@ -140,8 +135,8 @@ def test_a_refused_space_that_can_be_followed_now_is_taken_up(tmp_path: Path) ->
     deployment.settings["spaces"] = {}
     deployment.run()
     asked(deployment, "other")
-    assert tuples(deployment) == holds
-    assert tuples(deployment, "other") == [[1, "first", 1, 1], [2, "since", 1, 1]]
+    assert deployment.fields() == holds
+    assert deployment.fields("other") == [[1, "first", 1, 1], [2, "since", 1, 1]]
 
 
 def test_a_space_that_still_cannot_be_followed_says_so(tmp_path: Path) -> None:
@@ -163,7 +158,7 @@ def test_the_newest_snapshot_that_the_tables_have_come_to_is_taken(tmp_path: Pat
     node.put(S, 3, "since", 1, 1).close()
     node.snapshot({S: [(1, "not yet", 1, 1)]})
     assert "00000000000000000008.snap" in asked(deployment, "s", source="a1")
-    assert [row[1] for row in tuples(deployment)] == ["first", "first"]
+    assert [row[1] for row in deployment.fields()] == ["first", "first"]
 
 
 def test_what_cannot_be_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -178,4 +173,4 @@ def test_what_cannot_be_taken_is_refused_before_anything_is_written(tmp_path: Pa
     with pytest.raises(SourceError, match="none of the spaces nobody"):
         asked(deployment, "nobody")
     asked(deployment, "other")
-    assert tuples(deployment, "other") == []
+    assert deployment.fields("other") == []

@@ -77,10 +77,6 @@ def expected() -> list[list[Any]]:
     return [*whole, [MANY, *ALL]]
 
 
-def tuples(deployment: Deployment) -> list[list[Any]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("s", ["_tuple"]))
-
-
 def deployment_of(
     folder: Path, node: Node, executor: MakeDistributed | None = None, **settings: Any
 ) -> Deployment:
@@ -105,7 +101,7 @@ def test_each_row_has_the_rules_of_its_server(
     node = upgraded(begun(tmp_path).define(S, "s"))
     deployment = deployment_of(tmp_path, node, executor)
     assert (deployment.run(budget(cut)) > 3) == (cut is not None)
-    assert tuples(deployment) == expected()
+    assert deployment.fields() == expected()
     rows = deployment.rows("_changelog", ["replicaset_id", "server_version", "lsn"])
     own = {row["lsn"]: row["server_version"] for row in rows if row["replicaset_id"] == 1}
     assert [own[lsn] for lsn in (9, 10, 14, 15)] == ["2.6.0", "2.11.8", "2.11.8", "3.9.0"]
@@ -124,7 +120,7 @@ def test_rows_that_wait_for_a_definition_keep_the_version(
     assert {row["server_version"] for row in waiting} == {"2.6.0", "2.11.8", "3.9.0"}
     node.define(S, "s").close()
     deployment.run(budget(cut))
-    assert tuples(deployment) == expected()
+    assert deployment.fields() == expected()
     assert deployment.rows("_pending") == []
 
 
@@ -142,7 +138,7 @@ def test_rows_that_wait_behind_an_unknown_origin_keep_the_version(
     assert {row["server_version"] for row in waiting} == {"2.6.0", "2.11.8", "3.9.0"}
     node.row(RequestType.INSERT, SystemSpace.CLUSTER, {0x21: [2, node.uuid.replace("a1", "a2")]}).close()
     deployment.run(budget(cut))
-    assert tuples(deployment) == [*expected(), [MANY + 1, "of another origin", 0]]
+    assert deployment.fields() == [*expected(), [MANY + 1, "of another origin", 0]]
     assert deployment.rows("_pending") == []
 
 
@@ -164,7 +160,7 @@ def test_rows_that_are_applied_once_more_keep_the_version(
     with deployment.writer() as (warehouse, writer):
         message = read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, "again")
     assert "16 later rows applied again" in message
-    assert tuples(deployment) == [*expected(), [MANY + 1, "in the snapshot", 0]]
+    assert deployment.fields() == [*expected(), [MANY + 1, "in the snapshot", 0]]
 
 
 @pytest.mark.parametrize("cut", MOST_CUTS)
@@ -178,7 +174,7 @@ def test_a_primary_key_that_changes_on_the_way(
     node.upsert(S, [7, "a", 0], *TWICE).close()
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget(cut))
-    assert tuples(deployment) == [[1, "a", 1 + 2 + 2, None, "late"]]
+    assert deployment.fields() == [[1, "a", 1 + 2 + 2, None, "late"]]
 
 
 @pytest.mark.parametrize("cut", MOST_CUTS)
@@ -198,7 +194,7 @@ def test_rows_of_several_peers_in_one_log(
     node.close()
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget(cut))
-    assert tuples(deployment) == [[1, *BY_VERSION[0]], [2, *BY_VERSION[2]]]
+    assert deployment.fields() == [[1, *BY_VERSION[0]], [2, *BY_VERSION[2]]]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -230,7 +226,7 @@ def test_a_log_that_a_newer_server_writes_under_the_older_ones_header(
     else:
         deployment.run(sizes)
     by_key = [BY_VERSION[0], BY_VERSION[1], BY_VERSION[2], BY_VERSION[2], BY_VERSION[0]]
-    assert tuples(deployment) == [[key, *fields] for key, fields in enumerate(by_key, start=1)]
+    assert deployment.fields() == [[key, *fields] for key, fields in enumerate(by_key, start=1)]
 
 
 def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

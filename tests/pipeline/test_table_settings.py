@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from config.deployment import Config
+from pipeline.batch import MakeDistributed
 from pipeline.requests.snapshots import heal
+from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.udfs.messages import decimal_ext
@@ -198,3 +202,70 @@ def test_patterns_add_up(tmp_path: Path) -> None:
     found = config.spaces.table_settings("orders")
     assert (found.where, found.columns, found.nested) == ("id > 2", {"a": "1", "b": "2"}, "variant")
     assert config.spaces.table_settings("x").where is None
+
+
+def test_ddl_that_is_refused_stops_the_job_until_the_setting_is_another_one(tmp_path: Path) -> None:
+    node = node_with_orders(tmp_path)
+    node.close()
+    made = deployed(tmp_path, {"orders": {"on_ddl": "refuse"}}, node)
+    made.run()
+    node.truncate(600, at=20).put(600, 9, "EU", 1, decimal_ext("1"), None, at=21)
+    node.close()
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match=r"TRUNCATE.*lsn \d+\), and on_ddl is refuse"):
+            made.run()
+    assert rows(made, "id") == [(1,), (2,), (3,), (4,)]
+    made.settings["spaces"] = {}
+    made.run()
+    assert rows(made, "id") == [(9,)]
+
+
+def files_of(made: Deployment, table: str) -> list[Path]:
+    path = made.folder / "warehouse" / "aggregator.db" / table
+    return [path / name for name in DeltaTable(str(path)).to_pyarrow_dataset().files]
+
+
+def test_files_are_in_the_order_of_the_analysts_columns(
+    tmp_path: Path, executor: MakeDistributed | None
+) -> None:
+    nodes = [Node(tmp_path, name).define(600, "orders", FIELDS) for name in ("a1", "b1")]
+    for number in range(200):
+        for node in nodes[: 1 + number % 2]:
+            node.put(600, number, f"R{number % 7}", number * 37 % 200, decimal_ext("1"), [number], at=number)
+    for node in nodes:
+        node.close()
+    names = [node.path.name for node in nodes]
+    found = []
+    for name, settings in (
+        ("plain", {}),
+        ("ordered", {"cluster_by": ["region", "cents"], "where": "id < 150"}),
+    ):
+        made = Deployment(
+            tmp_path / name,
+            {node.path.name: node.path for node in nodes},
+            replicasets_of(*names),
+            executor,
+            spaces={"tables": {"orders": {"exclude_columns": ["tags"], **settings}}},
+        )
+        made.run()
+        found.append(made)
+    for number in range(0, 200, 3):
+        nodes[0].update(600, number, ["=", 2, number % 11], at=300 + number).delete(600, number + 1, at=300)
+    nodes[0].close()
+    for made in found:
+        made.run()
+    plain, ordered = found
+    for table in ("orders", "_exact_orders"):
+        for file in files_of(ordered, table):
+            places = pq.read_table(file, columns=["region", "cents", "_key"]).to_pylist()
+            assert [*map(repr, places)] == [*map(repr, sorted(places, key=lambda row: (*row.values(),)))]
+    assert rows(ordered, "id", "cents", table=EXACT) == rows(plain, "id", "cents", table=EXACT)
+    assert rows(ordered, "id", "cents") == [row for row in rows(plain, "id", "cents") if row[0] < 150]
+
+
+def test_a_column_to_cluster_by_that_is_not_there_refuses_the_space(tmp_path: Path) -> None:
+    node = node_with_orders(tmp_path)
+    node.close()
+    made = deployed(tmp_path, {"orders": {"cluster_by": ["regoin"]}}, node)
+    made.run()
+    assert "there is no column regoin to cluster by; the space has id, region" in refusal_of(made)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 S = 600
 REASON = "space 600 is not known: no row of _space has defined it"
-
-
-def tuples(deployment: Deployment, space: str = "s") -> list[list[object]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
 
 
 def waiting(deployment: Deployment) -> list[tuple[str, int]]:
@@ -64,7 +59,7 @@ def test_rows_wait_under_the_name_of_their_space_and_hold_no_others(
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run()
     assert waiting(deployment) == [(REASON, lsn) for lsn in range(5, 10)]
-    assert [row[0] for row in tuples(deployment, "other")] == [1, 2]
+    assert [row[0] for row in deployment.fields("other")] == [1, 2]
     assert [row["lsn"] for row in changelog(deployment)] == list(range(1, 11))
     assert deployment.rows("s") == []
 
@@ -77,7 +72,7 @@ def test_they_are_applied_when_the_space_is_defined_later(
     node.define(S, "s").put(S, 3, "late", 1, 1).update(S, 1, ["+", 2, 5])
     deployment = deployment_of(tmp_path, node, executor)
     assert (deployment.run(budget) > 1) == (budget is not None)
-    assert tuples(deployment) == [[1, "updated", 6, 1], [3, "late", 1, 1]]
+    assert deployment.fields() == [[1, "updated", 6, 1], [3, "late", 1, 1]]
     assert waiting(deployment) == []
     assert [row["lsn"] for row in changelog(deployment)] == list(range(1, 15))
     spaces = {row["lsn"]: row["space"] for row in changelog(deployment)}
@@ -92,7 +87,7 @@ def test_a_range_that_waits_is_deleted_when_the_space_is_defined(
     node.delete_range(S, [2], [9]).put(S, 5, "behind", 1, 1).define(S, "s")
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget)
-    assert [row[:2] for row in tuples(deployment)] == [[1, "updated"], [5, "behind"], [9, "early"]]
+    assert [row[:2] for row in deployment.fields()] == [[1, "updated"], [5, "behind"], [9, "early"]]
     assert waiting(deployment) == []
 
 
@@ -106,11 +101,11 @@ def test_a_start_remembers_what_waits(tmp_path: Path) -> None:
     assert len(waiting(deployment)) == 6
     node.define(S, "s").close()
     deployment.run()
-    assert [row[:2] for row in tuples(deployment)] == [[1, "updated"], [3, "early"], [4, "between"]]
+    assert [row[:2] for row in deployment.fields()] == [[1, "updated"], [3, "early"], [4, "between"]]
     assert waiting(deployment) == []
     node.put(S, 5, "after", 1, 1).close()
     deployment.run()
-    assert len(tuples(deployment)) == 4
+    assert len(deployment.fields()) == 4
 
 
 def dropped(node: Node) -> Node:
@@ -131,7 +126,7 @@ def test_what_was_dropped_or_truncated_meanwhile_is_not_applied(
     )
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget)
-    assert [row[:2] for row in tuples(deployment)] == [[7, "behind"], [8, "late"]]
+    assert [row[:2] for row in deployment.fields()] == [[7, "behind"], [8, "late"]]
     assert waiting(deployment) == []
 
 
@@ -169,7 +164,7 @@ def test_a_new_primary_index_makes_a_described_space_known(tmp_path: Path, budge
     node.put(S, 2, "late", 1, 1)
     deployment = deployment_of(tmp_path, node)
     deployment.run(budget)
-    assert [row[:2] for row in tuples(deployment)] == [[2, "late"]]
+    assert [row[:2] for row in deployment.fields()] == [[2, "late"]]
     assert waiting(deployment) == []
 
 
@@ -180,7 +175,7 @@ def test_a_start_remembers_what_describes_a_space(tmp_path: Path) -> None:
     assert [row["state"] for row in deployment.rows("_schema", ["state"])] == ["described"]
     with_key(node).put(S, 2, "late", 1, 1)
     deployment.run()
-    assert [row[:2] for row in tuples(deployment)] == [[2, "late"]]
+    assert [row[:2] for row in deployment.fields()] == [[2, "late"]]
     assert waiting(deployment) == []
 
 

@@ -23,7 +23,7 @@ WRITTEN = {
     "ChangedSide": {"winner", "loser", "both"},
     "GapKind": {"missing", "divergence"},
     "GapState": {"open", "skipped", "filled", "bridged", "healed"},
-    "RequestKind": {"forget", "backfill", "snapshot", "heal", "rebuild", "maintenance", "conflicts"},
+    "RequestKind": {"forget", "backfill", "snapshot", "heal", "rebuild", "swap", "maintenance", "conflicts"},
     "RequestState": {"asked", "done", "failed"},
 }
 """What stands in the tables of existing warehouses."""

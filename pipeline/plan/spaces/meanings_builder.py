@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 
+from config.spaces import OnDdl
 from pipeline.plan.rows.position import BEGINNING, LogPosition
 from pipeline.plan.spaces.meanings import (
     NO_TABLE,
@@ -25,6 +26,7 @@ from pipeline.plan.spaces.router import Router, TableOwner, TableOwners
 from pipeline.plan.spaces.system_rows import SpaceChange
 from pipeline.plan.spaces.undefined import UnknownRange, UnknownRanges
 from pipeline.state import SpaceDefinition
+from schemas.errors import UnsupportedError
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import HELD_PREFIX, SpaceEvent, is_held
 
@@ -60,7 +62,7 @@ def build_history(
     vinyl_spaces: Mapping[int, frozenset[int]] | None = None,
     undefined_ranges: Mapping[int, UnknownRanges] | None = None,
     owners: TableOwners | None = None,
-    holds_ddl: Callable[[str], bool] = lambda _name: False,
+    on_ddl: Callable[[str], OnDdl] = lambda _name: "evolve",
 ) -> History:
     """Return what each space id means at each position of a batch.
 
@@ -68,10 +70,13 @@ def build_history(
         snapshot_segments: Segments that are snapshots without the rows of vinyl spaces.
         vinyl_spaces: For each of these segments, ids of the vinyl spaces whose rows are read with it, from other files.
         owners: The spaces that have rows in tables, but neither rows nor events in the batch.
-        holds_ddl: Whether a DROP or TRUNCATE of the space with this name holds its table instead of emptying it.
+        on_ddl: What a DROP or TRUNCATE of the space with this name does.
+
+    Raises:
+        UnsupportedError: There is one, and the configuration refuses it.
     """
     owners = owners or TableOwners()
-    builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners, holds_ddl)
+    builder = _HistoryBuilder(router, snapshot_segments, vinyl_spaces or {}, owners, on_ddl)
     for replicaset_id, known in before.items():
         for space_id in known.tables.keys() - known.spaces.keys():
             owners.reserve(replicaset_id, known.tables[space_id], space_id)
@@ -104,6 +109,11 @@ class _SpaceTrack:
     """Whether the configuration excludes the space."""
 
 
+def _ddl_text(change: SpaceChange) -> str:
+    what = "DROP" if change.kind is SpaceEvent.DROPPED else "TRUNCATE, or DROP of the primary index"
+    return f"{what} (replica id {change.replica_id}, lsn {change.lsn})"
+
+
 class _HistoryBuilder:
     def __init__(
         self,
@@ -111,9 +121,9 @@ class _HistoryBuilder:
         snapshots: frozenset[int],
         vinyl: Mapping[int, frozenset[int]],
         owners: TableOwners,
-        holds_ddl: Callable[[str], bool],
+        on_ddl: Callable[[str], OnDdl],
     ) -> None:
-        self._holds_ddl = holds_ddl
+        self._on_ddl = on_ddl
         self._router, self._snapshots, self._vinyl, self._owners = router, snapshots, vinyl, owners
         self._versions: list[SchemaVersion] = []
         self._lineages: list[Lineage] = []
@@ -163,8 +173,7 @@ class _HistoryBuilder:
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)
             return
         if self._is_held_at(track, change):
-            what = "DROP" if change.kind is SpaceEvent.DROPPED else "TRUNCATE, or DROP of the primary index"
-            reason = f"{HELD_PREFIX}: {what} (replica id {change.replica_id}, lsn {change.lsn}), and on_ddl is hold"
+            reason = f"{HELD_PREFIX}: {_ddl_text(change)}, and on_ddl is hold"
             self._hold_space(key, track, replace(change, reason=reason))
             return
         self._end_versions(key, track, change.position)
@@ -181,7 +190,17 @@ class _HistoryBuilder:
     def _is_held_at(self, track: _SpaceTrack, change: SpaceChange) -> bool:
         """Return whether a DROP or TRUNCATE holds a space, or the space is held already by an earlier one."""
         is_ddl = change.kind in (SpaceEvent.DROPPED, SpaceEvent.TRUNCATED)
-        if not is_ddl or not track.definitions or not self._holds_ddl(track.definitions[-1].name):
+        if not is_ddl or not track.definitions:
+            return False
+        name = track.definitions[-1].name
+        setting = self._on_ddl(name)
+        if setting == "refuse" and track.is_applied:
+            raise UnsupportedError(
+                f"{_ddl_text(change)}, and on_ddl is refuse",
+                space=name,
+                advice="set on_ddl to evolve (the table follows) or hold (it stays as it is), and start again",
+            )
+        if setting == "evolve":
             return False
         return track.is_applied or is_held(track.refusal_reason or "")
 

@@ -27,6 +27,7 @@ from schemas.names import column_name, exact_table
 from schemas.row_types import CHANGE_TYPES
 from schemas.space import KeyParts, Space, key_parts
 from schemas.states import SET_ASIDE_PREFIX
+from schemas.tables import VERSION_COLUMNS
 from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class TablePlan:
     """Whether the format of a replicaset got further fields: then values may have to leave `_extra`, even if the table
     has the same columns, since another replicaset had these fields before.
     """
+    cluster_by: tuple[str, ...] = ()
+    """The columns in whose order rows are written, before that of the key."""
 
     @property
     def exact_table(self) -> str:
@@ -148,6 +151,7 @@ def table_plan(
     layout = build_table_layout(spaces, config.types, config.spaces)
     policy = config.policies.of(layout.space)
     before = state.writers.get(table, TableWriters())
+    settings = config.spaces.table_settings(layout.space)
     return TablePlan(
         table,
         layout,
@@ -161,7 +165,24 @@ def table_plan(
         is_contended=len(before.replicasets | writer_ids) > 1 or before.has_unfit,
         has_moved_fields=_has_moved_fields(definitions_before or {}, definitions),
         has_added_fields=_has_added_fields(definitions_before or {}, definitions),
+        cluster_by=_cluster_columns(layout, settings),
     )
+
+
+def _cluster_columns(layout: TableLayout, settings: TableSettings) -> tuple[str, ...]:
+    """Return the columns of `cluster_by`, which names fields, or computed columns, or the aggregator's own."""
+    fields = dict(zip((field.name for field in layout.fields), layout.column_names, strict=True))
+    known = {*settings.columns, *layout.column_names, *(name for name, _ in VERSION_COLUMNS)}
+    found = tuple(fields.get(name, name) for name in settings.cluster_by)
+    unknown = [name for name in found if name not in known]
+    if unknown:
+        names = ", ".join(layout.column_names)
+        raise UnsupportedError(
+            f"there is no column {unknown[0]} to cluster by; the space has {names}",
+            space=layout.space,
+            advice="see spaces.tables",
+        )
+    return found
 
 
 def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from pipeline.requests.snapshots import read_spaces_again
@@ -20,10 +19,6 @@ MONTH = {"changelog": 30}
 
 def deployment_of(folder: Path, node: Node, **settings: Any) -> Deployment:
     return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), **settings)
-
-
-def tuples(deployment: Deployment, space: str = "s") -> list[list[object]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
 
 
 def types(deployment: Deployment) -> Counter[tuple[int | None, str]]:
@@ -56,7 +51,7 @@ def test_rows_of_tables_go_and_definitions_stay(tmp_path: Path) -> None:
     assert deployment.rows("s") == before
     node.update(S, 1, ["=", 1, "later"]).close()
     deployment.run()
-    assert tuples(deployment) == [[1, "later", 1, 1]]
+    assert deployment.fields() == [[1, "later", 1, 1]]
     assert gone(planned(deployment, **MONTH)) == {"_changelog": 1}
 
 
@@ -70,7 +65,7 @@ def test_what_is_read_once_more_is_no_divergence(tmp_path: Path) -> None:
     deployment.offset = {}
     deployment.run()
     assert deployment.rows("_gaps") == []
-    assert tuples(deployment) == [[1, "first", 1, 1], [3, "later", 1, 1]]
+    assert deployment.fields() == [[1, "first", 1, 1], [3, "later", 1, 1]]
     assert types(deployment)[S, "REPLACE"] == 1
 
 
@@ -85,7 +80,7 @@ def test_rows_behind_the_newest_snapshot_stay_and_are_applied_from_it(tmp_path: 
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 3}, "those that the snapshot covers"
     assert types(deployment)[S, "UPDATE"] == types(deployment)[S, "REPLACE"] == 1
     assert "2 later rows applied again" in retaken(deployment)
-    assert tuples(deployment) == [[1, "since", 1, 1], [3, "since", 1, 1]]
+    assert deployment.fields() == [[1, "since", 1, 1], [3, "since", 1, 1]]
 
 
 def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
@@ -100,7 +95,7 @@ def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
     old.rename(node.path / old.name)
     with pytest.raises(SourceError, match="rows since the snapshot are not in _changelog any more"):
         retaken(deployment)
-    assert tuples(deployment) == [[1, "since", 1, 1]]
+    assert deployment.fields() == [[1, "since", 1, 1]]
     node.snapshot({S: [(1, "since", 1, 1)]})
     assert "0 later rows applied again" in retaken(deployment)
 
@@ -116,7 +111,7 @@ def test_rows_that_wait_for_a_definition_stay_in_their_order(tmp_path: Path) -> 
     assert gone(cleaned(deployment, **MONTH)) == {}
     whole.define(S, "s").close()
     deployment.run()
-    assert tuples(deployment) == [[1, "third", 1, 1]]
+    assert deployment.fields() == [[1, "third", 1, 1]]
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 3}, "those of the other space still wait"
 
 

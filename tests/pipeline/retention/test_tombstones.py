@@ -22,10 +22,6 @@ def deployment_of(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
     return Deployment(folder, sources, replicasets_of(*sources), **{"policies": ALL, **settings})
 
 
-def tuples(deployment: Deployment) -> list[list[object]]:
-    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("s", ["_tuple"]))
-
-
 def keys(deployment: Deployment) -> set[object]:
     return {msgpack.unpackb(row["key"])[0] for row in deployment.rows("_versions", ["key"])}
 
@@ -51,7 +47,7 @@ def test_a_late_source_with_rows_older_than_a_deletion(tmp_path: Path, is_cleane
     assert maintain() == {}, "B may still bring rows from before the deletion"
     b.put(S, 1, "b", 1, 1, at=15 * DAY).put(S, 9, "b", 1, 1, at=199 * DAY).close()
     deployment.run()
-    assert tuples(deployment) == [[2, "b", 1, 1], [9, "a", 1, 1]], "A's deletion is the later one"
+    assert deployment.fields() == [[2, "b", 1, 1], [9, "a", 1, 1]], "A's deletion is the later one"
     assert maintain() == {}, "B has the key"
     b.delete(S, 1, at=200 * DAY).put(S, 9, "b", 1, 1, at=300 * DAY).close()
     a.put(S, 9, "a", 1, 1, at=301 * DAY).close()
@@ -59,7 +55,7 @@ def test_a_late_source_with_rows_older_than_a_deletion(tmp_path: Path, is_cleane
     assert maintain() == ({"_versions": 3} if is_cleaned else {}), "A's deletion, B's tuple, B's deletion"
     b.put(S, 1, "again", 1, 1, at=302 * DAY).close()
     deployment.run()
-    assert tuples(deployment) == [[1, "again", 1, 1], [2, "b", 1, 1], [9, "a", 1, 1]]
+    assert deployment.fields() == [[1, "again", 1, 1], [2, "b", 1, 1], [9, "a", 1, 1]]
 
 
 def test_a_source_that_was_never_read_holds_every_deletion(tmp_path: Path) -> None:
@@ -77,7 +73,7 @@ def test_a_source_that_was_never_read_holds_every_deletion(tmp_path: Path) -> No
     assert "source c1: no row of its replicaset was read yet" in found.stay_reasons[0]
     late.close()
     deployment.run()
-    assert 1 not in {one[0] for one in tuples(deployment)}
+    assert 1 not in {one[0] for one in deployment.fields()}
 
 
 def test_a_source_that_cannot_be_read_holds_every_deletion(tmp_path: Path) -> None:
@@ -165,7 +161,7 @@ def test_a_policy_under_which_a_deletion_may_win_later_keeps_it(
     b.put(S, 1, "late", 1, 1, at=201 * DAY).close()
     deployment.run()
     wins = policy.get("policy") != "source_priority"
-    assert ([1, "late", 1, 1] in tuples(deployment)) is wins
+    assert ([1, "late", 1, 1] in deployment.fields()) is wins
 
 
 def test_an_open_divergence_holds_every_deletion(tmp_path: Path) -> None:
