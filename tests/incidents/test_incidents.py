@@ -17,7 +17,6 @@ from tests.incidents.bench import Bench, bench
 from tests.incidents.deployment import Told, await_true
 from tests.incidents.incidents import INCIDENTS, Incident
 from tests.incidents.test_daemon import servers
-from tests.live.server import version_of
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.soak]
 
@@ -35,9 +34,12 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     _records.clear()
     with bench(tmp_path_factory.mktemp("incidents"), request.param) as made:
         yield made
+
+
+def keep_records(version: str) -> None:
+    """Write what was seen so far to the folder that `tests.incidents.matrix` names."""
     folder = os.environ.get("INCIDENTS")
     if folder:
-        version = version_of(request.param).partition("-")[0]
         (Path(folder) / f"{version}.json").write_text(json.dumps(_records))
 
 
@@ -67,6 +69,7 @@ def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident
         "seen": round(seen, 1),
         "over": round(over, 1),
     }
+    keep_records(running.version)
 
 
 def await_told(running: Bench, incident: Incident) -> float:
