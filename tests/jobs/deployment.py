@@ -11,24 +11,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgpack
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.aggregate import aggregate
-from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
-from tests.pipeline.deployment import batch_writer, next_batch
+from tests.pipeline.deployment import CONTROL, Tables, batch_writer, next_batch
 from tests.truth import Recording
 from warehouse.warehouse import Warehouse
 
 _numbers = itertools.count()
 
 
-class Deployment:
+class Deployment(Tables):
     """One configuration and its tables.
 
     Args:
@@ -37,6 +35,8 @@ class Deployment:
         replicasets: Uuids of replicasets by the sources' names, for sources whose files do not have them.
         **settings: Further keys of the configuration.
     """
+
+    columns = CONTROL[:-1]
 
     def __init__(
         self,
@@ -100,25 +100,6 @@ class Deployment:
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
 
-    def fields(self, table: str = "s") -> list[list[Any]]:
-        """Return the fields of each tuple in a table, sorted."""
-        return sorted(msgpack.unpackb(row["_tuple"]) for row in self.rows(table, ["_tuple"]))
-
-    def tuples(self, space: str) -> list[bytes]:
-        """Return the tuples of a space: those in its table, and those that were set aside."""
-        table = table_name(space)
-        in_table = [row["_tuple"] for row in self.rows(table, ["_tuple"])]
-        return sorted(in_table + self.unfit_tuples(table))
-
-    def unfit_tuples(self, table: str) -> list[bytes]:
-        """Return the unfit tuples of keys without a row in the table."""
-        newest: dict[Any, dict[str, Any]] = {}
-        for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
-            if row["space"] == table:
-                newest[row["key"], row["replicaset_id"]] = row
-        keys = {row["_key"] for row in self.rows(table, ["_key"])}
-        return [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in keys]
-
     def refused_spaces(self) -> set[str]:
         """Return the names of the spaces that have no table."""
         newest: dict[Any, dict[str, Any]] = {}
@@ -127,11 +108,6 @@ class Deployment:
         ):
             newest[row["replicaset_id"], row["space_id"]] = row
         return {row["name"] for row in newest.values() if row["state"].startswith("refused")}
-
-    def table(self, space: str) -> dict[bytes, dict[str, Any]]:
-        """Return the rows of a space's table by canonical key, without the typed columns."""
-        columns = ["_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created"]
-        return {row["_key"]: row for row in self.rows(table_name(space), columns)}
 
 
 def _epoch(row: Mapping[str, Any]) -> int:

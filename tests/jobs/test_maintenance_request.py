@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,13 +26,13 @@ from warehouse.warehouse import Warehouse
 MONTH = {"tombstones": 30, "changelog": 30, "epochs": 30}
 
 
-@pytest.fixture
-def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Return tables with epochs 40 days old, and an even older deletion in the log."""
-    monkeypatch.setattr(maintenance, "vacuum", lambda *_: None)  # Spark's work
-    node = Node(tmp_path, "a1").define(S, "s").put(S, 1, "", 1, 1).delete(S, 1)
+    folder = tmp_path_factory.mktemp("made")
+    node = Node(folder, "a1").define(S, "s").put(S, 1, "", 1, 1).delete(S, 1)
     node.close()
-    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
     made.run()
     node.put(S, 2, "", 1, 1, at=100 * DAY).close()
     made.run()
@@ -41,6 +42,16 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
             "_epochs", lambda table, properties: table.update(updates=earlier, commit_properties=properties)
         )
     return made
+
+
+@pytest.fixture
+def deployment(made: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """Return a copy of these tables."""
+    monkeypatch.setattr(maintenance, "vacuum", lambda *_: None)  # Spark's work
+    shutil.copytree(made.folder / "warehouse", tmp_path / "warehouse")
+    copied = Deployment(tmp_path, made.sources, made.replicasets)
+    copied.offset, copied.batches = made.offset, made.batches
+    return copied
 
 
 @contextmanager

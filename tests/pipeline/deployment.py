@@ -37,7 +37,43 @@ TIME_COLUMNS = {"committed_at", "found_at", "decided_at", "first_seen"}
 """Columns with the time at which a batch ran."""
 
 
-class Deployment:
+class Tables:
+    """The tables of a deployment, as its subclass reads their rows."""
+
+    columns: Sequence[str] = CONTROL
+    """Columns of `table`."""
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Return a table's rows; a missing table has none."""
+        raise NotImplementedError
+
+    def table(self, space: str) -> dict[bytes, dict[str, Any]]:
+        """Return the rows of a space's table by canonical key, without the typed columns."""
+        rows = self.rows(table_name(space), self.columns)
+        found = {row["_key"]: row for row in rows}
+        assert len(found) == len(rows), f"{space} has a key twice"
+        return found
+
+    def fields(self, table: str = "s") -> list[list[Any]]:
+        """Return the fields of each tuple in a table, sorted."""
+        return sorted(msgpack.unpackb(row["_tuple"]) for row in self.rows(table, ["_tuple"]))
+
+    def tuples(self, space: str) -> list[bytes]:
+        """Return the tuples of a space: those in its table, and those that were set aside."""
+        table = table_name(space)
+        return sorted([row["_tuple"] for row in self.table(space).values()] + self.unfit_tuples(table))
+
+    def unfit_tuples(self, table: str) -> list[bytes]:
+        """Return the unfit tuples of keys without a row in the table."""
+        newest: dict[Any, dict[str, Any]] = {}
+        for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
+            if row["space"] == table:
+                newest[row["key"], row["replicaset_id"]] = row
+        keys = {row["_key"] for row in self.rows(table, ["_key"])}
+        return [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in keys]
+
+
+class Deployment(Tables):
     """One configuration and its tables.
 
     Args:
@@ -122,27 +158,6 @@ class Deployment:
             query.execute(f"SELECT {wanted} FROM opened").read_all()
         ).to_pylist()
         return found
-
-    def table(self, space: str) -> dict[bytes, dict[str, Any]]:
-        """Return the rows of a space's table by canonical key, without the typed columns."""
-        found = {row["_key"]: row for row in self.rows(table_name(space), CONTROL)}
-        assert len(found) == len(self.rows(table_name(space), ["_key"])), f"{space} has a key twice"
-        return found
-
-    def fields(self, table: str = "s") -> list[list[Any]]:
-        """Return the fields of each tuple in a table, sorted."""
-        return sorted(msgpack.unpackb(row["_tuple"]) for row in self.rows(table, ["_tuple"]))
-
-    def tuples(self, space: str) -> list[bytes]:
-        """Return the tuples of a space: those in its table, and those that were set aside."""
-        table = table_name(space)
-        rows = self.table(space)
-        newest: dict[Any, dict[str, Any]] = {}
-        for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
-            if row["space"] == table:
-                newest[row["key"], row["replicaset_id"]] = row
-        unfit = [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in rows]
-        return sorted([row["_tuple"] for row in rows.values()] + unfit)
 
 
 @cache

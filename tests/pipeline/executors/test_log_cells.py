@@ -135,6 +135,7 @@ def test_each_row_of_the_log_is_a_row_of_spark(
     rows = [LogPiece.decoded(text).rows for text in with_cells["piece"].to_pylist()]
     assert counted.num_rows == sum(max(one, 1) for one in rows)
     assert with_cells.combine_chunks().equals(cells_of(options, parts).combine_chunks())
+    assert len(rows) == sum(len(task) for task in parts), "a small part of a log is one cell"
 
 
 def piece_of(segment: Segment, position: int, end: int) -> LogPiece:

@@ -15,7 +15,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY_ULID, FileLock, Rid
 from warehouse.copies import files, switch
 from warehouse.copies.generations import common_epoch, compare_warehouses, read_compared_rid
-from warehouse.copies.rid import RidTable
+from warehouse.copies.rid import SYNC_START, RidTable
 from warehouse.copies.sync import SyncOptions, SyncResult, lost_epochs_after, sync
 from warehouse.delta.newest_epoch import newest_versions
 from warehouse.lock.lock import WriterLock
@@ -232,6 +232,8 @@ def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair)
     third = Pair(pair.b.folder.parent.parent / "third", of=pair.b)
     sync(pair.b.location, third.b.location)
     pair.sync(discard_rid=node(pair, "b").rid)
+    start = [change for change in RidTable(pair.b.location).history() if change.event == SYNC_START][-1]
+    assert start.epoch == 2, "the last one before the split"
     assert pair.b.read_cut() == pair.a.read_cut()
     assert verdict(pair) is Verdict.SAME
     assert "only_b" not in pair.b.location.tables()
