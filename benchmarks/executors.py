@@ -1,6 +1,6 @@
 """Time of a distributed load by the number of Spark's executor processes, and the driver's share of it.
 
-    python -m benchmarks.executors [--rows N] [--executors N ...]
+    python -m benchmarks.executors [--rows N] [--executors N ...] [--turns N]
 
 For each number of executors, with one core each, a Spark cluster of its own runs on this machine (`local-cluster`): a
 master, workers and executors are processes. With more executors than cores, only their overhead shows. The driver is
@@ -29,6 +29,7 @@ STATE = Path(".state/bench")
 MIB = 1 << 20
 ROWS_PER_LOG = 250_000
 EXECUTOR_MIB = 2048
+BATCH_MIB = 256
 
 
 @dataclass(frozen=True)
@@ -60,17 +61,17 @@ def _seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def measure(folder: Path, rows: int) -> None:
-    """Load the rows into a new warehouse twice, in this process's session, and print the results of both."""
+def measure(folder: Path, rows: int, turns: int) -> None:
+    """Load the rows into a new warehouse several times, in one session, and print the results of each."""
     spark = session_in(folder)
     try:
         results = []
-        for turn in range(2):
+        for turn in range(turns):
             here = folder / str(turn)
             member = MemberLogs(here / "logs", "a1", ["orders"])
             for first in range(0, rows, ROWS_PER_LOG):
                 member.replace("orders", range(first, min(first + ROWS_PER_LOG, rows)))
-            job = MeasuredJob(spark, here, [member], executor="tasks", max_bytes_per_trigger=32 * MIB)
+            job = MeasuredJob(spark, here, [member], executor="tasks", max_bytes_per_trigger=BATCH_MIB * MIB)
             memory: list[int] = []
             before = usage()
 
@@ -95,10 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--executors", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=3,
+        help="loads in one session; only later ones find Spark's processes started and their code compiled",
+    )
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.here:
-        measure(options.here, options.rows)
+        measure(options.here, options.rows, options.turns)
         return
     for number in options.executors:
         folder = STATE / f"executors-{number}-{time.time_ns()}"
@@ -107,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"--master local-cluster[{number},1,{EXECUTOR_MIB}] --conf spark.executor.memory={EXECUTOR_MIB}m "
             "--conf spark.ui.showConsoleProgress=false pyspark-shell"
         )
-        command = [sys.executable, "-m", __spec__.name, "--here", str(folder), "--rows", str(options.rows)]
+        command = [sys.executable, "-m", __spec__.name, "--here", str(folder)]
+        command += ["--rows", str(options.rows), "--turns", str(options.turns)]
         environment = {**os.environ, "PYTHONPATH": str(root), "PYSPARK_SUBMIT_ARGS": submitted}
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

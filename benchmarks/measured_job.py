@@ -14,6 +14,7 @@ from config.deployment import Config
 from jobs.aggregate import open_batch_writer, start_stream
 from jobs.runtime.session import spark_session
 from pipeline.batch import BatchResult
+from pipeline.executors.cell_source import start_python_processes
 from pipeline.stream import OnResult, StreamWriter
 from sources.xlog.datasource import register
 from warehouse.lock.lock import WriterLock
@@ -22,7 +23,7 @@ from warehouse.warehouse import Warehouse
 
 
 def session_in(folder: Path) -> SparkSession:
-    """Return a Spark session with the job's settings, whose warehouse directory is a folder."""
+    """Return a Spark session as the job has it, whose warehouse directory is a folder."""
     config = Config.model_validate(
         {
             "warehouse": str(folder.resolve()),
@@ -32,6 +33,7 @@ def session_in(folder: Path) -> SparkSession:
     )
     spark = spark_session(config, "benchmark")
     register(spark)
+    start_python_processes(spark)
     return spark
 
 

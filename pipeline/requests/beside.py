@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -54,7 +54,7 @@ from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import NO_ROWS
 from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.second_table import copy_files, take_files
-from warehouse.delta.table_files import TableFile, read_row_groups
+from warehouse.delta.table_files import read_file
 from warehouse.warehouse import VersionedTables
 
 MARK_PROPERTY = "aggregator.beside"
@@ -233,39 +233,27 @@ class BesideTable:
             yield pa.concat_tables(parts, promote_options="default")
 
     def _changed_keys(self, mark: Mark) -> pa.Array:
-        """Return the keys whose rows or versions differ from those of the mark, and perhaps others."""
+        """Return the keys whose rows or versions differ from those of the mark."""
         before = VersionedTables(self.source.location, versions=mark.versions)
-        parts = [*self._keys_that_differ(before, self.stored, "_key")]
-        parts += self._keys_that_differ(before, "_versions", "key")
-        return pc.unique(pa.chunked_array(parts, pa.binary()))
+        rows = self._rows_that_differ(before, self.stored, SPACE_TABLE.names)["_key"]
+        versions = self._rows_that_differ(before, "_versions", ("key", "space", "replicaset_id", "epoch"))
+        own = versions["key"].filter(pc.equal(versions["space"], self.plan.name))
+        return pc.unique(pa.chunked_array([*rows.chunks, *own.chunks], pa.binary()))
 
-    def _keys_that_differ(self, before: OpenTables, table: str, column: str) -> Iterator[pa.ChunkedArray]:
+    def _rows_that_differ(self, before: OpenTables, table: str, columns: Sequence[str]) -> pa.Table:
+        """Return the rows that only one of two versions of a table has: files that differ may share most of theirs."""
         old, new = ({file.path: file for file in one.files(table)} for one in (before, self.source))
+        parts = []
         for path in sorted(old.keys() | new.keys()):
             if old.get(path) != new.get(path):
-                yield from self._keys_of_change(table, column, old.get(path), new.get(path))
-
-    def _keys_of_change(
-        self, table: str, column: str, old: TableFile | None, new: TableFile | None
-    ) -> Iterator[pa.Array]:
-        """Yield the keys of the rows of a file that only one of two versions of it has."""
-        columns = [column] if table != "_versions" else [column, "space"]
-        location = self.source.location
-        live: list[dict[int, pa.Table]] = [
-            {} if file is None else dict(enumerate(read_row_groups(location, table, file, columns)))
-            for file in (old, new)
-        ]
-        for number in live[0].keys() | live[1].keys():
-            one, other = live[0].get(number), live[1].get(number)
-            for this, that in ((one, other), (other, one)):
-                if this is None:
-                    continue
-                rows = this.rows
-                if that is not None:
-                    rows = rows.filter(pa.array(~np.isin(this.numbers, that.numbers)))
-                if table == "_versions":
-                    rows = rows.filter(pc.equal(rows["space"], self.plan.name))
-                yield from rows[column].chunks
+                for file in (old.get(path), new.get(path)):
+                    if file is not None:
+                        parts.append(read_file(self.source.location, table, file, columns))
+        if not parts:
+            return pa.table({name: pa.array([], pa.binary()) for name in columns})
+        whole = pa.concat_tables(parts, promote_options="default")
+        counted = whole.group_by(list(columns)).aggregate([([], "count_all")])
+        return counted.filter(pc.equal(pc.bit_wise_and(counted["count_all"], 1), 1))
 
     def _catch_up(self, keys: pa.Array) -> None:
         space, policy = self.plan.layout.space, self.plan.policy

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from config.deployment import Config, Standby
 from jobs.aggregate import configured_standbys
@@ -16,6 +20,7 @@ from jobs.forget import ForgetOptions, forget
 from jobs.main import main
 from pipeline.requests.beside import BesideTable
 from schemas.errors import SpoolError
+from schemas.tables import VALIDATIONS
 from sources.spool.acks import LOCK_FILE
 from sources.spool.rewrite import locked
 from sources.xlog.format.meta import REPLICASET_KEY
@@ -23,6 +28,7 @@ from sources.xlog.reader.plain_rows import decode_rows, read_blocks, read_meta
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from warehouse.copies.primary import PrimaryLock
+from warehouse.system_tables import requests
 from warehouse.system_tables.maintenance import retention_horizon
 from warehouse.warehouse import Warehouse
 
@@ -110,6 +116,21 @@ def test_nothing_is_left_of_a_key_and_all_of_its_neighbour(
     assert {table: str(case.deployment.rows(table)).count(NEIGHBOUR) for table in TABLES} == before
     assert case.grep() == []
     assert case.grep(NEIGHBOUR)
+
+
+def test_examples_of_validation_and_requests_with_the_key_go(case: Case) -> None:
+    warehouse = Warehouse(None, case.config.warehouse, case.config.database)
+    for key in (KEY, NEIGHBOUR):
+        requests.record(warehouse, "backfill", {"source": "a1"}, f"the row of {key} is wrong")
+        examples = {"space": "people", "expectation": "not null", "examples": f'[{{"mail": "{key}"}}]'}
+        warehouse.create("_validations", VALIDATIONS)
+        columns = pa.schema([(name, pa.string()) for name in examples])
+        rows = pa.Table.from_pylist([examples], columns)
+        write_deltalake(warehouse.location.uri("_validations"), rows, mode="append", schema_mode="merge")
+    assert case.forget(vacuum=True) == 0
+    for table in ("_requests", "_validations"):
+        text = str(case.deployment.rows(table))
+        assert (KEY in text, NEIGHBOUR in text) == (False, True)
 
 
 def test_a_table_that_is_built_beside_goes(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,3 +269,31 @@ def test_a_spool_keeps_its_lsns_and_its_other_rows(case: Case) -> None:
 def test_a_spool_whose_daemon_runs_is_refused(case: Case) -> None:
     with locked(case.b.path), pytest.raises(SpoolError, match="another process writes the spool"):
         case.forget()
+
+
+KILLED = """
+import os, signal, sys
+from config.deployment import load
+from jobs.forget import ForgetOptions, forget
+
+steps = []
+
+def step(text):
+    steps.append(text)
+    if len(steps) > int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.exit(forget(load(sys.argv[1]), ForgetOptions("people", [[sys.argv[3]]], vacuum=True), step))
+"""
+
+
+@pytest.mark.soak
+def test_it_goes_on_after_a_kill_at_each_step(case: Case) -> None:
+    file = case.folder / "deployment.yaml"
+    file.write_text(case.config.model_dump_json(exclude_defaults=True))
+    codes: list[int] = []
+    while not codes or codes[-1] == -signal.SIGKILL:
+        words = [sys.executable, "-c", KILLED, str(file), str(len(codes)), KEY]
+        codes.append(subprocess.run(words, check=False, capture_output=True).returncode)
+    assert (codes[-1], case.grep(), tables_with(case, KEY)) == (0, [], set())
+    assert len(codes) > 12

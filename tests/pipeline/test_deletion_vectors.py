@@ -166,10 +166,12 @@ def test_sparse_files_are_written_again_within_the_credit_of_batches(tmp_path: P
         name = next(name for name in vectors_of(deployment) if sparse_files(tables.files(name)))
         sparse = sparse_files(tables.files(name))
         before, many = {name: tables.version(name)}, {name: CHECK_EVERY_COMMITS}
-        assert compact_after_batch(tables, before, many, credits) == {}, "without a credit nothing is written"
+        assert compact_after_batch(tables, before, many, credits, {}) == {}, (
+            "without a credit nothing is written"
+        )
         size = sum(file.size for file in sparse)
         credits.add(name, [DataFile(name, "p", -(-size // COMPACTION_SHARE), 1, "{}")])
-        after = compact_after_batch(tables, before, many, credits)
+        after = compact_after_batch(tables, before, many, credits, {})
         assert after == {name: before[name] + len(sparse)}
         assert sparse_files(tables.files(name)) == []
         assert 0 <= credits.of(name) < COMPACTION_SHARE
