@@ -333,8 +333,9 @@ def _changed_tables(preview: Preview, plan: BatchPlan) -> Iterator[NextRunChange
 
 def _left_out_values(preview: Preview) -> Iterator[NextRunChange]:
     for table, values in preview.left_out.items():
-        effect = "are set aside" if values.is_row_left_out else "get a NULL for it"
-        text = f"{values.row_count} new rows have a value that its column cannot hold, and {effect}: {values.reason}"
+        effect = "the row is set aside" if values.is_row_left_out else "it is NULL there"
+        count = "1 new row has" if values.row_count == 1 else f"{values.row_count} new rows have"
+        text = f"{count} a value that its column cannot hold, so {effect}: {values.reason}"
         yield NextRunChange("values_left_out", table, text)
 
 

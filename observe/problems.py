@@ -30,10 +30,12 @@ def table_problems(facts: DeploymentFacts) -> Iterator[Problem]:
         text = f"it goes to no table in {', '.join(refused.replicasets)}: {refused.reason}"
         yield problem("spaces_refused", f"space {refused.name}", text)
     for space, rows in facts.set_aside.items():
-        text = f"{rows.row_count} keys or rows are in no table, such as: {first_line(rows.reason)}"
+        count = "1 key or row is" if rows.row_count == 1 else f"{rows.row_count} keys or rows are"
+        text = f"{count} in no table, such as: {first_line(rows.reason)}"
         yield problem("rows_set_aside", f"space {space}", text)
     for space, rows in facts.misfits.items():
-        text = f"{rows.row_count} rows have a NULL for a value that its column cannot hold: {first_line(rows.reason)}"
+        count = "1 row has" if rows.row_count == 1 else f"{rows.row_count} rows have"
+        text = f"{count} a NULL for a value that its column cannot hold: {first_line(rows.reason)}"
         yield problem("misfits", f"table {space}", text)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from observe.report.facts import HOUR_MILLISECONDS, PageFacts, Row
@@ -24,6 +26,11 @@ MAX_BARS = 30
 """Maximum number of bars in a plot."""
 
 BAR_HEIGHT_PIXELS = 18
+HEAT_HEIGHT_PIXELS = 13
+"""Of a line of a heat map: its name is 10 pixels high."""
+
+BROKEN_AFTER_POINTS = 5
+"""A line is broken where its next point comes later than so many usual distances of its points."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
         step = facts.point_milliseconds_by_query["lag_over_time"]
         note = (
             "How long a source's oldest row of a batch had waited when the batch was committed, by the time of the "
-            f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age."
+            f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age. A "
+            "line is broken where no batch with rows of the source was committed for long."
         )
         spec = _plot_over_time(lag, step, "lag", "wait, s", as_lines=True)
         yield Chart("lag", "Longest wait of a row of each source over time", note, spec)
@@ -102,7 +110,7 @@ def _plot_over_time(
     source_title: str = "source",
     as_lines: bool = False,
 ) -> dict[str, Any]:
-    values = [
+    values: list[dict[str, Any]] = [
         {
             "at": _iso_time_text(r["at"]),
             "to": _iso_time_text(r["at"], point_milliseconds),
@@ -128,7 +136,7 @@ def _plot_over_time(
     colour = {"field": "of", "type": "nominal", "sort": names, "title": source_title}
     y = {"field": "value", "type": "quantitative", "title": value_title}
     if len(names) > MAX_COLOURS:
-        height = min(BAR_HEIGHT_PIXELS, 10) * len(names)
+        height = HEAT_HEIGHT_PIXELS * len(names)
         heat = {"field": "value", "type": "quantitative", "title": value_title, "scale": {"type": "sqrt"}}
         rows_of = {
             "field": "of",
@@ -140,13 +148,33 @@ def _plot_over_time(
         encoding = {"x": x, "x2": {"field": "to"}, "y": rows_of, "color": heat, "tooltip": tooltip}
         return _vega_specification(values, {"type": "rect"}, encoding, height)
     if as_lines:
-        encoding = {"x": x, "y": y, "color": colour, "tooltip": tooltip}
+        for value, number in zip(values, _line_numbers(rows, point_milliseconds), strict=True):
+            value["line"] = number
+        lines = {"field": "line", "type": "nominal"}
+        encoding = {"x": x, "y": y, "color": colour, "detail": lines, "tooltip": tooltip}
         return _vega_specification(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
     # Vega-Lite does not stack bars that have a start and an end time, so a transform stacks their heights.
     heap = {"stack": "value", "groupby": ["at"], "sort": [{"field": "of"}], "as": ["low", "high"]}
     heights = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     encoding = {"x": x, "x2": {"field": "to"}, **heights, "color": colour, "tooltip": tooltip}
     return {**_vega_specification(values, {"type": "rect"}, encoding, 220), "transform": [heap]}
+
+
+def _line_numbers(rows: Sequence[Row], point_milliseconds: int) -> list[int]:
+    """Return for each point the number of its line: a new one begins after a time without points of the source."""
+    moments: dict[Any, list[datetime]] = {}
+    for row in rows:
+        moments.setdefault(row["source"], []).append(row["at"])
+    numbers: dict[tuple[Any, datetime], int] = {}
+    for source, found in moments.items():
+        ordered = sorted(found)
+        gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(ordered)]
+        usual = max(median(gaps), point_milliseconds / 1000) if gaps else 0.0
+        number = 0
+        for moment, gap in zip(ordered, [0.0, *gaps], strict=True):
+            number += gap > BROKEN_AFTER_POINTS * usual
+            numbers[source, moment] = number
+    return [numbers[row["source"], row["at"]] for row in rows]
 
 
 def _conflicts_by_space_chart(rows: Sequence[Row]) -> Chart:

@@ -22,7 +22,7 @@ from tests.incidents.pair import Pair, master_and_replica
 from tests.live.certificates import CertificateAuthority, CertificateFiles
 from tests.live.client import Connection, TarantoolError
 from tests.live.mesh import KEEP_NO_LOGS
-from tests.live.server import Tarantool
+from tests.live.server import Tarantool, version_of
 
 HOST = "localhost"
 WRITE_SECONDS = 1.0
@@ -78,6 +78,8 @@ class CopiedServer:
 class Bench:
     """The deployment in which incidents are caused."""
 
+    version: str
+    """Of the servers."""
     folder: Path
     jobs: Jobs
     pair: Pair
@@ -163,6 +165,7 @@ def bench(folder: Path, binary: str) -> Iterator[Bench]:
             )
         )
         whole = Bench(
+            version=version_of(binary).partition("-")[0],
             folder=folder,
             jobs=made,
             pair=pair,

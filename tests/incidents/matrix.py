@@ -62,8 +62,10 @@ def page(by_version: Mapping[str, Records]) -> str:
 
 
 def seconds_text(record: Mapping[str, Any] | None) -> str:
-    """Return the seconds of an incident: `2.1 / 0.8`; empty if it was not caused."""
-    return "" if record is None else f"{record['seen']} / {record['over']}"
+    """Return the seconds of an incident: `2.1 / 0.8`; empty if it was not caused, `in time` if they were not kept."""
+    if record is None:
+        return ""
+    return f"{record['seen']} / {record['over']}" if "seen" in record else "in time"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

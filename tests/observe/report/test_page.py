@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from observe.report.charts import MAX_COLOURS, charts, duration_in_words, winner_over_loser
+from observe.report.charts import MAX_COLOURS, _line_numbers, charts, duration_in_words, winner_over_loser
 from observe.report.facts import (
     HOUR_MILLISECONDS,
     POINT_MILLISECONDS,
@@ -174,6 +174,18 @@ def test_any_bytes_are_shown_as_text(data: bytes | None, text: str) -> None:
 
 def test_a_long_tuple_is_cut_off() -> None:
     assert short_tuple_text(msgpack.packb(["x" * 5000])).endswith("…")
+
+
+def test_a_line_is_broken_where_nothing_was_committed_for_long() -> None:
+    begin = datetime(2026, 11, 26, 12, tzinfo=UTC)
+    seconds = [0, 2, 4, 6, 66, 68]
+    rows = [
+        {"source": name, "at": begin + timedelta(seconds=second), "lag": 1.0}
+        for second in seconds
+        for name in ("a", "b")
+    ]
+    assert _line_numbers(rows, 2000) == [0] * 8 + [1] * 4
+    assert _line_numbers(rows[:2], 2000) == [0, 0]
 
 
 def test_formats_and_keys_are_one_line() -> None:
