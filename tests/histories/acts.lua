@@ -49,6 +49,7 @@ function VALUES.string(die) return pick({'', 'x', 'some', 'größe', string.rep(
 function VALUES.boolean(die) return die(2) == 0 end
 function VALUES.decimal(die) return decimal.new(pick({'0', '1.5', '-3.25', '1000000'}, die)) end
 function VALUES.decimal64(die) return decimal.new(pick({'0', '1.5', '-3.25', '1000000.01'}, die)) end
+for _, digits in ipairs({'32', '128', '256'}) do VALUES['decimal' .. digits] = VALUES.decimal64 end
 function VALUES.uuid(die)
     return uuid.fromstr('00000000-0000-4000-8000-00000000000' .. die(5))
 end
@@ -61,7 +62,7 @@ function VALUES.datetime(die)
     return require('datetime').new({timestamp = 1700000000 + die(5)})
 end
 
-local WIDER = {decimal64 = 'decimal', unsigned = 'integer', integer = 'number', double = 'number', decimal = 'number',
+local WIDER = {decimal32 = 'decimal', decimal64 = 'decimal', decimal128 = 'decimal', decimal256 = 'decimal', unsigned = 'integer', integer = 'number', double = 'number', decimal = 'number',
     number = 'scalar', string = 'scalar', boolean = 'scalar', uuid = 'scalar', scalar = 'any', map = 'any',
     array = 'any', datetime = 'scalar'}
 
@@ -78,16 +79,21 @@ local function narrower(one, other)
     return is_within(one, other) and one or other
 end
 
--- The value of the k-th key in a part: the same number in every numeric type.
+-- The value of the k-th key in a part: the same number in every numeric type. The 7th has a double and decimals that are
+-- one key, the 6th a double and a decimal that are two.
 local function key_value(kind, k, die)
     if kind == 'string' then return k == 5 and 'k\xff' or 'k' .. k end
     if kind == 'boolean' then return k % 2 == 0 end
-    if kind == 'double' then return double(k) end
-    if kind == 'decimal' then return decimal.new(k) end
+    if kind == 'double' then return k == 7 and 0.1 or double(k) end
+    if kind == 'decimal' then return decimal.new(k == 7 and pick({'0.1', '0.100'}, die) or k) end
     if kind == 'integer' and k == 8 then return -1 end
-    if kind == 'number' and die(3) == 0 then return double(k) end
-    if kind == 'number' and die(4) == 0 then return decimal.new(k) end
-    if kind == 'scalar' and k % 4 == 3 then return 'k' .. k end
+    if kind == 'scalar' and k == 3 then return 'k3' end
+    if kind == 'scalar' and k == 5 then return die(2) == 0 end
+    if kind ~= 'number' and kind ~= 'scalar' then return k end
+    if k == 7 then return pick({0.1, decimal.new('0.1')}, die) end
+    if k == 6 then return pick({6, 1 / 3, decimal.new('0.3333333333333333')}, die) end
+    if die(3) == 0 then return double(k) end
+    if die(4) == 0 then return decimal.new(k) end
     return k
 end
 
@@ -186,7 +192,7 @@ local function operations(space, die)
 end
 
 -- Parts of another primary key, of fields that every tuple has.
-local KEY_TYPES = {'unsigned', 'string', 'integer', 'number', 'scalar'}
+local KEY_TYPES = {'unsigned', 'string', 'integer', 'number', 'scalar', 'double', 'decimal'}
 local function parts_of(space, die)
     local candidates = {}
     for i, field in ipairs(formatted(space)) do

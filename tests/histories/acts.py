@@ -26,8 +26,11 @@ NEW_FIELDS = ("v", "w", "x", "y")
 OWN_NAME = "+"
 """Instead of a field's new name: one that tells its type."""
 
-KEY_TYPES = ("unsigned", "string", "integer", "number")
-TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "decimal64", "uuid", "map", "array")
+KEY_TYPES = ("unsigned", "string", "integer", "number", "scalar", "double", "decimal")
+TYPES = (*KEY_TYPES, "any", "boolean", "sized", "uuid", "map", "array")
+SIZED = ("decimal32", "decimal64", "decimal128", "decimal256")
+"""What `sized` stands for; servers before 3.9 refuse them."""
+
 ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
 
 RANGES = 0.15
@@ -142,14 +145,14 @@ def _shape(dice: Random) -> _Shape:
     else:
         able = [[index, one["type"]] for index, one in enumerate(fields, start=1) if one["type"] in KEY_TYPES]
         other = dice.sample(able, dice.randint(1, min(2, len(able)))) if able else parts[::-1]
-    return _Shape(parts, other, fields, {name: dice.choice(TYPES) for name in (*MORE_FIELDS, *NEW_FIELDS)})
+    return _Shape(parts, other, fields, {name: _type_of(dice) for name in (*MORE_FIELDS, *NEW_FIELDS)})
 
 
 def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
     """Return parts of a primary key, and the first fields of a format for it."""
     count = dice.choice([1, 1, 1, 2])
     width = dice.randint(count, 4)
-    types = [dice.choice(TYPES) for _ in range(width)]
+    types = [_type_of(dice) for _ in range(width)]
     indices = dice.sample(range(width), count) if dice.random() < 0.3 else list(range(count))
     for index in indices:
         types[index] = dice.choice(KEY_TYPES)
@@ -164,8 +167,13 @@ def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
     return parts, [_field_of(name, kind) for name, kind in zip(names, types, strict=True)]
 
 
+def _type_of(dice: Random) -> str:
+    kind = dice.choice(TYPES)
+    return dice.choice(SIZED) if kind == "sized" else kind
+
+
 def _field_of(name: str, kind: str) -> dict[str, Any]:
-    return {"name": name, "type": kind, **({"scale": 2} if kind == "decimal64" else {})}
+    return {"name": name, "type": kind, **({"scale": 2} if kind in SIZED else {})}
 
 
 class _Writer:
@@ -281,7 +289,7 @@ class _Writer:
         return {**_field_of(name, self._type(name)), **nullable}
 
     def _type(self, name: str) -> str:
-        return self._dice.choice(TYPES) if self._shape is None else self._shape.types[name]
+        return _type_of(self._dice) if self._shape is None else self._shape.types[name]
 
     def _create(self) -> list[Act]:
         free = [name for name in NAMES if name not in self.used]

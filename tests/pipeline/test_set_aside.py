@@ -15,7 +15,7 @@ from deltalake.schema import PrimitiveType
 from observe.deployment_problems import deployment_problems
 from pipeline.commit.batch import commit_batch
 from pipeline.requests.mend import mend_tables, tables_to_mend
-from schemas.errors import SourceError, WarehouseError
+from schemas.errors import LockError, SourceError, WarehouseError
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_foreign_commits import disturbed
@@ -24,6 +24,15 @@ from warehouse.delta.newest_epoch import newest_epoch_row
 
 HIT, OTHER = 600, 601
 Act = Callable[[DeltaTable], object]
+
+
+def cut_log(table: DeltaTable) -> None:
+    """Lose the newest commit, as an older copy of the folder has it."""
+    log = Path(table.table_uri.removeprefix("file://")) / "_delta_log"
+    sorted(log.glob("*.json"))[-1].unlink()
+    for checkpoint in (*log.glob("*.parquet"), *log.glob("_last_checkpoint")):
+        checkpoint.unlink()
+
 
 HARMFUL: Mapping[str, Act] = {
     "delete": lambda table: table.delete("id > 1"),
@@ -36,6 +45,9 @@ HARMFUL: Mapping[str, Act] = {
     ),
     "lost": lambda table: shutil.rmtree(table.table_uri.removeprefix("file://")),
 }
+CHANGES: Mapping[str, Act] = {**HARMFUL, "older": cut_log}
+LOST = ("lost", "older")
+"""Of which the version that the newest epoch names is gone."""
 
 
 class Two:
@@ -88,8 +100,9 @@ MOMENTS = ("between two batches", "between lookup and commit", "while it is stop
 IN_SUITE = {("delete", moment) for moment in MOMENTS} | {("lost", MOMENTS[1]), ("row tracking", MOMENTS[0])}
 CASES = [
     pytest.param(change, moment, marks=() if (change, moment) in IN_SUITE else pytest.mark.soak)
-    for change in HARMFUL
+    for change in CHANGES
     for moment in MOMENTS
+    if (change, moment) != ("older", MOMENTS[1])
 ]
 
 
@@ -120,7 +133,7 @@ def test_a_changed_table_is_set_aside_and_rebuilt(
 ) -> None:
     two = Two(tmp_path)
     two.tables.run()
-    act = HARMFUL[change]
+    act = CHANGES[change]
     if when == "while it is stopped":
         act(DeltaTable(str(two.path)))
         two.write(range(4, 9), 2)
@@ -129,7 +142,13 @@ def test_a_changed_table_is_set_aside_and_rebuilt(
         with two.tables.writer() as (_, writer):
             act(DeltaTable(str(two.path)))
             two.write(range(4, 9), 2)
-            two.tables.batch(writer)
+            if change in LOST:
+                with pytest.raises(LockError, match="start again"):
+                    two.tables.batch(writer)
+            else:
+                two.tables.batch(writer)
+        if change in LOST:
+            two.tables.run()
     else:
         acted: list[object] = []
 
@@ -144,10 +163,10 @@ def test_a_changed_table_is_set_aside_and_rebuilt(
     named = {
         one.condition for one in deployment_problems(config) if one.subject in ("table hit", "space hit")
     }
-    assert named == {"table_lost" if change == "lost" else "table_changed", "spaces_refused"}
+    assert named == {"table_lost" if change in LOST else "table_changed", "spaces_refused"}
     assert two.rows("other") == two.winners(OTHER)
     row = newest_epoch_row(location_of(config.warehouse))
-    if change != "lost":
+    if change not in LOST:
         kept = DeltaTable(str(two.path), version=dict(row["versions"])["hit"]).to_pyarrow_table()
         assert sorted(kept["id"].to_pylist()) == list(range(1, 9))
     with two.tables.writer() as (warehouse, writer):
