@@ -191,6 +191,9 @@ class OpenTables:
             fence.check_lock()
             mark = fence.next_mark()
         base = self._head(table, opened)
+        if not self.location.may_have(table, base):
+            self.forget(table)
+            raise WarehouseError(f"version {base} of the table is not there any more", table=table)
         try:
             make(base + 1, mark)
             if self.location.may_have(table, base + 2):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
-from schemas.errors import LockError
+from schemas.errors import LockError, WarehouseError
 from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import EPOCHS, RID
@@ -107,11 +107,18 @@ class Fence:
         self._has_ended = True
 
     def check(self, table: str, opened: DeltaTable) -> None:
-        """Raise LockError if another writer has committed to an open table since this one saw it."""
-        version = int(opened.version())
+        """Check an open table for what others did to it since this writer saw it.
+
+        Raises:
+            LockError: Another writer has committed to it.
+            WarehouseError: It is at an earlier version: its folder was lost, or an older one is in its place.
+        """
+        version, seen = int(opened.version()), self._version_by_table.get(table)
         # A version never changes, and looking up a mark reads the log.
-        if self._has_ended or table in SHARED_TABLES or self._version_by_table.get(table) == version:
+        if self._has_ended or table in SHARED_TABLES or seen == version:
             return
+        if seen is not None and version < seen:
+            raise WarehouseError(f"the table is at version {version}, and was at version {seen}", table=table)
         mark = newest_mark(opened)
         if table not in self._mark_by_table:
             # Created since the start: by this writer, or by another one that has not written to it.

@@ -14,10 +14,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from textwrap import shorten
 from typing import Any
 
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from schemas.errors import AggregatorError, ForeignChangeError, UnsupportedError, WarehouseError
 from schemas.names import EXACT_PREFIX, exact_table, is_space_table
@@ -96,6 +98,9 @@ def tables_of_spaces(location: WarehouseLocation, differences: Iterable[TableDif
 
 AS_NAMED = TableDifference("", TableState.EQUAL, "", "")
 
+SHOWN_ERROR = 120
+"""How many characters of an error of Delta are shown: what follows are all fields of its structures."""
+
 
 def table_differences(
     location: WarehouseLocation, row: Mapping[str, Any] | None
@@ -128,7 +133,11 @@ def compare_table(
     if opened is None:
         if _is_at(location, table, version):
             return AS_NAMED
-        opened = location.open(table)
+        try:
+            opened = location.open(table)
+        except DeltaError as error:
+            text = f"the log of the table cannot be read: {shorten(str(error), SHOWN_ERROR)}"
+            return TableDifference(table, TableState.LOST, text, _lost_advice(table))
     if opened is None:
         return TableDifference(table, TableState.LOST, "the table is not there any more", _lost_advice(table))
     now = int(opened.version())
@@ -142,9 +151,11 @@ def compare_table(
 
 def _is_at(location: WarehouseLocation, table: str, version: int) -> bool:
     """Return whether a table is at a version; False if this is not known without opening it."""
-    paths = [location.at(table, commit_path(number)) for number in (version, version + 1)]
-    this, following = location.fs.get_file_info(paths)
-    return bool(this.type == pafs.FileType.File and following.type == pafs.FileType.NotFound)
+    numbers = (version + 1, version, max(version - 1, 0))
+    paths = [location.at(table, commit_path(number)) for number in numbers]
+    following, *present = location.fs.get_file_info(paths)
+    is_complete = all(one.type == pafs.FileType.File for one in present)
+    return bool(is_complete and following.type == pafs.FileType.NotFound)
 
 
 def _compare_commits(
