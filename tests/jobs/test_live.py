@@ -42,7 +42,7 @@ def test_the_example_is_right_and_names_every_key() -> None:
         assert [key for key in type(part).model_fields if f"{key}:" not in text] == []
     options = config.subscribe.replicaset_options()[0]
     assert (options.feed, options.peers[0].user, options.peers[1].user) == (
-        FeedMode.OWN_PEER,
+        FeedMode.LEADER,
         "replicator",
         "replicator",
     )
