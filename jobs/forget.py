@@ -20,7 +20,7 @@ from observe.forgetting.keys import ForgottenKeys
 from observe.forgetting.marks import Marks
 from observe.forgetting.search import KeyFinding, Search
 from observe.key_changes.reader import KeyChangesReader
-from pipeline.lookup.key_copies import SUFFIX as COPY_SUFFIX
+from pipeline.lookup.copy_folder import SUFFIX as COPY_SUFFIX
 from pipeline.requests.beside import beside_location, discard
 from pipeline.retention.forgotten import mark_rows, remove_marked, tables_with_keys
 from pipeline.start import open_writer

@@ -15,7 +15,7 @@ from config.deployment import Config
 from observe.doctor.machine import size_text
 from pipeline.commit.costs import BatchCosts, stored_costs
 from pipeline.compaction.debt import CompactionDebt, debt_of
-from pipeline.lookup.key_copies import KeyCopies
+from pipeline.lookup.copy_folder import stored_bytes
 from schemas.conditions import DEBT_BYTES, DEBT_SHARE
 from schemas.errors import WarehouseError
 from schemas.problems import Problem, problem
@@ -58,7 +58,7 @@ def read_write_costs(config: Config, location: WarehouseLocation) -> WriteCosts:
     names = () if last is None else last.debts
     return WriteCosts(
         folder,
-        KeyCopies(Path(folder)).stored_bytes(),
+        stored_bytes(Path(folder)),
         config.cache.limit,
         last,
         {name: debt for name in names if (debt := _debt_now(location, name)) is not None},

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from observe.doctor.findings import Finding, fail, ok, warn
-from pipeline.lookup.key_copies import KEPT_FREE_BYTES
+from pipeline.lookup.copy_folder import KEPT_FREE_BYTES
 
 TESTED_PYTHON = (3, 11)
 """The version with which all tests run, and for which the lock files are."""

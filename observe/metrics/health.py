@@ -32,7 +32,7 @@ from observe.problems import (
     table_problems,
 )
 from observe.write_costs import debt_problems
-from pipeline.lookup.key_copies import KeyCopies
+from pipeline.lookup.copy_folder import stored_bytes
 from schemas.conditions import CLOCK_AHEAD_SECONDS, INSTANT_WAIT_SECONDS, NO_COMMIT_SECONDS
 from schemas.errors import AggregatorError
 from schemas.problems import Problem, problem, problem_text, sorted_problems
@@ -63,7 +63,7 @@ class StreamHealth:
     ) -> None:
         self._config, self._location, self._metrics = config, location, metrics
         self._ends = LogEnds(config.sources)
-        self._copies = KeyCopies(Path(config.cache.folder(config.checkpoint)))
+        self._copy_folder = Path(config.cache.folder(config.checkpoint))
         trigger = seconds(config.trigger) if is_endless else None
         stale = (
             None if config.metrics is None or config.metrics.stale is None else seconds(config.metrics.stale)
@@ -116,7 +116,7 @@ class StreamHealth:
         self._metrics.set_unread_bytes(unread)
         for warning in self._metrics.find_stale_sources():
             log.warning("%s", warning.message)
-        self._metrics.costs.set_copy_bytes(self._copies.stored_bytes())
+        self._metrics.costs.set_copy_bytes(stored_bytes(self._copy_folder))
         try:
             self._disk_problems = tuple(disk_problems(self._config, self._config.subscribe))
             epoch = self._metrics.epoch

@@ -12,7 +12,6 @@ import errno
 import hashlib
 import logging
 import os
-import shutil
 import time
 import uuid as uuids
 from collections import OrderedDict
@@ -22,11 +21,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.lookup.copy_folder import KEPT_FREE_BYTES, SUFFIX, free_bytes, stored_files
 from pipeline.lookup.key_copy import CopyError, CopyName, KeyCopy, copy_of_rows, encode_copy, open_copy
 
 log = logging.getLogger(__name__)
-
-SUFFIX = ".keys"
 
 SMALL_BYTES = 1 << 20
 """Smaller copies stay in memory: to make one again takes as long as to open a stored one."""
@@ -38,9 +36,6 @@ DEFAULT_LIMIT_BYTES = 16 << 30
 
 TOUCH_SECONDS = 60.0
 """How exactly the folder knows when a copy was used."""
-
-KEPT_FREE_BYTES = 1 << 30
-"""No copy is stored that leaves less room than this on its disk, which may be that of the warehouse."""
 
 FULL_SHARE = 0.9
 """Copies are removed until the folder has at most this share of its limit."""
@@ -130,10 +125,6 @@ class KeyCopies:
             return copy
         return None if self.folder is None else self._store(self.folder, name, copy)
 
-    def stored_bytes(self) -> int:
-        """Return the size of the folder."""
-        return sum(info.st_size for _, info in _stored_files(self.folder))
-
     def _keep_small(self, name: CopyName, copy: KeyCopy) -> None:
         self._small[name] = copy
         self._small_bytes += copy.stored_bytes
@@ -201,7 +192,7 @@ class KeyCopies:
             self._stored_bytes += wanted_bytes
             if self._stored_bytes <= self.limit_bytes and spare >= 0:
                 return
-        files = sorted(_stored_files(folder), key=lambda one: one[1].st_atime_ns)
+        files = sorted(stored_files(folder), key=lambda one: one[1].st_atime_ns)
         total = sum(info.st_size for _, info in files) + wanted_bytes
         limit = min(self.limit_bytes, total + spare)
         if total > limit:
@@ -215,26 +206,9 @@ class KeyCopies:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def free_bytes(folder: Path) -> int:
-    """Return the free space of a folder's disk."""
-    return shutil.disk_usage(folder).free
-
-
 def _file_name(name: CopyName) -> str:
     text = "\0".join((name.table, name.path, str(name.size), name.key, *name.columns))
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest() + SUFFIX
-
-
-def _stored_files(folder: Path | None) -> list[tuple[Path, os.stat_result]]:
-    """Return the stored copies, and parts of copies that killed processes left."""
-    found = []
-    try:
-        for path in folder.iterdir() if folder is not None else ():
-            if path.name.endswith((SUFFIX, ".part")):
-                found.append((path, path.stat()))
-    except OSError:
-        pass
-    return found
 
 
 def _touch(path: Path, info: os.stat_result) -> None:

@@ -19,7 +19,7 @@ from observe.report.page import render_page
 from observe.write_costs import debt_problems, read_write_costs, written_text
 from pipeline.commit.costs import COSTS_FILE, BatchCosts, store_costs, stored_costs
 from pipeline.compaction.debt import CompactionDebt
-from pipeline.lookup import key_copies
+from pipeline.lookup.copy_folder import KEPT_FREE_BYTES
 from pipeline.lookup.key_copies import CopyCounts
 from pipeline.preview import preview_next_run
 from schemas.conditions import DEBT_BYTES
@@ -140,7 +140,7 @@ def test_doctor_knows_the_folder_of_key_copies(
 
     assert finding()[:2] == ("ok", "cache")
     assert str(made.folder / "checkpoint-keys") in finding()[2]
-    monkeypatch.setattr("observe.doctor.gather.machine.free_bytes", lambda _: key_copies.KEPT_FREE_BYTES)
+    monkeypatch.setattr("observe.doctor.gather.machine.free_bytes", lambda _: KEPT_FREE_BYTES)
     assert finding()[:2] == ("warn", "cache_full")
     (tmp_path / "file").write_text("")
     cache = config.cache.model_copy(update={"path": str(tmp_path / "file" / "keys")})

@@ -16,7 +16,7 @@ from pathlib import Path
 from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.machine import CacheFacts, Disk, MachineFacts
-from pipeline.lookup.key_copies import KeyCopies, free_bytes
+from pipeline.lookup.copy_folder import free_bytes, stored_bytes
 from warehouse.lock.lock import local_folder
 
 JAVA_TIMEOUT_SECONDS = 20.0
@@ -159,7 +159,7 @@ def _cache_facts(config: Config) -> CacheFacts:
     return CacheFacts(
         str(folder),
         config.cache.limit,
-        KeyCopies(folder).stored_bytes(),
+        stored_bytes(folder),
         free_bytes(existing),
         error,
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.lookup import key_copies
+from pipeline.lookup.copy_folder import KEPT_FREE_BYTES, stored_bytes
 from pipeline.lookup.key_copies import KeyCopies
 from pipeline.lookup.key_copy import CopyName, KeyCopy
 from udfs.keys.key_index import WantedKeys
@@ -142,7 +143,7 @@ def test_the_least_recently_used_copies_go_first(folder: Path) -> None:
     os.utime(folder / key_copies._file_name(names[1]), ns=(10**18, 1))
     copies.add(names[4], rows_of())
     copies.add(names[5], rows_of())
-    assert copies.stored_bytes() <= copies.limit_bytes
+    assert stored_bytes(copies.folder) <= copies.limit_bytes
     left = [KeyCopies(folder).get(name) is not None for name in names]
     assert left[2] is False
     assert left[1] is left[4] is left[5] is True
@@ -176,13 +177,13 @@ def test_copies_do_not_fill_their_disk(
 ) -> None:
     KeyCopies(folder).add(NAME, rows_of())
     size = stored(folder).stat().st_size
-    free = [key_copies.KEPT_FREE_BYTES + size // 2]
+    free = [KEPT_FREE_BYTES + size // 2]
     monkeypatch.setattr(key_copies, "free_bytes", lambda _: free[0])
     other = CopyName(NAME.table, "part-2", 1, "_key", COLUMNS)
     copies = KeyCopies(folder)
     assert_right(copies.add(other, rows_of()), rows_of())
     assert KeyCopies(folder).get(NAME) is None, "the older copy made room"
-    free[0] = key_copies.KEPT_FREE_BYTES - 2 * size
+    free[0] = KEPT_FREE_BYTES - 2 * size
     assert copies.add(NAME, rows_of()) is None
     assert copies.counts.failed == 1
     assert "No space left on device" in caplog.text
