@@ -67,6 +67,9 @@ class Space:
     """The format; empty if the space has none."""
     primary_key: tuple[KeyPart, ...] = ()
     """Empty until the space has an index 0."""
+    is_hashed: bool = False
+    """Whether index 0 is of type HASH: it takes equal decimals of different digits, or an equal integer, for two keys.
+    """
     is_local: bool = False
     is_temporary: bool = False
     is_sync: bool = False
@@ -227,6 +230,7 @@ def space_of(
         engine=text_of(field_at(space, 3, "the engine"), "the engine"),
         fields=fields,
         primary_key=primary_key,
+        is_hashed=primary is not None and len(primary) > 3 and str(primary[3]).lower() == "hash",
         is_local=options.get("group_id") == 1,
         is_temporary=bool(options.get("temporary")) or options.get("type") in _TEMPORARY_TYPES,
         is_sync=bool(options.get("is_sync")),

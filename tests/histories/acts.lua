@@ -409,9 +409,14 @@ function DO.formalize(name)
     format(space, fields)
 end
 
+-- Decimals in a HASH index are refused.
 -- 2.6 does not find the tuples of a hash index any more after a part became unsigned, or is no longer.
 local function check_hash(space, parts)
-    if space.index[0].type ~= 'HASH' or box.ctl.promote then return end
+    if space.index[0].type ~= 'HASH' then return end
+    for _, part in ipairs(parts) do
+        if part[2] == 'number' or part[2] == 'scalar' or part[2] == 'decimal' then error('decimals are refused') end
+    end
+    if box.ctl.promote then return end
     for i, part in ipairs(primary(space)) do
         local new = parts[i] and parts[i][2]
         if (part.type == 'unsigned') ~= (new == 'unsigned') then error('its tuples would be lost') end

@@ -27,6 +27,8 @@ OWN_NAME = "+"
 """Instead of a field's new name: one that tells its type."""
 
 KEY_TYPES = ("unsigned", "string", "integer", "number", "scalar", "double", "decimal")
+HASHED_TYPES = ("unsigned", "string", "integer", "double")
+"""Types of a HASH index's part: decimals are refused there."""
 TYPES = (*KEY_TYPES, "any", "boolean", "sized", "uuid", "map", "array")
 SIZED = ("decimal32", "decimal64", "decimal128", "decimal256")
 """What `sized` stands for; servers before 3.9 refuse them."""
@@ -280,7 +282,8 @@ class _Writer:
         if dice.random() < 0.15:
             options["by_replace"] = True
         index: dict[str, Any] = {"parts": parts}
-        if len(parts) == 1 and "engine" not in options and dice.random() < 0.1:
+        is_hashable = len(parts) == 1 and parts[0][1] in HASHED_TYPES and "engine" not in options
+        if is_hashable and dice.random() < 0.1:
             index["type"] = "hash"
         return ["create", name, options, index if dice.random() < 0.95 else None]
 

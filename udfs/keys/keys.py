@@ -31,7 +31,7 @@ from udfs.buffers import (
     offsets_of,
     texts_of_rows,
 )
-from udfs.kernels.values import CLASS_NAMES, OVERREAD_BYTES
+from udfs.kernels.values import CLASS_NAMES, DECIMAL, OVERREAD_BYTES
 from udfs.keys.kernels import canonical
 from udfs.keys.kernels.keys import (
     AMBIGUOUS,
@@ -137,6 +137,16 @@ def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
         yield path
 
 
+def _accepted_bits(space: Space, part: KeyPart) -> int:
+    """Return the value classes that a part of a primary key accepts, as bits.
+
+    The hash of a number in a HASH index is that of its encoding, but for doubles (`src/box/tuple_hash.cc`): for the
+    server 2, the decimals 2 and 2.0, and 0.5 as a double and as a decimal are different keys.
+    """
+    bits = accepted_class_bits(part.type, is_nullable=False)
+    return bits & ~(1 << DECIMAL) if space.is_hashed else bits
+
+
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     """Return the plan for the primary keys of spaces; the `space_indexes` of other functions count in `spaces`.
 
@@ -158,7 +168,9 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     flat = Parts(
         part_starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
         fields=np.array([part.field for part in parts], np.int32),
-        class_bits=np.array([accepted_class_bits(part.type, is_nullable=False) for part in parts], np.int64),
+        class_bits=np.array(
+            [_accepted_bits(space, part) for space in spaces for part in space.primary_key], np.int64
+        ),
         comparisons=np.array(
             [_COMPARISON_BY_TYPE.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
         ),
@@ -185,9 +197,12 @@ def _fault_text(plan: KeyPlan, numbers: bytes) -> str:
     if code == WRONG_COUNT:
         return f"space {space.name}: the key has {part} parts, the primary key {len(space.primary_key)}"
     one = space.primary_key[part]
+    wrong_type = f": {one.type} expected, {CLASS_NAMES[kind]} found"
+    if space.is_hashed and kind == DECIMAL:
+        wrong_type = ": a HASH index takes equal decimals of different digits for different keys, so the key is refused"
     texts = {
         MISSING: " is missing",
-        WRONG_TYPE: f": {one.type} expected, {CLASS_NAMES[kind]} found",
+        WRONG_TYPE: wrong_type,
         AMBIGUOUS: ": a server takes this decimal of more than 15 digits and the equal double for two keys, and an "
         "equal integer for either of them, so the key is refused",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import struct
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -118,6 +119,20 @@ def test_a_decimal_that_is_one_key_with_an_integer_but_not_with_the_double(
     assert not is_refused or "two keys" in found[0]["error"]
     as_decimal = canonical_keys(binaries([raw]), [space(KeyPart(0, "decimal"))]).to_pylist()
     assert as_decimal[0]["error"] is None
+
+
+@pytest.mark.parametrize("kind", ["number", "scalar", "decimal"])
+@pytest.mark.parametrize("text", ["2", "2.0", "0.5"])
+def test_a_decimal_in_a_hash_index_is_refused(text: str, kind: str) -> None:
+    """The server has three rows for the keys 2, decimal 2 and decimal 2.0 (`test_mixed_numbers_live`)."""
+    hashed = replace(space(KeyPart(0, kind)), is_hashed=True)
+    raw = b"\x91" + pack(decimal_ext(text))
+    (found,) = canonical_keys(binaries([raw]), [hashed]).to_pylist()
+    assert found["key"] is None
+    assert "a HASH index takes equal decimals of different digits for different keys" in found["error"]
+    if kind != "decimal":
+        (whole,) = canonical_keys(binaries([pack([2.0])]), [hashed]).to_pylist()
+        assert whole["key"] == pack([2])
 
 
 def test_unsigned_keys_keep_their_encoding_as_the_index_compares_it() -> None:

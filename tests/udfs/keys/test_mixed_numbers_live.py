@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from schemas.space import KeyPart, Space
+from schemas.space import KeyPart, Space, space_of
 from tests.live.server import Tarantool, find_servers
 from tests.udfs.messages import binaries, decimal_ext, pack
 from udfs.keys.key_order import directions_of, key_order, ordered_keys
@@ -131,3 +131,27 @@ def test_pairs_compare_as_on_the_server(server: Tarantool, seed: int) -> None:
         if mine != theirs[number] and not is_unclear(one, other):
             wrong.append(("another order", one.hex(), other.hex(), theirs[number], mine))
     assert wrong == []
+
+
+IN_HASH = """
+    local decimal, ffi = require('decimal'), require('ffi')
+    local counts = {}
+    for _, kind in ipairs({'number', 'scalar', 'decimal'}) do
+        local space = box.schema.space.create('hashed_' .. kind)
+        space:create_index('pk', {type = 'hash', parts = {{1, kind}}})
+        local keys = {decimal.new('2'), decimal.new('2.0'), decimal.new('0.5'), decimal.new('0.50')}
+        if kind ~= 'decimal' then
+            for _, one in ipairs({2, ffi.cast('double', 2), 0.5}) do table.insert(keys, one) end
+        end
+        for _, key in ipairs(keys) do space:replace({key}) end
+        table.insert(counts, space:len())
+    end
+    return counts, box.space._index:get({box.space.hashed_number.id, 0}):totable()
+"""
+
+
+def test_a_hash_index_has_decimals_of_other_digits_as_other_keys(server: Tarantool) -> None:
+    """Only a double is one key with its integer; so decimals are refused there."""
+    counts, index = server.eval(IN_HASH)
+    assert counts == [6, 6, 4]
+    assert space_of([1, 1, "k", "memtx", 0, {}, []], index).is_hashed
