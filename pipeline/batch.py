@@ -207,6 +207,11 @@ class BatchWriter:
             self.tables.forget(exact_table(table))
         self.state = after_roll_back(self.tables, replace(self.state, set_aside=found), last, rolled_back)
 
+    def set_changed_tables_aside(self) -> None:
+        """Set aside tables that somebody else has changed since the last batch."""
+        if self._has_newly_changed_tables():
+            self.roll_back()
+
     def _has_newly_changed_tables(self) -> bool:
         return bool(epochs.require_tables(self._warehouse.location).keys() - self.state.set_aside.keys())
 

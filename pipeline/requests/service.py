@@ -149,6 +149,7 @@ class Service:
     def _rebuild(self, request: Request, arguments: RebuildArguments) -> str:
         space, policy = arguments.space, arguments.policy
         tables, mended = self._warehouse.open_tables, ""
+        self._writer.set_changed_tables_aside()
         if tables_to_mend(self._writer.state, self._config, space):
             name = f"mend {request.id}"
             report = mend_tables(self._config, self._warehouse, self._writer, space, name, self._cores)

@@ -16,11 +16,14 @@ from observe.deployment_problems import deployment_problems
 from pipeline.commit.batch import commit_batch
 from pipeline.requests.mend import mend_tables, tables_to_mend
 from schemas.errors import SourceError, WarehouseError
+from schemas.states import RequestState
+from tests.jobs.test_maintenance_request import serving
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_foreign_commits import disturbed
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import newest_epoch_row
+from warehouse.system_tables import requests
 
 HIT, OTHER = 600, 601
 Act = Callable[[DeltaTable], object]
@@ -188,6 +191,22 @@ def test_a_changed_table_is_set_aside_and_rebuilt(
     assert two.rows("hit") == two.winners(HIT)
     assert two.rows("other") == two.winners(OTHER)
     assert deployment_problems(config) == []
+
+
+@pytest.mark.parametrize("change", ["delete", "older"])
+def test_a_running_job_rebuilds_a_table_that_no_batch_has_met_since(tmp_path: Path, change: str) -> None:
+    two = Two(tmp_path)
+    two.tables.run()
+    two.snapshot()
+    newest = {"policy": "max", "column": "updated"}
+    with serving(two.tables) as (warehouse, service):
+        CHANGES[change](DeltaTable(str(two.path)))
+        request = requests.ask(warehouse, "rebuild", {"space": "hit", "policy": newest})
+        service.serve()
+        answer = requests.with_newest_state(warehouse, request)
+        assert (answer.state, answer.message) == (RequestState.DONE, answer.message)
+    assert two.rows("hit") == two.winners(HIT)
+    assert deployment_problems(two.tables.config()) == []
 
 
 def test_a_table_that_others_take_back_goes_on(tmp_path: Path) -> None:
