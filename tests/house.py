@@ -3,8 +3,6 @@
 All modules count but those of tests, benchmarks and set-up. `tests/test_structure.py` checks some limits.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

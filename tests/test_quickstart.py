@@ -3,8 +3,6 @@
 After a change that is meant: `python -m tests.test_quickstart` stores what it prints.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

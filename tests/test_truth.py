@@ -1,7 +1,5 @@
 """The loader of recordings: what it finds, and that it reads each of the layouts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

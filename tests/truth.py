@@ -6,8 +6,6 @@ found below the directory that the environment variable `AGGREGATOR_RECORDINGS` 
 the logs themselves say (`tests.oracle`).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """What cases are made of: MessagePack that is sound, odd or damaged, system tuples, and changes of bytes."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A master and its read-only replica, as most users have them, on TCP ports behind proxies."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

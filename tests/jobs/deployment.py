@@ -3,8 +3,6 @@
 All deployments share one catalog, so each has a database of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Iterable, Mapping

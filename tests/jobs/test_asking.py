@@ -1,7 +1,5 @@
 """Commands that ask a running writer wait for its answer without Spark, and start Spark where they do the work."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

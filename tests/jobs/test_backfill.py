@@ -1,7 +1,5 @@
 """Backfill and rebuild: a restored file releases waiting rows, days come in any order, a policy can be changed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A bucket moves from A to B and is deleted on A, a space is truncated on one side: nothing is lost in any order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

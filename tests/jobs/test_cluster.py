@@ -1,7 +1,5 @@
 """Ids from the logs of real servers to the tables and the command: restarts, other machines, ids of each source."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What is said of an error: one line with what, where and what to do, also where another error hides the first."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

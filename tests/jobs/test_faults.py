@@ -1,7 +1,5 @@
 """Rows of a log that cannot be applied are reported one by one, even if a later row replaces their key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgpack

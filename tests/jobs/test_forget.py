@@ -1,7 +1,5 @@
 """`aggregator forget`: no file holds the key afterwards, wherever the command was stopped before."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A member that lost the end of its log and came back: the right member's snapshot heals the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The job follows a server that writes: rows appear, rotation is followed, a killed server continues."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

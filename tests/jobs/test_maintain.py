@@ -1,7 +1,5 @@
 """Maintenance of real Delta tables that are days old: tables of retained epochs can be read."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A request for maintenance, as the writer serves it between two batches: its arguments, and what it removes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`aggregator sql` and tables in a Hive metastore (Derby), each in a process of its own, as a user starts them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A space with rows is renamed, or gets another primary key: its versions continue unchanged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

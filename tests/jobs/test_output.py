@@ -1,7 +1,5 @@
 """What commands print and log: names and texts of others cannot forge a line of a terminal, nor colour it."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,7 +1,5 @@
 """`run --once` says that everything is done only if nothing waits; `status` says the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

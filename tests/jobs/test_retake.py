@@ -1,7 +1,5 @@
 """A space read again from a snapshot in three ways: a request to the stream, the command, `include`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgpack

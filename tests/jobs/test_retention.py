@@ -1,7 +1,5 @@
 """Retention by the maintenance job: what it prints before, what it removes, and readers of the tables afterwards."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

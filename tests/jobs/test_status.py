@@ -1,7 +1,5 @@
 """What `aggregator status` says of positions and of refused spaces."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Validation: sound tables pass, each kind of damage is found by name, index conflicts are reported once."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

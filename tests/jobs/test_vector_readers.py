@@ -1,7 +1,5 @@
 """Each reader sees the same rows of a table with deletion vectors, whether the job or a user of Spark maintains it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path

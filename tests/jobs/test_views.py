@@ -1,7 +1,5 @@
 """The views in a real session, and the tables in readers without Spark."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

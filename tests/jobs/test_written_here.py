@@ -1,7 +1,5 @@
 """A first batch that the driver writes without Spark, and one that Spark writes: equal rows for every reader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the server fixture: it starts, answers, fails loudly, and never leaves a process behind."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

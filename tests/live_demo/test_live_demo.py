@@ -1,7 +1,5 @@
 """The live demonstration: a real run from start to Ctrl-C, and its page by itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Read your writes: a row is said to be in the tables exactly when the tables of a committed epoch have it."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.error

@@ -1,7 +1,5 @@
 """`explain-batch` shows what a known batch read, logged, decided and wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Applying the change feed in order gives the table at each epoch; the feed has no unchanged rows."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`aggregator views --dbt`: the text equals the golden file, dbt accepts it, and its tests hold."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`aggregator plan` predicts what the next run does, and writes nothing; docs/checks.md lists its names."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The recipes of docs/sql.md, run on a default deployment: exact sums, and nested values that can be read."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal, localcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a deployment needs: measured from logs whose rows, times and bytes are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The history of spaces: each change with its time; current versions equal the servers' tuples."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 

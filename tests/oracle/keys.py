@@ -6,8 +6,6 @@ numbers, strings no binaries). Collations are refused.
 Source: `src/box/tuple_compare.cc`, `src/box/field_def.c` (which MessagePack a field type takes).
 """
 
-from __future__ import annotations
-
 import math
 import re
 import struct

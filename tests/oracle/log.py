@@ -7,8 +7,6 @@ Source: `src/box/xlog.c` (text header, fixed block header of 19 bytes, marker), 
 row).
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 A tuple must stay equal to the server's byte for byte, so nothing is decoded that is not computed on.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

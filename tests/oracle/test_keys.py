@@ -1,7 +1,5 @@
 """Which keys are one key: by kind of part, for the oracle and, where there is one, for a real server."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows into transactions, and which transactions a ROLLBACK, CONFIRM or PROMOTE leaves standing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

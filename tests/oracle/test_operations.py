@@ -1,7 +1,5 @@
 """UPDATE and UPSERT on raw tuples: facts of a real server (see `test_operations_live` for the server itself)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

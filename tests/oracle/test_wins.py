@@ -1,7 +1,5 @@
 """Who wins a key that both replicasets wrote: the recordings know who wrote last, and what `updated` says."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """Writes transfers between replicasets, and points that a coordinator writes to all of them between transfers."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A deployment whose batches run without a stream, by the job's own writer; its tables are read without Spark."""
 
-from __future__ import annotations
-
 import atexit
 import itertools
 import os

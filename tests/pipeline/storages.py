@@ -1,7 +1,5 @@
 """Writes logs of vshard's storages with the rows that vshard writes (`schemas.vshard` names its sources)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

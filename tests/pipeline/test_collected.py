@@ -1,7 +1,5 @@
 """Logs that a server collected while nobody read them: a directory continues from a snapshot, with the loss named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ids that are given to another instance, and starts in between: each row stays that of the instance that wrote it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A secondary index makes the type of a field narrower, and a sum in it is encoded so, from the index's row on."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

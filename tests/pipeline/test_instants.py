@@ -1,7 +1,5 @@
 """One instant over several replicasets: at each labelled epoch, what is moved between them is there exactly once."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import time

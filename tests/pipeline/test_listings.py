@@ -1,7 +1,5 @@
 """What a batch asks of the store for each table: on a local disk a listing takes time for each commit of the log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Healing by a snapshot that lies within the tail that its member lost: nothing of the rest is applied once more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A row never leaves its table because of a type: the column that does not hold a value is null, and is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

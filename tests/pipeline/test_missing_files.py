@@ -1,7 +1,5 @@
 """Two members lack different files of their replicaset's log: together they give the same tables as a whole log."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A format that gives the fields of tuples other names changes the columns of all rows, also of those not written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

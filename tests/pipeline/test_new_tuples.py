@@ -1,7 +1,5 @@
 """Logs of `wal_ext`: the tuple that a server logged as the result of an UPDATE or UPSERT is what it has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

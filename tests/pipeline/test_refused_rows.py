@@ -1,7 +1,5 @@
 """The rows of a refused space stay as they were: what they are read by stays too, also after a restart."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping

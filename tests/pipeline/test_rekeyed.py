@@ -1,7 +1,5 @@
 """A primary key that changes while the keys are contended: each version is read once, and resolved once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One space read again from a snapshot: alone, with the rows since, whatever kept it out before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

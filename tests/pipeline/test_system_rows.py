@@ -3,8 +3,6 @@
 Whoever can write a source's files can write any row; no server writes these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

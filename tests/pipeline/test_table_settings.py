@@ -1,7 +1,5 @@
 """`spaces.tables`: filtered rows, computed and excluded columns, types of one space, and DDL that waits for a yes."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """vshard moves buckets: what it moved is marked and is no conflict, doubled buckets are named, no key is lost."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

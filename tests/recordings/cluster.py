@@ -4,8 +4,6 @@ Replica ids 1 and 2 exist in both replicasets, under different instance uuids. N
 them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -4,8 +4,6 @@
 equal on both sides for the rest.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Each step is one request: its type, space, and body as bytes. Not here: who sends them.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The repository's recording holds what it is there for: every request, operation, type, engine and oddity."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from typing import Any

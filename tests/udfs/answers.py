@@ -4,8 +4,6 @@
 key, encoded fields and their number, operations, base of field numbers, and the tuple or the code of the error.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -4,8 +4,6 @@ Values are MessagePack from the start, so that numbers, strings and headers appe
 shortest. Keys and paths come from few names, so that operations meet.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from decimal import Decimal

@@ -3,8 +3,6 @@
 Real Delta logs, with the columns of `_epochs` that a reader needs; what the other tables hold does not matter here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

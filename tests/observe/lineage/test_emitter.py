@@ -1,7 +1,5 @@
 """Events of real runs, sent to a file; and services that cannot be reached."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Incidents of a real stream on a real server: alerts fire during an incident, and no longer after the repair."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The rolling proof with a real server: slices cover each key, a difference is found, errors are lines of the log."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """Validation of real Delta tables: each seeded fault fails its own expectation, and no other expectation fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Tables of masked spaces without a stream: what readers see when formats, types and masks change."""
 
-from __future__ import annotations
-
 import hmac
 from pathlib import Path
 from typing import Any

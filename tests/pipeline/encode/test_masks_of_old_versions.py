@@ -1,7 +1,5 @@
 """What was in a table before its mask stays in old files and log entries until these go, as docs/security.md says."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Of which sources `_cluster` is read, and what their files say: recorded servers, and logs by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Two replicasets that define a space in ways that contradict: wherever batches end, the same one is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import combinations, groupby, pairwise
 from pathlib import Path

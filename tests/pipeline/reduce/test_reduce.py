@@ -1,7 +1,5 @@
 """Rows of a log → the versions that a batch changes, over several spaces of one table."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pyarrow as pa

@@ -3,8 +3,6 @@
 Batches are done in this process, without Spark. Not here: what is tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of `_changelog` go when nothing can apply them again; whoever would need them hears that they are gone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

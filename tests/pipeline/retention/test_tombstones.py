@@ -1,7 +1,5 @@
 """Deleted keys go when no row that is older can come any more: tables are as if they had stayed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

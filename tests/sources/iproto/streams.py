@@ -1,7 +1,5 @@
 """Builds the bytes of a master's stream with the `msgpack` package, and the same rows encoded as in a log."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The buffer of a connection shrinks again after a large packet."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Hostile clients of a relay: no input takes more memory or time than its limit, and other clients are served."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import errno

@@ -1,7 +1,5 @@
 """The spool of a daemon that follows a relay names the versions of the servers that made the rows, not the relay's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgpack

@@ -1,7 +1,5 @@
 """A whitelist names instances: after a replica id is assigned to another instance, its rows are of that instance."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A power failure removes everything that fsync did not flush: bytes of files, and
 the local files in this way.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

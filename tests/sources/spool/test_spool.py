@@ -1,7 +1,5 @@
 """A spool: appended rows survive a kill, a full disk loses no rows, acknowledged files are removed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

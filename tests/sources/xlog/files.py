@@ -1,7 +1,5 @@
 """Log files of every type and version, complete, empty, damaged; and ways to read them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping

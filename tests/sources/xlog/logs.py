@@ -5,8 +5,6 @@ crashes. Its tuples are `[lsn, filler]` of space 512. That Tarantool reads such 
 own tests.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

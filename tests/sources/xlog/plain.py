@@ -3,8 +3,6 @@
 It shares no code with the reader that it checks, reads whole files only, and knows no damage.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Small logs as bytes, and short ways to read them; shared by the tests of the format."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import mmap

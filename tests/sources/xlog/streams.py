@@ -1,7 +1,5 @@
 """Streaming queries of tests: what each batch held, and how a test waits for rows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

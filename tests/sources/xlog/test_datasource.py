@@ -1,7 +1,5 @@
 """`spark.read.format("xlog")` in a real Spark: columns, rows, options, tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RIDs in the document's notation: four characters per ULID, such as 0001, and the flags that matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

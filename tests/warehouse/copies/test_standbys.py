@@ -1,7 +1,5 @@
 """Copies that a writer keeps connected: when they follow, when they are lost, and what a promoted one leads to."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One history of epochs, whatever two writers do, whenever they sleep, and whatever store and clocks do meanwhile."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

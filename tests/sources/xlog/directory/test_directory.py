@@ -1,7 +1,5 @@
 """Directories: which files are there, in which order, where each ends."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from pathlib import Path

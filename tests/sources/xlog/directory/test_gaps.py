@@ -1,7 +1,5 @@
 """Gaps between files: found by headers and, if a file was not closed, by its rows; never skipped silently."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

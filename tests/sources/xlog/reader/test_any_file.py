@@ -1,7 +1,5 @@
 """Each file, glob and list by itself as a batch and as a stream, in every mode."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

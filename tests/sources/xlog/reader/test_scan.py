@@ -1,7 +1,5 @@
 """Ranges of a file and damage in it: each row once whatever the cut, each damage reported once, nothing passed over."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs whose history changed under their names: a stream notices it by its offset alone, and reads them again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Files of another replicaset in a source's folder are refused; those of another member are not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

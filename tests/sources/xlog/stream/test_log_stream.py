@@ -1,7 +1,5 @@
 """Following directories: every row once, in order, whatever the servers do between two questions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

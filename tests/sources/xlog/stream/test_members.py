@@ -1,7 +1,5 @@
 """Several members of a replicaset as sources: one leads, another takes over, none is read twice or left out."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What a task yields: columns, selections, whitelists of instances, lenient modes."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

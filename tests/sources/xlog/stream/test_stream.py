@@ -1,7 +1,5 @@
 """`spark.readStream.format("xlog")` in a real Spark: growing files, restarts, sources that come and go."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
