@@ -5,8 +5,6 @@ rows of the replicaset do not wait for it. The batch that reads the definition a
 the space, in the order of `_changelog`. `pipeline.plan` decides which rows wait.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
