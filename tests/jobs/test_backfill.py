@@ -252,7 +252,7 @@ def test_a_member_that_came_back_with_other_rows_is_reported(
     node = Node(tmp_path / "first", "a1").define(600, "s")
     node.put(600, 1, "kept", 1, 1).put(600, 2, "lost", 1, 1)
     node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     deployment.write()
     assert not deployment.rows("_gaps")
     other = Node(tmp_path / "second", "a1").define(600, "s")

@@ -19,7 +19,7 @@ from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from warehouse.warehouse import Warehouse
 
 # Great Expectations calls what its own dependencies have deprecated.
@@ -45,7 +45,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         node.define(USERS + 1, "made", unique=[[(1, "string")]], function=66)
         node.put(USERS + 1, number, "the function's keys differ", 1, 1)
         node.close()
-    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    made = Deployment.of(folder, a, b)
     made.write()
     return made
 

@@ -15,7 +15,7 @@ from observe.applied_rows import applied_row, wait_page, wait_until_applied
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from warehouse.delta.location import WarehouseLocation, location_of
 
@@ -27,7 +27,7 @@ def written(folder: Path, rows: int) -> tuple[Deployment, Node]:
     for number in range(rows):
         node.put(600, number)
     node.close()
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1")), node
+    return Deployment.of(folder, node), node
 
 
 def tables_of(deployment: Deployment) -> WarehouseLocation:

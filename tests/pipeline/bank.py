@@ -9,7 +9,7 @@ import msgpack
 
 from pipeline.batch import MakeDistributed
 from schemas.iproto import BodyKey, RequestType, SystemSpace
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 ACCOUNTS, MARKS, OTHER = 600, 700, 800
@@ -100,9 +100,17 @@ class Bank:
         self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
     ) -> Deployment:
         """Return a deployment of all members, whose batches end at points."""
-        paths = {name: node.path for name, node in self.nodes.items()}
-        settings = {"instants": {}, **settings}
-        return Deployment(folder, paths, replicasets_of(*self.nodes), executor, **settings)
+        settings = {"instants": {}, "distributed": executor, **settings}
+        return Deployment.of(folder, *self.nodes.values(), **settings)
+
+    def aggregated(
+        self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
+    ) -> Deployment:
+        """Return such a deployment, which has read all rows so far."""
+        self.close()
+        deployment = self.deployment(folder, executor, **settings)
+        deployment.run()
+        return deployment
 
 
 def sum_at(deployment: Deployment, versions: Sequence[tuple[str, int]]) -> int:

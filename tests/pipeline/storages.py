@@ -180,8 +180,11 @@ class Cluster:
     def deployment(
         self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
     ) -> Deployment:
-        paths = {name: storage.path for name, storage in self.storages.items()}
-        return Deployment(folder, paths, self.uuids, executor, **settings)
+        return Deployment.of(folder, *self.storages.values(), distributed=executor, **settings)
+
+    def aggregated(self, folder: Path, **settings: Any) -> Deployment:
+        """Return a deployment that has read all."""
+        return Deployment.aggregated(folder, *self.storages.values(), **settings)
 
 
 def marked_rows(deployment: Deployment, kind: str) -> set[tuple[int, int]]:

@@ -119,9 +119,7 @@ def test_nobody_waits_longer_than_the_bound(tmp_path: Path, caplog: pytest.LogCa
     bank.transfers(5)
     bank.point("lost", ["a1"])
     bank.transfers(5)
-    bank.close()
-    deployment = bank.deployment(tmp_path, instants={"wait": "1 hour"})
-    deployment.run()
+    deployment = bank.aggregated(tmp_path, instants={"wait": "1 hour"})
     # The logs are years old, so by the clock the bound is over.
     assert sum(row[1] for row in unpacked(deployment)) == bank.sum
     assert sums_by_instant(deployment) == {}
@@ -137,9 +135,7 @@ def test_points_that_two_replicasets_have_in_another_order_are_not_both_instants
         recovery_point(bank.nodes["b1"], other, bank.at)
         bank.transfers(1)
     bank.point("last")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     found = sums_by_instant(deployment)
     assert found.pop("last") == bank.sum
     assert len(found) <= 1
@@ -157,9 +153,7 @@ def test_rows_of_a_space_of_the_users_mark_instants(tmp_path: Path, label: str |
 def test_a_start_knows_the_marker_space_from_the_files(tmp_path: Path) -> None:
     bank = Bank(tmp_path)
     bank.transfers(3)
-    bank.close()
-    deployment = bank.deployment(tmp_path, instants={"markers": [{"space": "marks", "label": "name"}]})
-    deployment.run()
+    deployment = bank.aggregated(tmp_path, instants={"markers": [{"space": "marks", "label": "name"}]})
     bank.point("p", kind="row")
     bank.transfers(3)
     bank.close()
@@ -173,9 +167,7 @@ def test_a_label_may_come_again(tmp_path: Path) -> None:
         bank.transfers(3)
         bank.point("tick")
     bank.transfers(3)
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     labelled = [row for row in deployment.rows("_epochs") if row["instant"] == "tick"]
     assert [sum_at(deployment, row["versions"]) for row in labelled] == [bank.sum] * 3
 
@@ -186,9 +178,7 @@ def test_points_come_one_after_another_in_one_block(tmp_path: Path) -> None:
         bank.point(label)
     bank.transfers(3)
     bank.point("s")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     assert sums_by_instant(deployment) == dict.fromkeys("pqrs", bank.sum)
     assert deployment.run() == 0
 
@@ -198,9 +188,7 @@ def test_one_replicaset_alone(tmp_path: Path) -> None:
     node = bank.nodes["a1"]
     bank.point("p")
     node.put(600, 999, 1, at=bank.at)
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     assert sums_by_instant(deployment) == {"p": bank.sum}
 
 
@@ -221,9 +209,7 @@ def test_views_at_a_label(tmp_path: Path) -> None:
     bank.point("p1")
     bank.transfers(3)
     bank.point("2026-11-30")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     found = list(view_statements(deployment.config(), [], ["p1", "2026-11-30"]))
     assert any("`aggregator_at_p1`.`accounts`" in one for one in found)
     assert any("`aggregator_at_2026_11_30__x7_2dx10_2d`.`accounts`" in one for one in found)
@@ -281,9 +267,7 @@ def test_a_point_up_to_which_rows_wait_is_no_instant(
 def test_a_source_that_is_removed_is_not_waited_for(tmp_path: Path) -> None:
     bank = Bank(tmp_path, names=("a1", "b1", "c1"))
     bank.transfers(3)
-    bank.close()
-    deployment = bank.deployment(tmp_path, instants={"wait": "10000 days"})
-    deployment.run()
+    deployment = bank.aggregated(tmp_path, instants={"wait": "10000 days"})
     del deployment.sources["c1"]
     bank.point("p", ["a1", "b1"])
     bank.close()
@@ -295,9 +279,7 @@ def test_a_whitelist_without_the_markers_leaves_the_instants(tmp_path: Path) -> 
     bank = Bank(tmp_path)
     bank.close()
     bank.point("p")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     assert sums_by_instant(deployment) == {"p": bank.sum}
     other = Deployment(
         tmp_path / "other",

@@ -12,7 +12,7 @@ from pipeline.commit.load import load_state
 from pipeline.requests.snapshots import heal, read_spaces_again
 from schemas.iproto import BodyKey, RequestType, RowFlag
 from sources.xlog.format.encode import encode_body, encode_row
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from warehouse.warehouse import Warehouse
 
@@ -53,7 +53,7 @@ def begun(folder: Path) -> LossyNode:
 
 
 def deployment_of(folder: Path, node: Node, on_gap: str = "skip") -> Deployment:
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), on_gap=on_gap)
+    return Deployment.of(folder, node, on_gap=on_gap)
 
 
 def states(deployment: Deployment) -> dict[tuple[int, int], set[str]]:

@@ -284,9 +284,7 @@ def test_a_row_that_settles_nothing_it_can_name_holds_its_replicaset(tmp_path: P
     a.put(GOOD, 2, "behind", 1, 1)
     a.close()
     b.put(GOOD, 3, "x", 1, 1)
-    b.close()
-    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, a, b)
     assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 3]
     reasons = {row["reason"] for row in deployment.rows("_pending", ["reason"])}
     assert len(reasons) == 1
@@ -301,9 +299,7 @@ def test_a_row_of_an_unknown_type_in_a_system_space_holds_its_replicaset(
     a.row(27, space_id, {0x99: [S]}).put(GOOD, 2, "behind", 1, 1)
     a.close()
     b.put(GOOD, 3, "x", 1, 1)
-    b.close()
-    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, a, b)
     assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 3]
     reasons = {row["reason"] for row in deployment.rows("_pending", ["reason"])}
     assert len(reasons) == 1

@@ -29,11 +29,7 @@ EXACT = "_exact_orders"
 
 
 def deployed(folder: Path, settings: dict[str, Any], *nodes: Node, **more: Any) -> Deployment:
-    names = [node.path.name for node in nodes]
-    spaces = {"tables": settings, **more}
-    return Deployment(
-        folder, {node.path.name: node.path for node in nodes}, replicasets_of(*names), spaces=spaces
-    )
+    return Deployment.of(folder, *nodes, spaces={"tables": settings, **more})
 
 
 def node_with_orders(folder: Path, name: str = "a1") -> Node:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pipeline.batch import MakeDistributed
 from pipeline.plan.spaces import vshard
 from pipeline.requests.pending_moves import PendingMoves
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
 from tests.pipeline.storages import BUCKET, ORDERS, SETTINGS, USERS, Cluster, marked_rows, unpacked_tuples
@@ -207,9 +207,7 @@ def test_a_key_is_there_once_whichever_log_is_read_first(
     for key in range(24):
         cluster.put(USERS, key)
     keys = sorted(key for space, key in cluster.rows if space == USERS)
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     monkeypatch.setattr(cluster, "write_elsewhere", lambda _: None)
     monkeypatch.setattr(vshard, "MOVE_WAIT", timedelta(hours=1))
     waited = 0
@@ -245,9 +243,7 @@ def test_a_source_waits_a_minute_for_the_destination(
     cluster = Cluster(tmp_path, count=2)
     for key in range(12):
         cluster.put(USERS, key)
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     source, target = send_one(cluster)
     cluster.storages[source].put(SETTINGS, 1, 1, at=cluster.at + 40)
     cluster.close(source)
@@ -284,9 +280,7 @@ def test_conflicts_of_spaces_that_are_not_sharded_stay(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     for name in cluster.names:
         cluster.storages[name].put(SETTINGS, 1, 1 if name == "a1" else 2, at=cluster._now())
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     assert [row["space"] for row in deployment.rows("_conflicts")] == ["settings"]
 
 
@@ -296,8 +290,7 @@ def test_a_space_named_bucket_that_is_not_vshards_is_a_space(tmp_path: Path) -> 
     for number, node in enumerate(nodes):
         node.put(512, 1, f"color {number}", at=2.0 + number)
         node.close()
-    deployment = Deployment(tmp_path, {n.path.name: n.path for n in nodes}, replicasets_of("a1", "b1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, *nodes)
     assert len(deployment.rows("_conflicts")) == 1
     assert deployment.rows("_vshard") == []
 
@@ -311,9 +304,7 @@ def test_a_doubled_bucket_has_no_tuple_that_left_it(tmp_path: Path, is_cut: bool
     assert cluster.owner[1] == source
     own.put(USERS, 1, 1, 7, at=cluster._now())
     other.put(USERS, 1, 2, 8, at=cluster._now())
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     own.put(USERS, 1, 3, 9, at=cluster._now())
     own.put(USERS, 4, 1, 9, at=cluster._now())
     if is_cut:
@@ -389,9 +380,7 @@ def test_clocks_of_two_servers_may_differ(tmp_path: Path) -> None:
     """By the destination's clock, which is behind, it received the bucket before the source had it."""
     cluster = Cluster(tmp_path, count=2)
     source, target = cluster.storages["a1"], cluster.storages["b1"]
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     at = cluster._now()
     source.insert(BUCKET, 7, "active", at=at)
     source.insert(USERS, 100, 7, 1, at=at)
@@ -413,9 +402,7 @@ def test_waiting_rows_are_looked_at_again_although_no_log_gets_rows(tmp_path: Pa
     cluster = Cluster(tmp_path, count=2)
     for key in range(12):
         cluster.put(USERS, key)
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     source, target = send_one(cluster)
     sent = datetime.fromtimestamp(BEGAN + cluster.at, UTC)
     cluster.close(source)
