@@ -70,8 +70,8 @@ def test_the_daemons_log_and_errors_of_commands(capsys: pytest.CaptureFixture[st
 
 
 def test_the_name_of_a_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a = Node(tmp_path, "a1").define(600, EVIL)
-    a.put(600, 1, "first", 1, 1).close()
+    a = Node(tmp_path, "a1").define(600, EVIL).put(600, 1, "first", 1, 1)
+    a.close()
     b = Node(tmp_path, "b1").define(600, EVIL, [("id", "string"), ("name", "string")])
     b.close()
     deployment = Deployment.of(tmp_path, a, b)

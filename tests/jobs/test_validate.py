@@ -43,8 +43,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     b.put(USERS, 2, "ann", 2, 1, at=2).put(USERS, 4, "dora", 4, 1, at=1).put(USERS, 8, None, None, 9, at=1)
     for number, node in enumerate((a, b), start=1):
         node.define(USERS + 1, "made", unique=[[(1, "string")]], function=66)
-        node.put(USERS + 1, number, "the function's keys differ", 1, 1)
-        node.close()
+        node.put(USERS + 1, number, "the function's keys differ", 1, 1).close()
     made = Deployment.of(folder, a, b)
     made.write()
     return made

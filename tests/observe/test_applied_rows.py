@@ -73,8 +73,7 @@ def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 3)
     deployment.run()
     begun = applied_row(tables_of(deployment), node.uuid, 1).settled_lsn
-    node.put(600, 99)
-    node.close()
+    node.put(600, 99).close()
     results: list[Any] = []
     waiter = threading.Thread(
         target=lambda: results.append(wait_until_applied(tables_of(deployment), node.uuid, begun + 1, 60))

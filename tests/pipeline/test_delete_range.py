@@ -224,8 +224,7 @@ def test_an_index_may_be_descending(tmp_path: Path, cut: int | None) -> None:
     for key in (1, 2, 3, 4, 5):
         node.put(SPACE, key, "x", 1)
     node.delete_range(SPACE, [4], [2]).put(SPACE, 4, "again", 1)
-    node.rekey(SPACE, (0, "unsigned")).delete_range(SPACE, [5], [])
-    node.close()
+    node.rekey(SPACE, (0, "unsigned")).delete_range(SPACE, [5], []).close()
     deployment = Deployment.of(tmp_path, node)
     deployment.run(cut)
     assert [msgpack.unpackb(one)[0] for one in deployment.tuples("users")] == [1, 2, 4]
@@ -238,8 +237,7 @@ def test_ranges_before_and_after_another_primary_key(tmp_path: Path, cut: int | 
         node.put(SPACE, key, "hgfedcba"[key - 1], key)
     node.delete_range(SPACE, [7], [])  # h g f e d c
     node.rekey(SPACE, (1, "string")).delete_range(SPACE, ["d"], ["f"]).put(SPACE, 9, "e", 9)
-    node.redefine(SPACE, "people", FIELDS).delete_range(SPACE, ["h"], [])
-    node.close()
+    node.redefine(SPACE, "people", FIELDS).delete_range(SPACE, ["h"], []).close()
     deployment = Deployment.of(tmp_path, node)
     deployment.run(cut)
     assert sorted(msgpack.unpackb(one)[1] for one in deployment.tuples("people")) == ["c", "e", "f", "g"]
@@ -250,8 +248,7 @@ def test_ranges_before_and_after_another_primary_key(tmp_path: Path, cut: int | 
 def test_deleted_keys_of_an_earlier_primary_key_are_in_no_range(tmp_path: Path, cut: int | None) -> None:
     """A key that was deleted stays in `_versions` when its space is made again, with another primary key."""
     node = Node(tmp_path, "a1").define(SPACE, "users", FIELDS).rekey(SPACE, (0, "unsigned"), (1, "string"))
-    node.put(SPACE, 1, "a", 1).row(RequestType.DELETE, SPACE, {0x20: [1, "a"]})
-    node.close()
+    node.put(SPACE, 1, "a", 1).row(RequestType.DELETE, SPACE, {0x20: [1, "a"]}).close()
     deployment = Deployment.of(tmp_path, node)
     deployment.run(cut)
     node.row(RequestType.DELETE, SystemSpace.INDEX, {0x20: [SPACE, 0]}).rekey(SPACE, (2, "scalar"))

@@ -39,8 +39,7 @@ def test_fields_that_exchange_their_names(
     if is_along:
         node.close()
         made.run()
-    node.redefine(600, "people", fields)
-    node.close()
+    node.redefine(600, "people", fields).close()
     made.run()
     assert rows_of(made, *columns) == rows
 

@@ -47,9 +47,7 @@ class LossyNode(Node):
 
 def begun(folder: Path) -> LossyNode:
     """Return a log with two rows, behind which two others are lost."""
-    node = LossyNode(folder, "a1", "2.11.0")
-    node.define(S, "s").put(S, 1, "first", 1, 1)
-    return node
+    return LossyNode(folder, "a1", "2.11.0").define(S, "s").put(S, 1, "first", 1, 1)
 
 
 def deployment_of(folder: Path, node: Node, on_gap: str = "skip") -> Deployment:
@@ -79,8 +77,7 @@ def has_loss(writer: BatchWriter, warehouse: Warehouse) -> list[bool]:
 
 def check_known_key(deployment: Deployment, node: LossyNode, writer: BatchWriter) -> None:
     """Insert a key that the tables have: the row that removed it is lost."""
-    node.insert(S, 1, "again", 1, 1)
-    node.close()
+    node.insert(S, 1, "again", 1, 1).close()
     read_all(deployment, writer)
     assert deployment.table("s")
     assert [row["name"] for row in deployment.rows("s") if row["id"] == 1] == ["again"]

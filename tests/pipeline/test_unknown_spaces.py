@@ -1,10 +1,8 @@
 """Rows of a space that is not known yet wait under its name, and are applied once it is defined, on every cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pytest
 
@@ -12,9 +10,6 @@ from pipeline.batch import MakeDistributed
 from schemas.iproto import BodyKey, RequestType, SystemSpace
 from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
-
-if TYPE_CHECKING:
-    pass
 
 S = 600
 REASON = "space 600 is not known: no row of _space has defined it"
@@ -32,7 +27,7 @@ def changelog(deployment: Deployment) -> list[dict[str, Any]]:
 class TableVersions(Node):
     """A member that begins a file with each row."""
 
-    def _row(self, kind: int, body: bytes, at: float) -> Node:
+    def _row(self, kind: int, body: bytes, at: float) -> Self:
         found = super()._row(kind, body, at)
         self.close()
         return found

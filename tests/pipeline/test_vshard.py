@@ -89,8 +89,7 @@ def doubling(folder: Path) -> Cluster:
     """Return a cluster in which a bucket became active on both sides, and both were written to."""
     cluster = Cluster(folder, buckets=4)
     for key in range(4):
-        cluster.put(USERS, key, 1)
-        cluster.put(USERS, 10 + key, 2)
+        cluster.put(USERS, key, 1).put(USERS, 10 + key, 2)
     source, target = cluster.owner[1], next(name for name in cluster.names if name != cluster.owner[1])
     cluster.send(1, target)
     # The source was recovered to active although the destination had activated the bucket.
@@ -108,8 +107,7 @@ def test_a_doubled_bucket_is_named_with_its_rows_that_differ(
 ) -> None:
     cluster = doubling(tmp_path)
     source, target = "b1", "a1"
-    cluster.put(USERS, 10, 2)
-    cluster.put(USERS, 4, 2 if cluster.owner[2] == source else 3)
+    cluster.put(USERS, 10, 2).put(USERS, 4, 2 if cluster.owner[2] == source else 3)
     cluster.storages[target].put(700, 1, 1, at=cluster._now())
     cluster.storages[source].put(700, 1, 1, at=cluster._now())
     cluster.close()
@@ -288,8 +286,7 @@ def test_a_space_named_bucket_that_is_not_vshards_is_a_space(tmp_path: Path) -> 
     format_ = (("id", "unsigned"), ("color", "string"))
     nodes = [Node(tmp_path, name).define(512, "_bucket", format_) for name in ("a1", "b1")]
     for number, node in enumerate(nodes):
-        node.put(512, 1, f"color {number}", at=2.0 + number)
-        node.close()
+        node.put(512, 1, f"color {number}", at=2.0 + number).close()
     deployment = Deployment.aggregated(tmp_path, *nodes)
     assert len(deployment.rows("_conflicts")) == 1
     assert deployment.rows("_vshard") == []
@@ -305,8 +302,7 @@ def test_a_doubled_bucket_has_no_tuple_that_left_it(tmp_path: Path, is_cut: bool
     own.put(USERS, 1, 1, 7, at=cluster._now())
     other.put(USERS, 1, 2, 8, at=cluster._now())
     deployment = cluster.aggregated(tmp_path)
-    own.put(USERS, 1, 3, 9, at=cluster._now())
-    own.put(USERS, 4, 1, 9, at=cluster._now())
+    own.put(USERS, 1, 3, 9, at=cluster._now()).put(USERS, 4, 1, 9, at=cluster._now())
     if is_cut:
         cluster.close()
         deployment.run()
@@ -382,15 +378,13 @@ def test_clocks_of_two_servers_may_differ(tmp_path: Path) -> None:
     source, target = cluster.storages["a1"], cluster.storages["b1"]
     deployment = cluster.aggregated(tmp_path)
     at = cluster._now()
-    source.insert(BUCKET, 7, "active", at=at)
-    source.insert(USERS, 100, 7, 1, at=at)
+    source.insert(BUCKET, 7, "active", at=at).insert(USERS, 100, 7, 1, at=at)
     source.set_status(7, "sending", cluster.uuids["b1"], at=at)
     target.insert(BUCKET, 7, "receiving", cluster.uuids["a1"], at=at - 0.9)
     target.insert(USERS, 100, 7, 1, at=at - 0.9)
     target.set_status(7, "active", at=at - 0.9)
     source.set_status(7, "sent", cluster.uuids["b1"], at=at)
-    source.delete(USERS, 100, at=at)
-    source.delete(BUCKET, 7, at=at)
+    source.delete(USERS, 100, at=at).delete(BUCKET, 7, at=at)
     cluster.close()
     deployment.run()
     assert deployment.rows("_pending") == []

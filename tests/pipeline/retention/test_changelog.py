@@ -89,8 +89,7 @@ def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_rows_that_wait_for_a_definition_stay_in_their_order(tmp_path: Path) -> None:
     whole = Node(tmp_path, "a1").put(S + 1, 7, "other", 1, 1)
-    whole.put(S, 1, "first", 1, 1).update(S, 1, ["=", 1, "second"])
-    whole.close()
+    whole.put(S, 1, "first", 1, 1).update(S, 1, ["=", 1, "second"]).close()
     whole.update(S, 1, ["=", 1, "third"])
     deployment = Deployment.aggregated(tmp_path, whole)
     assert len(deployment.rows("_pending")) == 4
