@@ -67,8 +67,7 @@ def test_an_id_that_was_given_to_another_one_in_logs_that_are_gone(
     for one in members.values():
         one.expel(3)
         one.register(3, "a4")
-        one.write(3)
-        one.rotate()
+        one.write(3).rotate()
         for log in one.path.glob("*.xlog"):
             log.unlink()
         one.snapshot(cluster={1: "a1", 2: "a2", 3: "a4"})

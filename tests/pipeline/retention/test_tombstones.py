@@ -16,8 +16,7 @@ MONTH = {"tombstones": 30}
 
 
 def deployment_of(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
-    sources = {node.path.name: node.path for node in nodes}
-    return Deployment(folder, sources, replicasets_of(*sources), **{"policies": ALL, **settings})
+    return Deployment.of(folder, *nodes, **{"policies": ALL, **settings})
 
 
 def keys(deployment: Deployment) -> set[object]:

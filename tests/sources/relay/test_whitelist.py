@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 import numpy as np
@@ -28,28 +28,33 @@ class WrittenSpool:
         self.spool = Spool(directory, SpoolOptions(compress=False))
         self.spool.instance_uuid, self.spool.replicaset_uuid = DAEMON, REPLICASET
 
-    def begin(self, members: dict[int, str], vclock: dict[int, int]) -> None:
+    def begin(self, members: dict[int, str], vclock: dict[int, int]) -> Self:
         with self.spool.create_snapshot(vclock) as writer:
             writer.write([system_row(0, SystemSpace.SCHEMA, ["cluster", REPLICASET])])
             writer.write([system_row(i, SystemSpace.CLUSTER, [i, uuid]) for i, uuid in members.items()])
         self.spool.continue_from(vclock)
+        return self
 
-    def put(self, origin: int, count: int = 1) -> None:
+    def put(self, origin: int, count: int = 1) -> Self:
         for _ in range(count):
             self._append(origin, RequestType.REPLACE, encode_body(space_id=512, tuple_=msgpack.packb([1])))
+        return self
 
-    def register(self, id_: int, uuid: str, kind: RequestType = RequestType.INSERT) -> None:
+    def register(self, id_: int, uuid: str, kind: RequestType = RequestType.INSERT) -> Self:
         tuple_ = msgpack.packb([id_, uuid])
         self._append(1, kind, encode_body(space_id=SystemSpace.CLUSTER, tuple_=tuple_))
+        return self
 
-    def replace_in_place(self, id_: int, uuid: str) -> None:
+    def replace_in_place(self, id_: int, uuid: str) -> Self:
         operations = msgpack.packb([["=", 1, uuid]])
         body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]), tuple_=operations)
         self._append(1, RequestType.UPDATE, body)
+        return self
 
-    def expel(self, id_: int) -> None:
+    def expel(self, id_: int) -> Self:
         body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]))
         self._append(1, RequestType.DELETE, body)
+        return self
 
     def name_replicaset(self) -> None:
         body = encode_body(space_id=SystemSpace.SCHEMA, tuple_=msgpack.packb(["cluster", REPLICASET]))
@@ -98,15 +103,10 @@ async def receive_rows(
 @pytest.fixture
 def written(tmp_path: Path) -> WrittenSpool:
     """Return a spool in which id 2 belongs to B, and from the middle of the log on to C; in one or several blocks."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(2, 3)
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(2, 3).put(1)
     spool_writer.expel(2)
     spool_writer.put(2)  # a row after the expulsion is still of the old owner
-    spool_writer.register(2, C)
-    spool_writer.put(2, 3)
-    spool_writer.put(1)
+    spool_writer.register(2, C).put(2, 3).put(1)
     spool_writer.spool.close()
     return spool_writer
 
@@ -148,12 +148,8 @@ def test_an_id_gets_another_owner_while_rows_are_sent(written: WrittenSpool, tmp
             waiting = asyncio.create_task(receive_rows(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
             await asyncio.sleep(0)
             with Spool(tmp_path, SpoolOptions(compress=False)) as written.spool:
-                written.put(2)
-                written.replace_in_place(2, B)
-                written.put(2, 2)
-                written.register(3, C)
-                written.put(3)
-                written.put(1)
+                written.put(2).replace_in_place(2, B).put(2, 2).register(3, C)
+                written.put(3).put(1)
             return await waiting
 
     assert asyncio.run(ran()) == [(2, 8), (1, 15), (1, 16), (3, 1), (1, 17)]
@@ -161,13 +157,8 @@ def test_an_id_gets_another_owner_while_rows_are_sent(written: WrittenSpool, tmp
 
 def test_each_log_begins_with_its_own_owners_of_ids(tmp_path: Path) -> None:
     """A snapshot is between two logs; the second log does not register its instances."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(2, 2)
-    spool_writer.put(1)
-    spool_writer.begin({1: A, 2: C}, {1: 11, 2: 2})
-    spool_writer.put(2, 2)
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(2, 2).put(1)
+    spool_writer.begin({1: A, 2: C}, {1: 11, 2: 2}).put(2, 2).put(1)
     spool_writer.spool.close()
 
     async def ran(origin: str) -> list[tuple[int, int]]:
@@ -180,8 +171,7 @@ def test_each_log_begins_with_its_own_owners_of_ids(tmp_path: Path) -> None:
 
 
 def test_several_registrations_in_one_block_are_applied_in_order(tmp_path: Path) -> None:
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10})
     body = encode_body(space_id=512, tuple_=msgpack.packb([1]))
     members = [[2, C], [2, B]]
     rows, lsn = b"", 0
@@ -216,18 +206,10 @@ def received(directory: Path, origins: list[str], vclock: dict[int, int], last: 
 
 def test_rows_before_their_registration_are_of_the_registered_instance(tmp_path: Path) -> None:
     """A spool with `feed: own_peer` may have such rows, also in an earlier log than the registration."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(3, 2)
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(3, 2).put(1)
     spool_writer.spool.close()
-    spool_writer.put(3)
-    spool_writer.register(3, C)
-    spool_writer.put(3)
-    spool_writer.expel(3)
-    spool_writer.register(3, B)
-    spool_writer.put(3)
-    spool_writer.put(1)
+    spool_writer.put(3).register(3, C).put(3).expel(3)
+    spool_writer.register(3, B).put(3).put(1)
     spool_writer.spool.close()
     assert len(list(tmp_path.glob("*.xlog"))) == 2
     assert received(tmp_path, [C], {1: 10}, 15) == [(3, 1), (3, 2), (3, 3), (3, 4)]
@@ -236,10 +218,7 @@ def test_rows_before_their_registration_are_of_the_registered_instance(tmp_path:
 
 
 def test_rows_of_an_unknown_instance_are_refused_until_it_is_registered(tmp_path: Path) -> None:
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(1)
-    spool_writer.put(3)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(1).put(3)
     spool_writer.put(1)
     spool_writer.spool.close()
 
@@ -265,18 +244,15 @@ def test_rows_before_an_id_passes_to_another_instance_are_not_of_that_one(
     spool_writer = WrittenSpool(tmp_path)
     spool_writer.spool.begin_at({1: 10})
     spool_writer.name_replicaset()
-    spool_writer.register(1, A)
-    spool_writer.put(2)
+    spool_writer.register(1, A).put(2)
     if change == "expel":
-        spool_writer.expel(2)
-        spool_writer.register(2, C)
+        spool_writer.expel(2).register(2, C)
     elif change == "rename":
         spool_writer.replace_in_place(2, C)
     else:
         spool_writer.register(2, C, RequestType.REPLACE)
     last = spool_writer.lsn(1)
-    spool_writer.put(2)
-    spool_writer.put(1)
+    spool_writer.put(2).put(1)
     spool_writer.spool.close()
     for origin in (C, B):
         with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 2"):
@@ -289,12 +265,8 @@ def test_a_snapshot_names_the_instances_of_rows_before_it_unless_rows_are_missin
     tmp_path: Path, has_gap: bool
 ) -> None:
     """The spool had another snapshot at its beginning, which is removed."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: C}, {1: 10})
-    spool_writer.put(2)
-    spool_writer.put(1)
-    spool_writer.begin({1: A, 2: C}, {1: 15 if has_gap else 11, 2: 1})
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: C}, {1: 10}).put(2).put(1)
+    spool_writer.begin({1: A, 2: C}, {1: 15 if has_gap else 11, 2: 1}).put(1)
     spool_writer.spool.close()
     min(tmp_path.glob("*.snap")).unlink()
     if has_gap:
@@ -307,8 +279,7 @@ def test_a_snapshot_names_the_instances_of_rows_before_it_unless_rows_are_missin
 
 def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) -> None:
     """The rows are of an instance outside of the whitelist; its other rows become NOPs with the same timestamps."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10})
     defines = encode_body(space_id=SystemSpace.SPACE, tuple_=msgpack.packb([512, 1, "s"]))
     plain = encode_body(space_id=512, tuple_=msgpack.packb([1]))
     rows = [
