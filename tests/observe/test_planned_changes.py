@@ -39,7 +39,6 @@ BUDGET = 30_000
 
 
 def columns_by_table(config: Config) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each existing table."""
     location = location_of(config.warehouse, config.database)
     opened = {name: location.open(name) for name in location.tables()}
     return {

@@ -180,7 +180,6 @@ class Deployment(Tables):
             yield opened
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Return a table's rows; a missing table has none."""
         path = self.folder / "warehouse" / "aggregator.db" / table
         if not (path / "_delta_log").is_dir():
             return []

@@ -18,7 +18,6 @@ class Master(Server):
     """A member that registers others."""
 
     def register(self, replica_id: int, name: str) -> None:
-        """Give an id to an instance."""
         self.system(SystemSpace.CLUSTER, [replica_id, uuid_of(name)])
 
     def expel(self, replica_id: int) -> None:

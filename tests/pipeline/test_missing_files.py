@@ -83,7 +83,6 @@ class Log:
             self.add(RequestType.UPDATE, body, origin)
 
     def write(self, folder: Path, member: str, begin: int, end: int) -> None:
-        """Write some rows as a file of a member."""
         vclock: dict[int, int] = {}
         for row in self.rows[:begin]:
             vclock[row.origin] = row.lsn

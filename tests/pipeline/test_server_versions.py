@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
@@ -26,9 +26,6 @@ from sources.xlog.format.meta import PEER_VERSIONS_KEY
 from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked
-
-if TYPE_CHECKING:
-    pass
 
 S = 600
 VERSIONS = ("2.6.0-0-g47aa4e01e", "2.11.8-0-g8ac7d6ff3", "3.9.0-0-g0000000")

@@ -28,7 +28,6 @@ class LossyNode(Node):
         return self
 
     def insert(self, space_id: int, *fields: object) -> Node:
-        """INSERT a tuple."""
         return self.row(RequestType.INSERT, space_id, {int(BodyKey.TUPLE): list(fields)})
 
     def put_sync(self, space_id: int, *fields: object) -> Node:
