@@ -4,8 +4,6 @@ Writes nothing: the function that allocates ids is passed in, so `aggregator pla
 share this code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

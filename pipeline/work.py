@@ -1,7 +1,5 @@
 """The input and the output of both executors: plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

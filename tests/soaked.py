@@ -1,7 +1,5 @@
 """How much of a test runs when: `make test` does some repetitions and generated cases, `make soak` all of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """`compose.yaml` as far as it can be checked without a container runtime: its files, commands and configuration."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Docstrings are in Google's form: they describe only parameters that exist, and fields by strings under them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

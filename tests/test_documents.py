@@ -1,7 +1,5 @@
 """The pages: each link leads to a file and a heading, each command that they name exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

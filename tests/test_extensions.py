@@ -3,8 +3,6 @@
 CONTRIBUTING.md, "Add", says the same in words.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

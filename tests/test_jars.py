@@ -1,7 +1,5 @@
 """Set-up takes the jars that were tested, and no others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from zipfile import ZipFile
 

@@ -1,7 +1,5 @@
 """The pages: what is generated equals the code, command lines and configurations are right, pages stay short."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

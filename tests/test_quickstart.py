@@ -3,8 +3,6 @@
 After a change that is meant: `python -m tests.test_quickstart` stores what it prints.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ def ran() -> Any:
 
 
 def printed(cell: Any) -> str:
-    """Return what a cell printed on stdout."""
     return "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout")
 
 

@@ -1,7 +1,5 @@
 """The threat model: each promise of its two pages names its test, and each test that they name exists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Set-up on a machine that lacks something: what is missing is named, nothing is begun."""
 
-from __future__ import annotations
-
 import hashlib
 import runpy
 import shutil

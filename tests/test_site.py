@@ -1,7 +1,5 @@
 """The documentation site: it is built without a warning, a broken link fails, and no page shows raw Markdown."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

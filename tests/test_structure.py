@@ -1,7 +1,5 @@
 """The house rules that a reader relies on: which way imports go, how long a module is, what a file never holds."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

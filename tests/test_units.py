@@ -1,7 +1,5 @@
 """The systemd units in `conf/`: systemd itself understands every line."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

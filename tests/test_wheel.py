@@ -1,7 +1,5 @@
 """The wheel alone, without the repository: what is in it, and that it runs beside modules of a user."""
 
-from __future__ import annotations
-
 import ast
 import os
 import runpy

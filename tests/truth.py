@@ -6,8 +6,6 @@ found below the directory that the environment variable `AGGREGATOR_RECORDINGS` 
 the logs themselves say (`tests.oracle`).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -149,5 +147,4 @@ def recordings() -> tuple[Recording, ...]:
 
 
 def own() -> Recording:
-    """Return the repository's own recording."""
     return recordings()[0]

@@ -1,7 +1,5 @@
 """Plans how the rows of one segment become rows of `_changelog`, keyed rows and rows of `_pending`. Picklable."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

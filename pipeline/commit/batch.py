@@ -6,8 +6,6 @@ those of `_quarantine` for system spaces, are made here, since only the commit k
 batch.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

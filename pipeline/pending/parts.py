@@ -4,8 +4,6 @@ Rows may wait for long, and `_pending` may be large. So a batch reads each file 
 parts what plans need; it reads the rows again only if it applies them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

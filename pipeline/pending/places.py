@@ -5,8 +5,6 @@ and a batch only adds its own: to the part before them if that has earlier rows 
 number between those before and after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

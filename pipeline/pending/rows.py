@@ -5,8 +5,6 @@ The batch that reads the definition applies such rows before its own rows of the
 `pipeline.plan` decides which rows wait.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

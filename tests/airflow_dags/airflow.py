@@ -1,7 +1,5 @@
 """Airflow's own Python, run by the tests in its own environment: to look at the DAGs, to render and to run them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 A golden file is rewritten with `UPDATE_GOLDEN=1`; look at what changed before it is committed.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from pathlib import Path

@@ -3,8 +3,6 @@
 Airflow lives in an environment of its own (`setup/setup.sh with-airflow`), so its own Python looks at the DAGs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

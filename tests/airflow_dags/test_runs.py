@@ -1,7 +1,5 @@
 """A DAG really runs: `dag.test()` with a real spark-submit, over archives of three days in shuffled order and twice."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

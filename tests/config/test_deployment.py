@@ -1,7 +1,5 @@
 """A valid configuration becomes a `Config` with defaults; each mistake is named by its location in the YAML."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from datetime import timedelta

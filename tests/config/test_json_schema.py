@@ -1,7 +1,5 @@
 """The JSON Schemas of the configuration: the committed files accept and refuse the same as the models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

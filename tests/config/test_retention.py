@@ -1,7 +1,5 @@
 """The section `retention`: the notation of days, the defaults, and the order that its ages must have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a configuration must not hold, and where a relay must not listen: refused when the file is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

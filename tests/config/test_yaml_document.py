@@ -1,7 +1,5 @@
 """YAML with the lines of its values; anything but one valid document is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -6,8 +6,6 @@ A failure is printed with its seed; `--kind KIND --seed SEED --cases 1` does tha
 case failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Each function makes an input of about so many bytes and reads it as the product 
 were. `tests.fuzz.test_time` compares the processor time with a bound for each byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast

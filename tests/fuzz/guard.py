@@ -4,8 +4,6 @@ A kernel that reads or writes one byte outside ends its process by SIGSEGV inste
 is for processes of their own (`tests.fuzz.worker`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import mmap

@@ -1,7 +1,5 @@
 """Cases of many kinds in processes of their own, and what became of them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

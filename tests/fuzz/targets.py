@@ -4,8 +4,6 @@ A case may end by one of the project's errors. Where an independent decoder can 
 asked, and a difference is an AssertionError.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable

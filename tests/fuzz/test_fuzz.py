@@ -1,7 +1,5 @@
 """Some seconds of fuzzing, the same in each run (`make fuzz` does more), and that the harness sees what it must."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

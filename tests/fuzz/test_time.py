@@ -1,7 +1,5 @@
 """The processor time of a case is bounded by its bytes, and the harness sees one that is not."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

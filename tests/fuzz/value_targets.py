@@ -1,7 +1,5 @@
 """The kinds of cases of values: tuples, keys, variants, operations, definitions, rows of system spaces."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """Kinds of cases of the protocol: greetings, streams, a server's answers, and what a relay's clients send."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import shutil

@@ -9,8 +9,6 @@ raised; any other exception, a difference from what an independent decoder says,
 allow, is a failure.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import logging

@@ -5,8 +5,6 @@ as small as the given time allows, with all that was done in Lua. `--replay FILE
 `--distributed` each history is done by the distributed executor as well, which takes some seconds a batch.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -95,7 +95,6 @@ class History:
 
 
 def history_from(text: str) -> History:
-    """Return the history that `History.to_json` wrote."""
     data = json.loads(text)
     steps = tuple(Step(side, act) for side, act in data["steps"])
     return History(**{**data, "steps": steps})

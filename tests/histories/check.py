@@ -5,8 +5,6 @@ Whatever the cuts, and however rows are deleted (`VECTORS`), every row and what 
 the same. Not here: what it must be (`known`).
 """
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,8 +53,6 @@ DISAGREEMENTS = ("the primary key is not the same", "the field ")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a history."""
-
     played: Played
     problems: tuple[str, ...]
     """Empty where all is as it has to be."""

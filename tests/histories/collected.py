@@ -1,7 +1,5 @@
 """A server's directory from which logs are collected while nobody reads them: what is left begins with a snapshot."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from random import Random

@@ -4,8 +4,6 @@ Left out: logs with rows of local spaces, which no daemon gets, and with vinyl s
 of the server's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@ Origin and times must be what a simple fold of the same logs says (`tests.oracle
 a key that two replicasets have. Typed columns must hold what the fields of the exact tuple hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

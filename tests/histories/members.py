@@ -146,7 +146,6 @@ class Members:
                 os.utime(path, (written, written + 3600))
 
     def uuid(self, number: int) -> str:
-        """Return the uuid of an instance by its number."""
         return str(UUID(int=0xB << 124 | 4 << 76 | 8 << 60 | number))
 
     def _cfg(self, name: str, masters: Mapping[str, Tarantool]) -> dict[str, Any]:

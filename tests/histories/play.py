@@ -4,8 +4,6 @@ What is left: each server's directory, with all logs from its first one on, what
 and what was done, in Lua. A server that dies of an act itself is started again and continues.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -56,8 +54,6 @@ Truth = Mapping[str, Held]
 
 @dataclass
 class Played:
-    """What playing a history has left."""
-
     history: History
     folders: dict[str, Path]
     """Name of the side (`a`, `b`) to its server's directory."""

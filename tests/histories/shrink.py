@@ -1,7 +1,5 @@
 """Makes a failing history small: leaves out steps, and acts of groups, while it still fails."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@
 `python -m tests.histories` plays longer ones, in more ways each.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Both are written to all the time, so that silence is an incident. Warehouse, spo
 own, which can be full.
 """
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """A deployment of real jobs: the daemon and the stream as processes, and all who tell of an incident."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

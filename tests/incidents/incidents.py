@@ -1,7 +1,5 @@
 """The incidents: what each does to the deployment, and by which conditions it must be told."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

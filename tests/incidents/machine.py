@@ -1,7 +1,5 @@
 """What incidents need of the machine: disks of a few MiB that can be full or read-only, and a server's own clock."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -5,8 +5,6 @@
 Exits with 1 if an incident was not told in time, alike by all, or was not over after it was mended.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

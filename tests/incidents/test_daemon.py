@@ -1,7 +1,5 @@
 """Incidents of the daemon: each is told by its status, its metrics and its log alike, and is over when it is mended."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

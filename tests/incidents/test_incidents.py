@@ -3,8 +3,6 @@
 `python -m tests.incidents.matrix` runs it with several servers, and writes the page with what was seen.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `tests/incidents/test_incidents.py` causes incidents on real servers and jobs.
 """
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator

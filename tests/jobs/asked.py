@@ -1,7 +1,5 @@
 """Parses the options of `aggregator backfill` with the command's own parser."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from jobs.backfill import BackfillOptions

@@ -7,8 +7,6 @@ STEP counts the commits with a mark: the first is that by which a writer takes i
 short, so that tests need not wait for a minute.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

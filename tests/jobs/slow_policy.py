@@ -1,7 +1,5 @@
 """A policy of a user that takes longer than any service manager waits."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any

@@ -101,7 +101,6 @@ class Standalone:
 
     @property
     def master(self) -> str:
-        """The address for `--master`."""
         return f"spark://{HERE}:{self._port}"
 
     def __enter__(self) -> Standalone:

@@ -1,7 +1,5 @@
 """The main job on recorded logs of real servers, compared with the servers' own state and an independent fold."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

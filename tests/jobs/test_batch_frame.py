@@ -1,7 +1,5 @@
 """Every batch is made of the stream's DataFrame: its rows are counted, its jobs are named, its plan is what is said."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exit codes and messages of a command: right use, wrong use, our own errors and those of Spark's workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

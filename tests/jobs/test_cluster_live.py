@@ -1,7 +1,5 @@
 """Ids of real Tarantools: cases (a) and (b) of document 001, an anonymous replica, an id that gets a new owner."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

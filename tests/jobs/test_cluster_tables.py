@@ -1,7 +1,5 @@
 """The command on tables of a replicaset whose members differ (document 001, case a): ids of each source."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The command line as users see it: help, imports, completion, old forms of calling."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Three written replicasets write the same keys, each by its own clock: one is hou
 stopped. `tests.pipeline.plan.test_cuts` shows the same for plans.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Damaged logs through the job: an error with file, offset and reason, an exit code, and no partial batch."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

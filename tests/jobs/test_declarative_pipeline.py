@@ -1,7 +1,5 @@
 """The example of a Spark Declarative Pipeline over logs runs as it is, and its tables hold the rows of the logs."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess

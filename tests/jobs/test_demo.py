@@ -1,7 +1,5 @@
 """The demonstration's command: aggregate, validate and report in one session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The first deployment of docs/deploy.md on two real servers: its grant, file and commands, as they are printed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

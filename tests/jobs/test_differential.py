@@ -5,8 +5,6 @@ wrong ones, which the servers refuse. The test computes the expected rows indepe
 tuples. Each write has its own number in `updated`, which orders all versions, so clocks do not matter.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path

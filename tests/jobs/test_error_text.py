@@ -1,7 +1,5 @@
 """What is said of an error: one line with what, where and what to do, also where another error hides the first."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -53,7 +51,6 @@ def full_in_spark() -> None:
 
 
 def raised_by(act: Callable[[], object]) -> Exception:
-    """Return the error that a function raises."""
     try:
         act()
     except Exception as error:

@@ -1,7 +1,5 @@
 """Spark as the other writer: what each of its commands does to a table of a space, and how the table is mended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

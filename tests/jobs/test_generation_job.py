@@ -1,7 +1,5 @@
 """A master removes logs before the daemon has read them: the tables end with the server's tuples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server that lost the end of its log and wrote other rows: `heal` gives its tuples; impossible requests fail."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

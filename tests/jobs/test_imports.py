@@ -1,7 +1,5 @@
 """What commands import before they begin: the time until a light command prints is mostly the time of its imports."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

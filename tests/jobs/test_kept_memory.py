@@ -1,7 +1,5 @@
 """`aggregator run` loads Arrow with an allocator that keeps memory; Spark's processes do not inherit that."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The daemons' sections and commands: refused configurations, the status page, and how they end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

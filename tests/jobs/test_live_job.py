@@ -1,7 +1,5 @@
 """The job follows a server that writes: rows appear, rotation is followed, a killed server continues."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,6 @@ box.space.orders:create_index('pk')
 
 
 def become(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, "it did not come to be"

@@ -3,8 +3,6 @@
 SOAK_MINUTES, SOAK_SEED: the duration, and the seed of the random choices.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

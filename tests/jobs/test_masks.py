@@ -1,7 +1,5 @@
 """Masked fields in the main job: readers see none of them, and results are the same as without masks."""
 
-from __future__ import annotations
-
 import hmac
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Faults and figures are in `tests/pipeline/replication_out` and `benchmarks/node.py`.
 """
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator

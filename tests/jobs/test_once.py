@@ -1,7 +1,5 @@
 """Exactly once: equal tables however the stream is cut, killed, restarted, failed over, or reconfigured."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

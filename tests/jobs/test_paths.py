@@ -1,7 +1,5 @@
 """A warehouse and a checkpoint in folders with unusual names work; others are refused by the configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 `tests.oracle.policies` computes the expected result independently.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Lag: how far each leader is behind the end of its log."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`aggregator prove` with real servers: equal tables pass, one changed byte is found, load causes no failure."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

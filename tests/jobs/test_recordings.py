@@ -1,7 +1,5 @@
 """Every recording through the job: each member alone, growing copies, both members, and a failover."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Repair of gaps: which sources are read and when it ends; another member of the replicaset fills a gap."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

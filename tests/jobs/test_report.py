@@ -1,7 +1,5 @@
 """The report of a small warehouse: each query with its result, and the advice for an empty one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

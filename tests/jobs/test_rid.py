@@ -1,7 +1,5 @@
 """The command `jobs.rid`: its output, its exit codes, and that it needs no Spark."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Sources, warehouse and checkpoint on S3: the same tables as on a disk, by a real spark-submit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

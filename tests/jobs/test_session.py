@@ -1,7 +1,5 @@
 """The session of a job in plain Python: Delta without options, UTC, the job's own Python, valid Spark settings."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A job under spark-submit: Delta without options, the job's own Python, mistakes reported with exit code 2."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

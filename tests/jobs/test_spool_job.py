@@ -1,7 +1,5 @@
 """The job over a live spool: files are removed once the tables have their rows, and no earlier."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a spool begins: cases that need no tables, and errors that must not lead to a snapshot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The tables must equal those of local mode over the same logs, whichever process was killed.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

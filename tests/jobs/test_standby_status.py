@@ -1,7 +1,5 @@
 """What `aggregator status` says of standby copies, and what a configuration may name as one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

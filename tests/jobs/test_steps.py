@@ -1,7 +1,5 @@
 """A command says on stderr which long step begins; elsewhere these lines are quiet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

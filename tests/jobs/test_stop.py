@@ -1,7 +1,5 @@
 """A job that gets SIGTERM finishes its batch first; at a second one it stops at once, and repeats the batch later."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

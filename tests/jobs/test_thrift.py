@@ -1,7 +1,5 @@
 """The tables over JDBC: beeline queries Spark's Thrift server, with the statements of `jobs.views`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Two writers of one warehouse on S3; one sleeps before any of its commits for longer than its lease."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Backups of a real server, unpacked, give the tables of its own directory; a missing backup is a gap."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

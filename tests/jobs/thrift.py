@@ -63,7 +63,6 @@ class ThriftServer:
             self._process.wait()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run beeline with a connection."""
         connected = ["-u", f"jdbc:hive2://{HERE}:{self._port}", "-n", "analyst"]
         return subprocess.run(
             [str(BIN / "beeline"), *connected, *words],

@@ -1,7 +1,5 @@
 """Makes certificates for tests of TLS, signed by an authority of the test."""
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import dataclass
 from pathlib import Path

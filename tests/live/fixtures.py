@@ -1,7 +1,5 @@
 """Fixtures with a real Tarantool; tests that need one are skipped if there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -6,8 +6,6 @@ In each run another server is the default of the tests; tests that connect serve
 Exits with 1 if a test failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

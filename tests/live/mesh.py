@@ -1,7 +1,5 @@
 """Masters in a full mesh for tests, each on a unix socket of its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Real servers of one replicaset that tests start, stop and disconnect, as in case (a) of document 001."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

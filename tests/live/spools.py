@@ -1,7 +1,5 @@
 """Reads a spool with a real Tarantool: by its `xlog` module, or as the log from which a server recovers."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

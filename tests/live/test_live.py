@@ -1,6 +1,4 @@
-"""Tests of the server fixture: it starts, answers, fails loudly, and never leaves a process behind."""
-
-from __future__ import annotations
+"""Tests of the server fixture: it fails loudly, and never leaves a process behind."""
 
 import os
 import select
@@ -11,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import Connection, Tarantool, TarantoolError
-from tests.live import server as server_module
-from tests.live.client import pack
+from tests.live import Tarantool
 from tests.oracle.log import EOF_MAGIC
 
 pytestmark = pytest.mark.live
 
-INSERT, SPACE_ID, TUPLE = 2, 0x10, 0x21
 END_SECONDS = 20.0
 
 
@@ -37,43 +32,6 @@ def await_end(pid: int) -> None:
         select.select([descriptor], [], [], END_SECONDS)
     finally:
         os.close(descriptor)
-
-
-def test_eval_returns_what_lua_returns(tarantool: Tarantool) -> None:
-    assert tarantool.eval("return ...", 1, "два", None, [{}, 1.5]) == [1, "два", None, [{}, 1.5]]
-    assert tarantool.eval("return 1") == 1
-    assert tarantool.eval("local nothing") is None
-
-
-def test_strings_that_are_not_utf8_come_back_unchanged(tarantool: Tarantool) -> None:
-    assert tarantool.eval("return (...):byte(1, -1)", "\udcff\udcfe") == [0xFF, 0xFE]
-    assert tarantool.eval("return '\\xff\\xfe'") == "\udcff\udcfe"
-
-
-def test_an_error_of_lua_is_raised_and_the_connection_stays_usable(tarantool: Tarantool) -> None:
-    with pytest.raises(TarantoolError, match="Space 'none' does not exist") as raised:
-        tarantool.eval("box.error(box.error.NO_SUCH_SPACE, 'none')")
-    assert raised.value.code == 36
-    assert tarantool.eval("return 'still there'") == "still there"
-
-
-def test_several_requests_are_answered_in_their_order(tarantool: Tarantool) -> None:
-    with tarantool.connect() as connection:
-        for number in range(5):
-            connection.send("return ...", number)
-        assert [connection.receive() for _ in range(5)] == list(range(5))
-
-
-def test_a_hand_made_request_keeps_its_bytes(tarantool: Tarantool) -> None:
-    space_id = tarantool.eval("local s = box.schema.space.create('s') s:create_index('primary') return s.id")
-    body = b"\x82" + pack(SPACE_ID) + pack(space_id) + pack(TUPLE) + b"\x91\xcd\x00\x05"
-    tarantool.connection.request(INSERT, body)
-    packed = "return string.hex(require('msgpack').encode(box.space.s:select()[1]))"
-    assert tarantool.eval(packed) == "91cd0005"
-
-
-def test_a_large_answer_is_complete(tarantool: Tarantool) -> None:
-    assert tarantool.eval("return ('x'):rep(...)", 5_000_000) == "x" * 5_000_000
 
 
 def test_a_stop_is_clean_and_a_restart_finds_the_rows(tmp_path: Path) -> None:
@@ -114,12 +72,6 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
         Tarantool(tmp_path / "one", lua="error('the reason stands here')").start()
 
 
-def test_a_missing_tarantool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "find_tarantool", lambda: None)
-    with pytest.raises(RuntimeError, match="no tarantool on PATH"):
-        Tarantool(tmp_path / "one").start()
-
-
 def test_the_server_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.live import Tarantool\n"
@@ -139,13 +91,3 @@ def test_the_server_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
         parent.wait()
     await_end(pid)
     assert not is_running(pid)
-
-
-def test_a_connection_to_nothing_fails_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Connection(str(tmp_path / "nobody"))
-
-
-def test_a_server_that_goes_away_is_noticed(tarantool: Tarantool) -> None:
-    with pytest.raises(ConnectionError):
-        tarantool.eval("os.exit(0)")

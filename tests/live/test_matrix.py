@@ -1,7 +1,5 @@
 """The page of live tests by version: counts, reasons of skipped tests, and what each file of tests shows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.live.matrix import Outcome, outcomes, page

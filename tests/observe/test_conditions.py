@@ -1,7 +1,5 @@
 """The one list of conditions: alerts, documents and code name the same set."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 

@@ -1,7 +1,5 @@
 """The engines of the report: the same rows from Spark and without it, and which one is taken."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients that do not finish their requests: the status page still answers others, with a limited number of threads."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Whatever somebody does to a table while the job is stopped: each command names it, until it is taken back."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What batches cost is told: by `status`, `doctor`, `plan`, metrics and the report page."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Two passes: first which transactions were rolled back, then all others in the or
 order in which the server applied them. Local spaces are folded as well, and say so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

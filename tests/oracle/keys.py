@@ -6,8 +6,6 @@ numbers, strings no binaries). Collations are refused.
 Source: `src/box/tuple_compare.cc`, `src/box/field_def.c` (which MessagePack a field type takes).
 """
 
-from __future__ import annotations
-
 import math
 import re
 import struct
@@ -57,7 +55,6 @@ def path_tokens(path: str) -> list[int | str]:
 
 
 def key_of(fields: Sequence[bytes], parts: Iterable[Part]) -> tuple[Any, ...]:
-    """Return the key of a tuple that is given as its raw fields."""
     return tuple(_part_value(_at(fields[part.field], part.path), part) for part in parts)
 
 

@@ -3,8 +3,6 @@
 A tuple must stay equal to the server's byte for byte, so nothing is decoded that is not computed on.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack
@@ -42,13 +40,11 @@ def split_map(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def join_array(items: list[bytes]) -> bytes:
-    """Return an array with the shortest header."""
     header: bytes = msgpack.Packer().pack_array_header(len(items))
     return header + b"".join(items)
 
 
 def join_map(items: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a map with the shortest header."""
     header: bytes = msgpack.Packer().pack_map_header(len(items))
     return header + b"".join(key + value for key, value in items)
 

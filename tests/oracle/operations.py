@@ -6,8 +6,6 @@ value becomes is in `tests.oracle.values`.
 Source: `src/box/xrow_update.c`, `xrow_update_array.c`, `xrow_update_bar.c`; checked against a real server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

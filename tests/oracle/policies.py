@@ -3,8 +3,6 @@
 Written from docs/semantics.md alone, in values, not in bytes; `last_write_wins` is `tests.oracle.wins`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

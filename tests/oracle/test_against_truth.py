@@ -1,7 +1,5 @@
 """The oracle gives what the servers themselves reported: every space of every recording, byte for byte."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """UPDATE and UPSERT of random tuples: the oracle and a real server give the same bytes, or both refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

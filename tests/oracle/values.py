@@ -4,8 +4,6 @@ Source: `src/box/xrow_update_field.c` (`xrow_update_arith_make`, `xrow_update_op
 `src/lib/core/decimal.c`.
 """
 
-from __future__ import annotations
-
 import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
 from typing import Any

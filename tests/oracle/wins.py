@@ -4,8 +4,6 @@ A candidate's rank is (sequence, replicaset uuid, instance uuid, lsn); the highe
 the values of columns that the user names, else the time of the last change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Makes rows of small logs in memory: transactions with real MessagePack in their bodies, and lsns as in Tarantool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ the processor time of this process in seconds, as
 `{"driver": …, "worker": …, "rows": …, "quarantined": …, "seconds": …}`.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import resource

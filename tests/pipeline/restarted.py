@@ -1,7 +1,5 @@
 """A deployment whose process ends at any step of a batch and starts again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

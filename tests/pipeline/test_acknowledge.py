@@ -1,7 +1,5 @@
 """What the job tells a spool that it has passed: never more than a replay, a stand-in or a lost checkpoint needs."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A table is built beside the stream under another configuration, compared, and swapped in one epoch."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -4,8 +4,6 @@
 written another one of the same name. The lost rows and the new ones are equally long.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

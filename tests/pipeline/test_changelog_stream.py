@@ -1,7 +1,5 @@
 """A Spark stream on `_changelog` goes on over batches that were killed, and `_epochs` says which of its rows count."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The offset log of a checkpoint: one source's offset, or a refusal; and what the state says of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.checkpoint import parse_offset_file

@@ -1,7 +1,5 @@
 """A checkpoint of another warehouse, or of another time than the tables, is named at the start."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Decimals that real servers computed and logged: each is exact, rounded and named, or a misfit, and none is silent."""
 
-from __future__ import annotations
-
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Others commit to tables while batches run, and change no rows: it makes no difference."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Random interleavings of batches with commits of others: a table equals its servers, or the job says why not."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What healing adds to a batch, and when it is refused before anything is read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, cast
 

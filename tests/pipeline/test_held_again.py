@@ -1,7 +1,5 @@
 """A space that is followed again after a heal is held by the next row that cannot be applied."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgpack

@@ -1,7 +1,5 @@
 """An instance that came back under another id: its rows under each id compare with the lsns of this id."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Real servers: an instance that was expelled and came back under another id, and a snapshot that heals the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

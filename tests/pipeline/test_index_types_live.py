@@ -1,7 +1,5 @@
 """Real servers: sums in fields whose type the format and the indexes declare differently, tuple by tuple."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Recovery points that real servers make while they are written to: what each epoch at one holds."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A writer that is killed before or after any of its commits: the next one continues, and no row is lost or doubled."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Rows of local spaces: each member has its own, once, whichever member leads and whenever the job starts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Memory is bounded by decompressed bytes: logs whose rows repeat themselves a thousand times over."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Two members lack different files of their replicaset's log: together they give the same tables as a whole log."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,7 +84,6 @@ class Log:
             self.add(RequestType.UPDATE, body, origin)
 
     def write(self, folder: Path, member: str, begin: int, end: int) -> None:
-        """Write some rows as a file of a member."""
         vclock: dict[int, int] = {}
         for row in self.rows[:begin]:
             vclock[row.origin] = row.lsn

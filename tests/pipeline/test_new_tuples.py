@@ -1,7 +1,5 @@
 """Logs of `wal_ext`: the tuple that a server logged as the result of an UPDATE or UPSERT is what it has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ def upsert(node: Node, tuple_: Any, operations: Sequence[Any], new: Any) -> Node
 
 def done(folder: Path, node: Node, cut: int | None) -> Deployment:
     node.close()
-    deployment = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(folder, node)
     deployment.run(cut)
     return deployment
 

@@ -1,7 +1,5 @@
 """A policy that names a field which no replicaset has: it decides nothing, so the job warns and a rebuild refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

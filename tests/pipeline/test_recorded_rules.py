@@ -1,7 +1,5 @@
 """Recorded servers whose rules are easily taken otherwise: the tables have the servers' tuples, on every cut."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A table of a space that somebody else has changed is set aside: the others go on, and `rebuild` mends it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real servers of 3.9: fields and keys of the types `decimal32` to `decimal256`, tuple by tuple."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

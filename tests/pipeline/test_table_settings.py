@@ -1,7 +1,5 @@
 """`spaces.tables`: filtered rows, computed and excluded columns, types of one space, and DDL that waits for a yes."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -31,11 +29,7 @@ EXACT = "_exact_orders"
 
 
 def deployed(folder: Path, settings: dict[str, Any], *nodes: Node, **more: Any) -> Deployment:
-    names = [node.path.name for node in nodes]
-    spaces = {"tables": settings, **more}
-    return Deployment(
-        folder, {node.path.name: node.path for node in nodes}, replicasets_of(*names), spaces=spaces
-    )
+    return Deployment.of(folder, *nodes, spaces={"tables": settings, **more})
 
 
 def node_with_orders(folder: Path, name: str = "a1") -> Node:
@@ -82,8 +76,7 @@ def test_a_row_enters_and_leaves_the_filter(tmp_path: Path) -> None:
     made = deployed(tmp_path, SETTINGS, node)
     made.run()
     node.update(600, 2, ["=", 1, "EU"], at=10).update(600, 1, ["=", 1, "US"], at=11)
-    node.update(600, 4, ["=", 2, 99], at=12).delete(600, 3, at=13)
-    node.close()
+    node.update(600, 4, ["=", 2, 99], at=12).delete(600, 3, at=13).close()
     made.run()
     assert rows(made, "id", "amount") == [(2, Decimal("0.05")), (4, Decimal("0.99"))]
     assert rows(made, "id", table=EXACT) == [(1,), (2,), (4,)]
@@ -167,8 +160,7 @@ def test_ddl_that_is_held_leaves_the_table_as_it_is(
     assert "its rows are held, the table stays as it is" in caplog.text
     if how == "truncate":
         assert "on_ddl is hold" in refusal_of(made)
-    node.define(602, "further", FIELDS).put(602, 1, "x", 1, decimal_ext("1"), None, at=22)
-    node.close()
+    node.define(602, "further", FIELDS).put(602, 1, "x", 1, decimal_ext("1"), None, at=22).close()
     made.run()
     assert rows(made, "id") == [(1,), (2,), (3,), (4,)]
     assert rows(made, "id", table="further") == [(1,)]
@@ -182,8 +174,7 @@ def test_ddl_that_is_held_leaves_the_table_as_it_is(
 
 def test_without_the_setting_ddl_empties_the_table(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.truncate(600, at=20)
-    node.close()
+    node.truncate(600, at=20).close()
     made = deployed(tmp_path, {"other": {"on_ddl": "hold"}}, node)
     made.run()
     assert made.rows("orders") == []
@@ -209,8 +200,7 @@ def test_ddl_that_is_refused_stops_the_job_until_the_setting_is_another_one(tmp_
     node.close()
     made = deployed(tmp_path, {"orders": {"on_ddl": "refuse"}}, node)
     made.run()
-    node.truncate(600, at=20).put(600, 9, "EU", 1, decimal_ext("1"), None, at=21)
-    node.close()
+    node.truncate(600, at=20).put(600, 9, "EU", 1, decimal_ext("1"), None, at=21).close()
     for _ in range(2):
         with pytest.raises(UnsupportedError, match=r"TRUNCATE.*lsn \d+\), and on_ddl is refuse"):
             made.run()

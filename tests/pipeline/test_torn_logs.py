@@ -4,8 +4,6 @@
 zeros. The next log begins right before it.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Many UPDATEs of one key: the memory of a batch is bounded by its rows, and its time by their bytes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

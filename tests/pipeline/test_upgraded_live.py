@@ -1,7 +1,5 @@
 """Real servers of several versions: the tables are what the servers hold, from their directories and from spools."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

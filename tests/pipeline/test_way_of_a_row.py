@@ -1,7 +1,5 @@
 """The way of a row through a local batch stays short: few modules get its bytes."""
 
-from __future__ import annotations
-
 from tests import house
 
 MOST_MODULES = 30

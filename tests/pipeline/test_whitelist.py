@@ -1,7 +1,5 @@
 """A whitelist leaves out the rows of other instances, but not what these register in `_cluster`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The workload of a large recording: REPLACE, UPDATE and DELETE, fast, over both replicasets."""
 
-from __future__ import annotations
-
 from tests.recordings.cluster import Cluster
 
 FIRST = ("a1", "b1")

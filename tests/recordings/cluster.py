@@ -4,8 +4,6 @@ Replica ids 1 and 2 exist in both replicasets, under different instance uuids. N
 them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -54,7 +52,6 @@ class Cluster:
         return self.members[name]
 
     def side(self, side: str) -> list[RecordedMaster]:
-        """Return the members of one replicaset."""
         return [member for member in self.members.values() if member.side == side]
 
     def together(self, calls: Sequence[tuple[str, str, Any]]) -> list[Any]:

@@ -4,8 +4,6 @@
 equal on both sides for the rest.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +44,6 @@ class Write:
 
 
 def first_side(key: int, number: int) -> str:
-    """Return the side that writes a key first in a round."""
     return "A" if (key + number) % 2 else "B"
 
 

@@ -6,8 +6,6 @@ reports; `truth/conflicts.json`, who wrote which key when. With `--rows` the wor
 for benchmarks.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

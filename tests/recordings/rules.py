@@ -4,8 +4,6 @@ Each folder of `rules` is a server's directory, and `truth.jsonl` in it has a li
 exact MessagePack of its tuples (`rows`), all in base64.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -8,8 +8,6 @@ have several statements of one key. `<out>/<name>` gets the server's directory; 
 the exact MessagePack of each tuple in hex, in the order of the primary key, by space.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +32,6 @@ class Scripted:
 
     @property
     def directory(self) -> Path:
-        """The server's directory."""
         return self.folder / self.name
 
     def record(self, directory: Path, binary: str) -> list[Truth]:

@@ -1,7 +1,5 @@
 """The script that records: it makes again what is committed, a large one on demand, and leaves nothing running."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ Deterministic: masters of one replicaset that write at one time write different 
 other in between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

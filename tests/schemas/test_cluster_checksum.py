@@ -1,7 +1,5 @@
 """The checksum of a replicaset's instances: golden values, and what changes it."""
 
-from __future__ import annotations
-
 import zlib
 from random import Random
 

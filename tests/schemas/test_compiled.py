@@ -1,7 +1,5 @@
 """Machine code is cached by the digest of all its sources: after an upgrade no old code runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

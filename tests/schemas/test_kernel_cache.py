@@ -1,7 +1,5 @@
 """Machine code of kernels under a user who may not write: beside the sources, in a service's folder, or nowhere."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

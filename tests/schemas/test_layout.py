@@ -1,7 +1,5 @@
 """Types of columns, and the common fields of several formats."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 

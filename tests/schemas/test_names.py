@@ -1,7 +1,5 @@
 """The escape of names: its results, that it is reversible, and that no two names have the same result."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Spark and Delta accept the escaped names without quotes, and refuse the original ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

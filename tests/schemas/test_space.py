@@ -1,7 +1,5 @@
 """Which parts of secondary indexes a space has: those that decide how a sum is encoded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

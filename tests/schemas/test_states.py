@@ -1,7 +1,5 @@
 """The words that tables use as data: they never change, and stand in one module."""
 
-from __future__ import annotations
-
 import ast
 import re
 from enum import StrEnum

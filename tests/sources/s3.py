@@ -57,7 +57,6 @@ class Store:
 
     @property
     def endpoint(self) -> str:
-        """The address of the server."""
         return f"http://{HERE}:{self._port}"
 
     @property

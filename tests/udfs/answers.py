@@ -4,8 +4,6 @@
 key, encoded fields and their number, operations, base of field numbers, and the tuple or the code of the error.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -39,12 +37,10 @@ class Answered:
 
     @property
     def old(self) -> bytes:
-        """The tuple before."""
         return tuple_of(self.key, self.case.fields, self.case.count)
 
 
 def answers() -> Iterator[Answered]:
-    """Yield the requests and answers of the file."""
     with gzip.open(FILE, "rt") as lines:
         for line in lines:
             kind, key, fields, count, operations, base, answer = json.loads(line)

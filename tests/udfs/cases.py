@@ -4,8 +4,6 @@ Each case is true of a real server too: `test_operations_live` asks one. A resul
 code of the server's error.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from decimal import Decimal

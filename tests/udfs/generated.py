@@ -4,8 +4,6 @@ Values are MessagePack from the start, so that numbers, strings and headers appe
 shortest. Keys and paths come from few names, so that operations meet.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from decimal import Decimal
@@ -189,7 +187,6 @@ operations = st.one_of(
 
 @st.composite
 def requests(draw: st.DrawFn, least: int = 0, most: int = 4) -> Generated:
-    """Draw a tuple and operations on it."""
     fields = draw(st.lists(values, max_size=6))
     made = draw(st.lists(operations, min_size=least, max_size=most))
     return Generated(

@@ -4,8 +4,6 @@ Extensions are built and taken apart with Python's `decimal`, `uuid` and `struct
 library's.
 """
 
-from __future__ import annotations
-
 import decimal
 import struct
 import uuid

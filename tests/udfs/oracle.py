@@ -90,7 +90,6 @@ class Oracle:
         self.connection = Raw(self.server.socket)
 
     def held(self) -> Iterator[bytes]:
-        """Yield all tuples of the space."""
         body = {SPACE_ID: pack(SPACE), INDEX_ID: pack(0), LIMIT: pack(1 << 30), KEY: b"\x90"}
         code, answer = self.connection.ask(SELECT, _body(body))
         if code:

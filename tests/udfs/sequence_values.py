@@ -4,8 +4,6 @@ A value is (raw, order): orders compare as Python tuples. Numbers are exact frac
 does not affect its order. Nothing of the project's code is used here.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from decimal import Decimal, localcontext

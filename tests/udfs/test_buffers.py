@@ -1,7 +1,5 @@
 """Arrow arrays as flat buffers: slices, nulls, offsets of 64 bits, and the bytes past the end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

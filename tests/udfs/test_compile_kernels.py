@@ -1,7 +1,5 @@
 """Compiling ahead: all kernels of a job are compiled once and cached until a source of the package changes."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from typing import Any

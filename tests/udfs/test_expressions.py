@@ -1,7 +1,5 @@
 """The SQL expressions of the configuration: what each gives, against Spark, and which texts are none."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 from typing import Any

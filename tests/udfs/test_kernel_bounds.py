@@ -4,8 +4,6 @@ Making a plan refuses such input by name. The same cases with a forced plan show
 that may crash a process run in another process, between guard pages.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Sequence

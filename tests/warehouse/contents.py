@@ -5,8 +5,6 @@ itself, and the books of batches and requests. Read without Spark, at any locati
 opens.
 """
 
-from __future__ import annotations
-
 import duckdb
 import pyarrow as pa
 

@@ -1,7 +1,5 @@
 """The functions for SQL, on the tables of a recording and on its logs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Deletes rows of a table by deletion vectors, as other writers of Delta do: in a commit of JSON."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

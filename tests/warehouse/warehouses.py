@@ -3,8 +3,6 @@
 Real Delta logs, with the columns of `_epochs` that a reader needs; what the other tables hold does not matter here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +69,6 @@ class Made:
         self.epoch, self.versions = last["epoch"], dict(last["versions"])
 
     def version(self, table: str) -> int:
-        """Return a table's newest version."""
         return int(DeltaTable(str(self.folder / table)).version())
 
     def values(self, table: str, version: int | None = None) -> list[str]:

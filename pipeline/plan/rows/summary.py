@@ -9,8 +9,6 @@ Such a row stops its space: the table does not change any more, and the row and 
 `_changelog` only. Other spaces continue. `pipeline.plan.spaces.meanings_builder` then refuses the space.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

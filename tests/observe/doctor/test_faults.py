@@ -1,7 +1,5 @@
 """Faults in a healthy deployment: `doctor` reports each one under its name, and writes nothing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

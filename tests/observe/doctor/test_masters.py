@@ -1,7 +1,5 @@
 """Faults of masters and of the connection to them: `doctor` reports each one under its name, on real servers."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

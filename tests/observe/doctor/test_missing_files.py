@@ -1,7 +1,5 @@
 """Files of a table that the doctor misses: data files, and the files of their deletion vectors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from observe.doctor.gather.store import _unreadable_tables

@@ -1,7 +1,5 @@
 """The doctor's word about versions of Python: tested, allowed but hardly tested, refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from observe.doctor.findings import Level

@@ -1,7 +1,5 @@
 """The history of a key: its last tuple is the server's, in each replicaset."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

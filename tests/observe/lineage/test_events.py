@@ -1,7 +1,5 @@
 """The content of the events, without a batch and without a transport."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

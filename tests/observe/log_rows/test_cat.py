@@ -1,7 +1,5 @@
 """`aggregator cat`: names and tuples from the log itself, filters, following; compared with a server's own reader."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The text of untrusted bytes, as in the report, in a proof and in a dry run."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Runs promtool, if it is installed (`setup/setup.sh with-promtool`), and reads the alerts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The alerts and the dashboard: their metrics, labels and links exist, and promtool accepts them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

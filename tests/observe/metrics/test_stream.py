@@ -1,7 +1,5 @@
 """The real stream's JSON log and status page, compared with the tables that it wrote."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

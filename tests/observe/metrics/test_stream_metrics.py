@@ -1,7 +1,5 @@
 """The metrics and warnings of batches and triggers, without Spark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Versions in the order of the primary index: equal ranges, and the differing keys of a page."""
 
-from __future__ import annotations
-
 import random
 
 import msgpack

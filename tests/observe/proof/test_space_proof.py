@@ -1,7 +1,5 @@
 """What counts as a difference: a real server is compared with tables whose rows the test chooses."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

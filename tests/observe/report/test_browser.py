@@ -1,7 +1,5 @@
 """The page in a real browser: no console message, no network request, all parts present, in light and dark mode."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Renders the page from facts, without Spark or a browser: durations of points, kinds of plots, escaped text."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from collections.abc import Mapping, Sequence

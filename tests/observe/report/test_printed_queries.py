@@ -1,7 +1,5 @@
 """The printed queries on spaces of every type, without a format, and what is printed where a query fails."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Each source is a replicaset of two instances with the replica ids 1 and 2. There
 report only needs their sizes.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

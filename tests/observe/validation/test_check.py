@@ -1,7 +1,5 @@
 """The text of a failed expectation."""
 
-from __future__ import annotations
-
 import pytest
 
 from observe.validation.check import CheckResult

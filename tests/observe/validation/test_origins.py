@@ -1,7 +1,5 @@
 """Counts of missing lsns of an origin, without the ranges in `_gaps`."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

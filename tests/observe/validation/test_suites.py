@@ -1,7 +1,5 @@
 """The expectations of the aggregator's own tables allow every value that the code writes."""
 
-from __future__ import annotations
-
 from observe.validation.suites import ALLOWED_STATES
 from pipeline.lookup.versions import STATE_NAMES
 from schemas.states import ConflictKind, GapState

@@ -1,7 +1,5 @@
 """The user's suites: which files are accepted and which are refused; an error has the path and the reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

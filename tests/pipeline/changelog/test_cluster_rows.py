@@ -1,7 +1,5 @@
 """The aggregator's own rows of `_changelog`: signed, without holes, each change once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import msgpack

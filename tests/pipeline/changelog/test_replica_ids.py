@@ -1,7 +1,5 @@
 """The replica id of a row whose instance has had several, and whose source may have ids of its own."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

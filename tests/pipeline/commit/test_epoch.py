@@ -1,7 +1,5 @@
 """What the row of an epoch says of the tables that its batch wrote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from deltalake import DeltaTable

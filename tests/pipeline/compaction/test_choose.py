@@ -1,7 +1,5 @@
 """Which files are joined: by their sizes alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

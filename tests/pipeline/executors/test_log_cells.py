@@ -1,7 +1,5 @@
 """Log cells have all rows of the log, and what planning needs of them; cells of another part of a log are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

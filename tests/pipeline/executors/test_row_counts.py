@@ -1,7 +1,5 @@
 """Spark's tasks count the rows that the driver has stored, and read the log where it has stored none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Key copies: what they return, and that no damage of their folder changes more than the time of a lookup."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Which ranges may end a version: the first one behind each row of a key, whatever else there is."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, cast
 

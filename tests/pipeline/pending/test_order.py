@@ -1,7 +1,5 @@
 """Where waiting rows belong among the segments of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

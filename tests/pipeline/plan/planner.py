@@ -68,8 +68,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of one row."""
-
     state: str
     global_id: int | None
     table: str | None

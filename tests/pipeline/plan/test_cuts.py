@@ -1,7 +1,5 @@
 """However a log is cut into batches, and whichever member's copy is read, the same becomes of each row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Rows that their spaces cannot be followed past: each is named, stops its space, and no other one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

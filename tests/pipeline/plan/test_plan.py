@@ -1,7 +1,5 @@
 """A batch, decided: ids, maps, origins that nobody announced, spaces that become synchronous."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A real server's log: each cut, transaction by transaction, against the log in one piece and another opinion."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What tests of the node share: a server that can follow, and a world to follow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

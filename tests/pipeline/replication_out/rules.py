@@ -1,7 +1,5 @@
 """A policy that makes tuples, some of which no server takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """What changed between two versions of a table, by its files alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

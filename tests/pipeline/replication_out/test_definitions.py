@@ -1,7 +1,5 @@
 """One definition of a space out of several: every tuple of each replicaset fits it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

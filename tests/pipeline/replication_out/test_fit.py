@@ -1,7 +1,5 @@
 """Tuples that a policy has made, and what servers would say of them."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Subscribers take every tuple where formats reach less far: in one replicaset, before a change, or after it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pipeline.replication_out.world import World

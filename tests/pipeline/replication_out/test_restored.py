@@ -1,7 +1,5 @@
 """An epoch that the warehouse rolled back, its versions still there: rows restore subscribers, none restarts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

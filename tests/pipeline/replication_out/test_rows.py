@@ -1,7 +1,5 @@
 """Rows of the stream as bytes: our own reader, as a log's block, reads what was meant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The writer of the stream, killed before and after each write: what it ends with is what the tables hold."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real servers that follow the decided tables: whatever changes, they end with the tables' tuples."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an epoch says that subscribers are to have, and what is left out by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys with versions for tests of the choice: each key has a table of its own, so each may have another policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The choice over columns against the same policies in plain Python, key by key."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What is recorded of contended keys: of versions that took part, not of those that are gone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A deployment whose tables are cleaned between its batches, as maintenance does it, at a time of the test's choice."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

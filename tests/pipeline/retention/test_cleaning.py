@@ -1,7 +1,5 @@
 """Cleaning as a whole: conflicts and epochs, and a process that ends after any step of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Deleted keys go when no row that is older can come any more: tables are as if they had stayed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +16,7 @@ MONTH = {"tombstones": 30}
 
 
 def deployment_of(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
-    sources = {node.path.name: node.path for node in nodes}
-    return Deployment(folder, sources, replicasets_of(*sources), **{"policies": ALL, **settings})
+    return Deployment.of(folder, *nodes, **{"policies": ALL, **settings})
 
 
 def keys(deployment: Deployment) -> set[object]:

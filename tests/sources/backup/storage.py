@@ -1,7 +1,5 @@
 """Creates storages of backups for tests, in the layout of `tt backup upload`."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

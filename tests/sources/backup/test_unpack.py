@@ -1,7 +1,5 @@
 """Unpacks backups in the layout of `tt backup`: files, refused archives, gaps between archives."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Builds the bytes of a master's stream with the `msgpack` package, and the same rows encoded as in a log."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +12,6 @@ INSERT, REPLACE, NOP = 2, 3, 12
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a stream."""
-
     replica: int
     lsn: int
     tsn: int

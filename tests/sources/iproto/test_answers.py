@@ -1,7 +1,5 @@
 """Each malformed answer of a peer raises a ProtocolError for its connection, and takes little memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Greetings, packets, bodies and addresses: sent bytes equal those that a server accepted; invalid input is refused."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

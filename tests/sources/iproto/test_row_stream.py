@@ -1,7 +1,5 @@
 """Streams become chunks of complete transactions, encoded as in a log, however the bytes are split into reads."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Pages of a space of a real server: complete, in order, and with the checksum that is computed from the tables."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """TLS to a real master, through a proxy (Debian's 2.6.0 has no TLS), and to the relay."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

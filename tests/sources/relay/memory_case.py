@@ -6,8 +6,6 @@ WHO is the process whose memory counts, `relay` or `daemon`; the other one is an
 greatest resident memory in MiB.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

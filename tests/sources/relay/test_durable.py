@@ -1,7 +1,5 @@
 """A relay that knows which bytes are on the disk does not send rows that a power failure may remove."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

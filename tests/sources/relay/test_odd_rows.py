@@ -1,7 +1,5 @@
 """Rows in a spool that no server writes: a relay sends each as one complete packet, or refuses it."""
 
-from __future__ import annotations
-
 import msgpack
 import numpy as np
 import pytest

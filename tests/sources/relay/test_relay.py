@@ -1,7 +1,5 @@
 """The relay against real subscribers: a Tarantool that follows it, and daemons, with and without a whitelist."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

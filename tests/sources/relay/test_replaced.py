@@ -1,7 +1,5 @@
 """What a daemon does to its files while a relay serves them: logs are truncated, left open, set aside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgpack

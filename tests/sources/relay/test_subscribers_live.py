@@ -1,7 +1,5 @@
 """Masters of each version, a daemon and a relay behind them, and subscribers of each version behind the relay."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

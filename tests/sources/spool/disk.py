@@ -4,8 +4,6 @@ A power failure removes everything that fsync did not flush: bytes of files, and
 the local files in this way.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -143,7 +141,6 @@ class Disk:
 
 
 def fresh(folder: Path) -> Path:
-    """Return an empty folder of that name."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

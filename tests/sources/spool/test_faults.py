@@ -4,8 +4,6 @@ The test feeds the spool as the daemon does: it fetches rows above the spool's v
 error, and acknowledges durable rows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

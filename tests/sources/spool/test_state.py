@@ -1,7 +1,5 @@
 """The lock shows whether a daemon writes a spool, and the version whether masters retain logs for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

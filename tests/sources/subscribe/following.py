@@ -1,7 +1,5 @@
 """Runs the daemon of one replicaset inside a test, in a thread with its own event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

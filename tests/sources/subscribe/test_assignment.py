@@ -1,7 +1,5 @@
 """Assignment of replica ids to peers: examples, and properties for any peers and ids."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

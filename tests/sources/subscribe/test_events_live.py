@@ -1,7 +1,5 @@
 """Events in a replicaset while the daemon follows it: elections, owners of the queue, names, a new member."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The daemon against real masters: all rows, each once, whatever fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

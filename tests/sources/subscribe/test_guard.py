@@ -1,7 +1,5 @@
 """A faulty master or a damaged spool stops only its replicaset, which is tried again with growing waits."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Logs that a server keeps for a daemon: from the snapshot on, shown by the status, and released by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

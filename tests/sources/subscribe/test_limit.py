@@ -1,7 +1,5 @@
 """A transaction beyond the block limit stops its replicaset; none of its rows is written or acknowledged."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

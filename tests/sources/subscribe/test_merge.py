@@ -1,7 +1,5 @@
 """Merging by time: complete transactions, in order, and never before rows that may still come."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Masters keep their quorum rules: a subscriber's acknowledgements do not count for a synchronous write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The daemon follows a real 3.9 past its DELETE_RANGE rows, and the tables of its spool equal the server's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

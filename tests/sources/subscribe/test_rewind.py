@@ -1,7 +1,5 @@
 """A master that was restored to an older state and has written again is refused, though its vclock looks right."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A snapshot that does not fit on the disk is refused, before it is fetched if its size can be estimated."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

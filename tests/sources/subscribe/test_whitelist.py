@@ -1,7 +1,5 @@
 """A whitelist keeps each wanted row: also one that comes before the row of `_cluster` that registers its instance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

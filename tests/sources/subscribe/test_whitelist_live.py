@@ -3,8 +3,6 @@
 No row of a listed instance is lost, also if it comes before the row of `_cluster` that names the instance.
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Log files of every type and version, complete, empty, damaged; and ways to read them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -52,7 +50,6 @@ def expected(paths: Iterable[Path]) -> Counter[RowPosition]:
 
 
 def positions(rows: Iterable[Mapping[str, Any]]) -> Counter[RowPosition]:
-    """Return the positions and types of rows."""
     return Counter((row["file"], row["position"], row["row"], row["type"]) for row in rows)
 
 
@@ -89,7 +86,6 @@ def _path(path: str | list[str]) -> dict[str, str]:
 
 
 def spark_batch(spark: SparkSession, path: str | list[str], **options: str) -> list[dict[str, Any]]:
-    """Return the rows of a batch read by Spark."""
     register(spark)
     return [row.asDict() for row in spark.read.format("xlog").options(**options).load(path).collect()]
 

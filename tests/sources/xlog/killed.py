@@ -3,8 +3,6 @@
 Usage: python -m tests.sources.xlog.killed DIRECTORY CHECKPOINT REPORT BATCH
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

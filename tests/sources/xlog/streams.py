@@ -1,7 +1,5 @@
 """Streaming queries of tests: what each batch held, and how a test waits for rows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -41,7 +39,6 @@ class Collected:
 
     @property
     def lsns(self) -> list[int]:
-        """The lsns of rows of logs."""
         return [lsn for file, _, lsn in self.rows if file.endswith(".xlog")]
 
 

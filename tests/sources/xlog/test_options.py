@@ -1,7 +1,5 @@
 """Options: each is read, each mistake is named."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Logs on S3 are read as those on a disc, by the names of `pyarrow.fs` and of Hadoop."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

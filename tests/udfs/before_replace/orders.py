@@ -3,8 +3,6 @@
 Each is a sort key: the version that sorts last wins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

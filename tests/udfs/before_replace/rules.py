@@ -1,7 +1,5 @@
 """Custom functions as a user might write them, correct and incorrect."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

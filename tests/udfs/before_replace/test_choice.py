@@ -1,7 +1,5 @@
 """Policies that choose: the right version wins for any order of arrival."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

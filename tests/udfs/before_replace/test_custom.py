@@ -1,7 +1,5 @@
 """Custom functions: their arguments, their results, and their errors."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The example of docs/semantics.md under each policy gives the documented results."""
 
-from __future__ import annotations
-
 import pytest
 
 from config.policies import Policy

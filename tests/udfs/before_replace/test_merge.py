@@ -1,7 +1,5 @@
 """Policies that make tuples: fields from their newest versions, sums; other fields keep their exact bytes."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Versions of one key for tests: few different values, so that equal ones are frequent."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from schemas.space import Field, KeyPart, Space

@@ -3,8 +3,6 @@
 Each case once took quadratic time. It is compared with ordinary values of the same size, in one process.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise

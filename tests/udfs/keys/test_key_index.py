@@ -1,7 +1,5 @@
 """The index of a file's keys finds exactly the rows that have a wanted key."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Keys as comparable bytes, against an independently written order."""
 
-from __future__ import annotations
-
 import itertools
 from decimal import Decimal
 from typing import Any

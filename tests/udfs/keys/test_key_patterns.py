@@ -1,7 +1,5 @@
 """The pattern finds every encoding of a key at the beginning of a tuple, and no other key."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from typing import Any

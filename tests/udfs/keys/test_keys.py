@@ -1,7 +1,5 @@
 """Canonical keys, case by case: forms, JSON paths, many spaces at once, faults, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import struct

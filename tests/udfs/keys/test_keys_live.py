@@ -5,8 +5,6 @@ is not transitive (of a double and a decimal that differ beyond the digits of `d
 rule finds such pairs, and only those are left out.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import struct

@@ -4,8 +4,6 @@ Never are two keys of the server one key here. One key of the server is two here
 transitive: a decimal, and a double that has other digits behind its first 15, or that no decimal of the server reaches.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sequences compare like values in plain Python over fractions; no input bytes make them fail."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sequences order rows like an index of a real Tarantool."""
 
-from __future__ import annotations
-
 import itertools
 
 import msgpack

@@ -1,7 +1,5 @@
 """The lexer of operations' paths; a real server accepts and refuses the same (`cases.NAMES`)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Walking and writing MessagePack, against the msgpack library; the search in large containers, against the loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

@@ -1,7 +1,5 @@
 """UPDATE and UPSERT on the hand-written cases; every one of them holds on a real 2.6.0 too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """UPDATE and UPSERT against recorded answers of a real 2.6.0."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ inside a field that another one of the request has set (gh-8216). Those never re
 not compared.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rules that depend on the version of the server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any

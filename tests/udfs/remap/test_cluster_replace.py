@@ -1,7 +1,5 @@
 """Rows of `_cluster`: the cases of the documents on server ids and on a chain of aggregators, and invariants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from random import Random

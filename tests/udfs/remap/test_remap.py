@@ -1,7 +1,5 @@
 """Vclocks in global ids and back: `remap_vclock` and `unmap_vclock` are inverse, and different ids stay different."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

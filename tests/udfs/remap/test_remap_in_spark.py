@@ -1,7 +1,5 @@
 """The instance of a row by its replica id and lsn, in queries over `format("xlog")`."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F

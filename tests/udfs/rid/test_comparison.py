@@ -1,7 +1,5 @@
 """Every rule of the comparison, named after it, seen from both sides."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

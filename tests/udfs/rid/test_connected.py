@@ -4,8 +4,6 @@ The rules are those of `warehouse.copies.standbys`: a write is made under the ol
 has arrived; who starts is not connected until both were compared; who was promoted writes under a new head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

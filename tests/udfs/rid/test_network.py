@@ -4,8 +4,6 @@ The model stores the writes of each node in order. Connected nodes form a group:
 primary. A sync is a copy between groups; a crash may end it anywhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import hypothesis.strategies as st

@@ -1,7 +1,5 @@
 """Each operation of the document, with the document's drawings, and the choices that it leaves open."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

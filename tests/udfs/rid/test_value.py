@@ -1,7 +1,5 @@
 """A RID and its text: the document's example, the default, and every kind of invalid text."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -3,8 +3,6 @@
 The oracle is Python's `decimal`, whose digits and rounding follow the same specification as the server's.
 """
 
-from __future__ import annotations
-
 import decimal
 import random
 from collections import Counter

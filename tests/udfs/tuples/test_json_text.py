@@ -1,7 +1,5 @@
 """Nested values as JSON text, against Python's `json` and the values that the msgpack library decodes."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

@@ -1,7 +1,5 @@
 """The hash_text hash of masked columns is HMAC-SHA-256, checked by the vectors of RFC 4231."""
 
-from __future__ import annotations
-
 import pytest
 
 from udfs.tuples.masking import hash_text

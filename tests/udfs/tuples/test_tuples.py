@@ -1,7 +1,5 @@
 """Decoding of tuples, case by case: each type with its limits, each fault with its text, formats, slices."""
 
-from __future__ import annotations
-
 import datetime
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """The Arrow UDFs inside Spark: variants and all types arrive, are read by SQL, and survive a Delta table."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from decimal import Decimal

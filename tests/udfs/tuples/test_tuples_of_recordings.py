@@ -1,7 +1,5 @@
 """Every tuple of the recorded servers, decoded by the space's own format, equals an independent reader's result."""
 
-from __future__ import annotations
-
 import datetime
 import struct
 import uuid

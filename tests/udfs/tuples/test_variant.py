@@ -1,7 +1,5 @@
 """Encoding of variants, read back by pyspark's own reader of variants, which is independent of our encoder."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math

@@ -1,7 +1,5 @@
 """Variants of rows that share a shape have the same bytes as each row decoded alone."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The walk that writes columns: frequent encodings against rare ones, damage, and rows in one batch."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Applies the changes of one key by `udfs.versions.key_state`, and raises for the first row that cannot be applied."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from schemas.errors import TupleError

@@ -1,7 +1,5 @@
 """All versions of a key for any division of the rows into batches; the last one equals the fold of the key."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

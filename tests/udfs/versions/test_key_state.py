@@ -1,7 +1,5 @@
 """One key's version after its changes."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The fold of whole logs of real servers, 2.6.0 and 3.8.0, against the tuples of those servers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Long chains of operations on one key: what a row costs does not grow with the rows before it, nor does memory."""
 
-from __future__ import annotations
-
 import random
 import time
 import tracemalloc

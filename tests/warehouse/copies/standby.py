@@ -1,7 +1,5 @@
 """A primary and the location of its standby, as real Delta tables with RIDs, without Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """What happens to a log: names, plans for every relation of two logs, and whether a log opens at a version."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Files on their way: whole and checked, or not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which epochs each generation of a warehouse has, from the history of its RID."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.udfs.rid.rids import node, ulid

@@ -4,8 +4,6 @@ A step is every chunk written, every file put or removed, and every change of a 
 file is among them. What the tests see of a target is what a reader of its newest epoch sees.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

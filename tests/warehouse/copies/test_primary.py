@@ -1,7 +1,5 @@
 """Guarded writing without Spark: who may write, what a killed writer leaves, when a generation begins."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 

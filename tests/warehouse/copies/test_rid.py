@@ -1,7 +1,5 @@
 """`_rid` on disk: its rows, who wins of two who change it, and what the mark makes of the next epoch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

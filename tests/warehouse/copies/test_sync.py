@@ -1,7 +1,5 @@
 """A sync of real Delta tables: it is incremental and consistent, and refused where it would lose something."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

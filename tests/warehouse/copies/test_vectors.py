@@ -1,7 +1,5 @@
 """Copies of tables with deletion vectors: the files of the vectors are copied and checked too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files of ours in a Delta table: Spark and delta-rs read what was written, and skip no file that has a row."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The format of deletion vectors: what is written is read again, damage is named, and Delta's own readers agree."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

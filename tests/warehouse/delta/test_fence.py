@@ -1,7 +1,5 @@
 """A writer that was overtaken commits to no table that counts: real Delta tables, two writers in one process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

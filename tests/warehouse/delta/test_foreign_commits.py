@@ -1,7 +1,5 @@
 """What a commit of somebody else does is read from its actions; the most that it does counts."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 

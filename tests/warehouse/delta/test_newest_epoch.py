@@ -1,7 +1,5 @@
 """The cut that the newest epoch names, read from real Delta tables without Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

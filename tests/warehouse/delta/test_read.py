@@ -1,7 +1,5 @@
 """Rows of small Delta tables, without Spark."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime

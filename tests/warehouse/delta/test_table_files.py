@@ -1,7 +1,5 @@
 """The door to data files: deleted rows are left out of every read, and row numbers stay physical."""
 
-from __future__ import annotations
-
 import uuid as uuids
 from dataclasses import replace
 from pathlib import Path

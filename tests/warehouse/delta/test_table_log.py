@@ -1,7 +1,5 @@
 """The log of a table: the same live files as delta-rs shows, and commits that nobody else can be in front of."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two versions of a table with deletion vectors: the rows that differ, and no others, are read and found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

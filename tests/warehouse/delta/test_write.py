@@ -1,7 +1,5 @@
 """Rows of the driver become one commit of a system table, which says whose it is."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

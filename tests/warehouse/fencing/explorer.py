@@ -5,8 +5,6 @@ its answers: to see its next request, it is run again with them, until it asks f
 several ways (the same store, the same answers) are looked at once, so the search ends without leaving anything out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any

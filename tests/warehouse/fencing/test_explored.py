@@ -1,7 +1,5 @@
 """One history of epochs, whatever two writers do, whenever they sleep, and whatever store and clocks do meanwhile."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +58,6 @@ class Job:
     batches: int = 1
 
     def __call__(self, ask: Ask, name: str) -> None:
-        """Run to the end."""
         lease = Lease(ModelLease(ask), {"purpose": name}, "", clock=lambda: float(ask(Request("clock"))))
         lease._id = name
         lease.take()

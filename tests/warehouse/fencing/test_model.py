@@ -1,7 +1,5 @@
 """The model of Delta's log and of the lease's object is what delta-rs and a real store with conditional writes do."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from typing import Any

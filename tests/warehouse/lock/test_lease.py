@@ -1,7 +1,5 @@
 """The lease on an object store: one holder, by compare-and-set, by the store's time, whatever answers are lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,8 +51,6 @@ class Late(ObjectLease):
 
 
 class Writers:
-    """Writers of one store."""
-
     def __init__(self) -> None:
         self.memory, self.clocks = MemoryStore(), Clocks()
 

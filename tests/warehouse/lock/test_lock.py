@@ -1,7 +1,5 @@
 """The writer lock on a local file system, between real processes: one holds it, and it ends with that one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What `_applier_map` and `_cluster` give back after a start: who is registered now, and whose ids differ."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import pytest

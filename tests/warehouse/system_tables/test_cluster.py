@@ -1,7 +1,5 @@
 """`_cluster` as a table: what is written, under which property, and that writers who meet give no id twice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime

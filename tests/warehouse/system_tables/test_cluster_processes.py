@@ -1,7 +1,5 @@
 """Eight processes, each with a Spark of its own and no lock, announce 50 uuids each at the same time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`_cluster` on S3, which knows no locks: a commit of delta-rs is a file that is put where none is, or not at all."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

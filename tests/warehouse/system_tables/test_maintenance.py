@@ -1,7 +1,5 @@
 """Which epochs are kept: arithmetic over what maintenance has done."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What an unfinished batch left is rolled back once; what others committed is not touched."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """VACUUM on a table with deletion vectors: dead files of vectors go with the table's retention, live ones stay."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A generation, decided: what it settles, what it ends, what it leaves alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

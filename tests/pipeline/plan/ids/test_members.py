@@ -1,7 +1,5 @@
 """Members of one replicaset whose `_cluster` differ (document 001): two masters' logs, cut anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Document 001's cases (a) and (b) with real Tarantools' logs, and the planner's part of the batches in memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What counts, what never will, and what waits: lsns that were read, missing ones, and Tarantool's limbo."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

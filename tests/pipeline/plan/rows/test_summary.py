@@ -1,7 +1,5 @@
 """Summaries of parts of a log: what each holds, and that cutting a part changes nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

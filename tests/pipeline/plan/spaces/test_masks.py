@@ -1,7 +1,5 @@
 """Which columns of a table are masked, and when a space is refused because a mask would not hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

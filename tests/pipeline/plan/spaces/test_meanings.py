@@ -1,7 +1,5 @@
 """What a space id means at each position in the log: tables, lineages, the ends of versions, and refused spaces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Which table a space's rows go to: how many definitions are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

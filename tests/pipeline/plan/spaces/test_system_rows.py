@@ -1,7 +1,5 @@
 """System spaces: what each kind of row of `_cluster`, `_space`, `_index` and `_truncate` says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """What each system space's rows do, as the reference lists it: in a log and in the snapshot of a join."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A spool with a hole that a snapshot bridges: the stream goes through the snapshot, as a batch of its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Offsets: one text for one position, and nothing else is read as one."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

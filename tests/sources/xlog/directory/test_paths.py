@@ -1,7 +1,5 @@
 """Globs: what they match now, what they would match, and what is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

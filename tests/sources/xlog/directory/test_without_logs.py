@@ -1,7 +1,5 @@
 """A directory whose server writes snapshots and no logs (`wal_mode = none`): the stream waits and reports it."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

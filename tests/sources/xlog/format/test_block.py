@@ -1,7 +1,5 @@
 """Blocks: golden bytes of a real server, encoding, checksums, errors."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

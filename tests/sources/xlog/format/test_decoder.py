@@ -1,7 +1,5 @@
 """Batches: their sizes, their order, blocks that are sound outside and not inside."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows as Tarantool writes them: golden bytes, and the kernel reads back what was meant."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The text header: golden bytes, every cut, every kind of mistake."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Compares the reader with Tarantool's own `xlog.pairs`: on real servers' files, and on files that the writer makes."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import itertools

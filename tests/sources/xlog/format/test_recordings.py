@@ -1,7 +1,5 @@
 """Every row and column of real servers' files, against the plain reader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Filled buffers as Arrow: nulls, flags, names of types, constant columns, the corrupt row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Which rows are wanted: every condition against the same in Python."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every file that real servers leave, loaded by itself: logs, snapshots, vinyl's runs and indexes."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from pathlib import Path

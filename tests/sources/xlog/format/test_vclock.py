@@ -1,7 +1,5 @@
 """Vclocks: order, and the strict reading of them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

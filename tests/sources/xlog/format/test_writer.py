@@ -1,7 +1,5 @@
 """Files that the writer makes: their bytes, their names, what is left when something goes wrong."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How far a file is written, and where its blocks start: from headers alone."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

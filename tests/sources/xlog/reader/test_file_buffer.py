@@ -1,7 +1,5 @@
 """A part of a file in memory: the right bytes wherever it is moved, and where files are."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

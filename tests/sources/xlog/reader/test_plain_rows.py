@@ -1,7 +1,5 @@
 """Rows in pure Python: equal to the compiled reader's and to the server's own, damage named, a torn tail waited for."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Ranges of a file and damage in it: each row once whatever the cut, each damage reported once, nothing passed over."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from pathlib import Path
@@ -130,7 +128,6 @@ def test_space_that_was_allocated_and_not_written_is_the_end(tmp_path: Path) -> 
 
 
 def damaged(number: int, kind: str) -> bytes:
-    """Return the parts with one of them damaged."""
     part = PARTS[number]
     bad = {
         "magic": b"\x00\x01\x02\x03" + part[4:],

@@ -4,8 +4,6 @@ Real files (`tests/recordings/vinyl`): every byte of a `.vylog`, an `.index` and
 table then has the server's tuples, or it is not there at all.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import re

@@ -1,7 +1,5 @@
 """Leaders: which member is read, where a stream begins, where a successor continues."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Files of another replicaset in a source's folder are refused; those of another member are not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -90,8 +88,7 @@ def registered_in_the_snapshot(one: Server) -> None:
 
 
 def registered_in_a_log(one: Server) -> None:
-    one.system(320, [3, uuid_of("a3")])
-    one.rotate()
+    one.system(320, [3, uuid_of("a3")]).rotate()
     one.name = "a3"
 
 

@@ -1,7 +1,5 @@
 """Which replicasets wait at a point, and when they stop waiting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

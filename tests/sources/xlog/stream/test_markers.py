@@ -1,7 +1,5 @@
 """Markers of instants: the block of a marker, and logs that disappear while a batch is planned."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

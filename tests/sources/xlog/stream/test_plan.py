@@ -1,7 +1,5 @@
 """Plans: each byte of a batch is in one task, limits are shared fairly, pruning leaves out only what it may."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Vinyl rows from before a checkpoint: a start from a snapshot holds what the servers hold."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """From block to block: checksums, every cut, every wrong header, magics."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One row: every field in any order and width, everything that is no xrow, and bytes at random."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

@@ -1,7 +1,5 @@
 """MessagePack walked without decoding, against the msgpack library; at the edge of readable memory."""
 
-from __future__ import annotations
-
 import msgpack
 import pytest
 from hypothesis import example, given
