@@ -6,8 +6,6 @@ kernels. The tuple's number is a decimal of too many digits for the kernel that 
 kernel that writes decimals as text runs, too.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from schemas.layout import TypeOptions, table_layout

@@ -4,8 +4,6 @@ This costs some microseconds of Python per row. `udfs.versions.kernels.lives` re
 `udfs.operations.operations` applies one operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ reduced era by era. When the primary key changes, the versions so far get their 
 the versions of each lineage go to its table, and are removed from a table that the lineage has left.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
