@@ -35,7 +35,8 @@ def applied(keys: list[tuple[bytes | None, list[Row]]], limit: int = TUPLE_LIMIT
         np.array([before is not None for before, _ in keys]),
         np.cumsum([len(own) for _, own in keys]),
         pa.array([operations for operations, _, _ in rows], pa.binary()),
-        *(np.array([row[i] for row in rows], np.int64) for i in (1, 2)),
+        np.array([base for _, base, _ in rows], np.int64),
+        np.array([fmt for _, _, fmt in rows], np.int64),
         FORMATS,
         limit,
     ).to_pylist()
