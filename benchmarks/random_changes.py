@@ -205,9 +205,11 @@ def onto_system_rows(folder: Path, kind: str, count: int, changes: Sequence[int]
         draw = random.Random(count)
         for number in changes:
             measured = []
-            for _ in range(3):
+            for turn in range(4):
+                # Contended keys go from one replicaset to the other, so that `_versions` changes.
+                member = other if kind == "contended" and turn % 2 else one
                 before = written_bytes(system)
-                one.replace(SPACE, random_keys(draw, count, number))
+                member.replace(SPACE, random_keys(draw, count, number))
                 seconds = sum(job.run())
                 measured.append((seconds, written_bytes(system) - before))
             print_line(f"{number:>9,} REPLACEs, {count:,} {kind}; {system.name}", measured, number * 110.0)
