@@ -1,15 +1,18 @@
 """Time of a distributed load by the number of Spark's executor processes, and the driver's share of it.
 
-    python -m benchmarks.executors [--rows N] [--executors N ...] [--turns N]
+    python -m benchmarks.executors [--rows N] [--executors N ...] [--turns N] [--changes N]
 
 For each number of executors, with one core each, a Spark cluster of its own runs on this machine (`local-cluster`): a
 master, workers and executors are processes. With more executors than cores, only their overhead shows. The driver is
-this Python and its Java: its share of all processor time, and its memory after each batch, which must not grow.
+this Python and its Java: its share of all processor time, and its memory after each batch, which must not grow. With
+`--changes`, batches of so many REPLACEs of random keys follow; the first one makes the key copies of the executors.
 """
 
 import argparse
 import os
+import random
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -28,6 +31,7 @@ MIB = 1 << 20
 ROWS_PER_LOG = 250_000
 EXECUTOR_MIB = 2048
 BATCH_MIB = 256
+CHANGED_BATCHES = 6
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,12 @@ def _seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def measure(folder: Path, rows: int, turns: int) -> None:
-    """Load the rows into a new warehouse several times, in one session, and print the results of each."""
+def measure(folder: Path, rows: int, turns: int, changes: int) -> None:
+    """Load the rows into a new warehouse several times, in one session, and print the results of each.
+
+    Args:
+        changes: The number of REPLACEs in each of the batches that follow; 0 for no such batches.
+    """
     spark = session_in(folder)
     try:
         results = []
@@ -84,6 +92,16 @@ def measure(folder: Path, rows: int, turns: int) -> None:
                 f"{seconds:.2f} s, {rows / seconds:,.0f} rows/s, driver {driver / whole:.0%} of the processor time, "
                 f"{memory[0]} to {memory[-1]} MiB in {len(memory)} batches"
             )
+            if changes and turn == turns - 1:
+                draw = random.Random(rows)
+                batches = []
+                for _ in range(CHANGED_BATCHES):
+                    member.replace("orders", draw.sample(range(rows), changes))
+                    batches.append(job.run())
+                results.append(
+                    f"{changes:,} random REPLACEs: first {batches[0]:.2f} s, then "
+                    f"{statistics.median(batches[1:]):.2f} s"
+                )
         print("measured: " + "; then ".join(results), flush=True)
     finally:
         spark.stop()
@@ -100,10 +118,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=3,
         help="loads in one session; only later ones find Spark's processes started and their code compiled",
     )
+    parser.add_argument(
+        "--changes", type=int, default=0, help="rows of the batches of changes after the loads"
+    )
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.here:
-        measure(options.here, options.rows, options.turns)
+        measure(options.here, options.rows, options.turns, options.changes)
         return
     for number in options.executors:
         folder = STATE / f"executors-{number}-{time.time_ns()}"
@@ -114,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         command = [sys.executable, "-m", __spec__.name, "--here", str(folder)]
         command += ["--rows", str(options.rows), "--turns", str(options.turns)]
+        command += ["--changes", str(options.changes)]
         environment = {**os.environ, "PYTHONPATH": str(root), "PYSPARK_SUBMIT_ARGS": submitted}
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
