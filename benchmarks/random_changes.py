@@ -1,7 +1,7 @@
 """Batches that change random rows of a large table: their time, and the bytes that they write.
 
     python -m benchmarks.random_changes [--rows N ...] [--changes N ...] [--batches N] [--modes auto never] [--peers]
-                                        [--contended N] [--deleted N] [--waiting N]
+                                        [--contended N] [--deleted N] [--waiting N] [--series N]
 
 A table gets its rows from logs, in the order of its keys. Then each batch has REPLACEs or UPDATEs of random keys, and
 runs in this process, without Spark. `--peers` makes the same changes by Spark's MERGE with and without deletion
@@ -11,6 +11,8 @@ that a batch wrote, and these bytes over the bytes of the changed rows.
 `--contended`: two replicasets have written N keys each, so that `_versions` has as many rows. `--deleted`: N keys were
 deleted while another replicaset writes the table, so `_versions` remembers them. `--waiting`: N rows wait behind a hole
 of the log, so `_pending` has them, and each batch adds more.
+
+`--series`: N batches of each size, one after another, then readers of the table, before and after a purge.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from benchmarks.logs import MemberLogs
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
+from pipeline.compaction.rewrite import compact
 from pipeline.start import open_writer
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
@@ -168,6 +171,49 @@ def by_mode(folder: Path, rows: int, changes: Sequence[int], batches: int, mode:
         check(job, rows)
 
 
+def series(folder: Path, rows: int, count: int, batches: int) -> None:
+    """Measure batches of one size, one after another: the first ten, the last ten, and what readers take after them."""
+    with ExitStack() as stack:
+        member = MemberLogs(folder / "logs", "a1", [SPACE])
+        job = LocalJob(folder, member, stack, trigger="1 second")
+        load(job, rows)
+        size, draw = written_bytes(job.table()), random.Random(rows)
+        # The first batch makes the key copies.
+        measured = [
+            measure(job, lambda keys: member.replace(SPACE, keys), random_keys(draw, rows, count))
+            for _ in range(batches + 1)
+        ][1:]
+        changed_bytes = count * size / rows
+        for name, part in (("first ten", measured[:10]), ("last ten", measured[-10:])):
+            print_line(f"{count:>9,} random REPLACEs, {name} of {batches}", part, changed_bytes)
+        written = sum(one for _, one in measured) / batches / changed_bytes
+        mean = statistics.mean(one for one, _ in measured)
+        print(f"      all of them: {mean:.3f} s and {written:.1f} x the rows' bytes (mean)", flush=True)
+        keys = random_keys(draw, rows, 5)
+        before = readers(job, keys)
+        compact(job.warehouse.open_tables, SPACE, purge=True)
+        after = readers(job, keys)
+        for name, seconds in before.items():
+            print(f"      {name}: {seconds:.3f} s, purged {after[name]:.3f} s", flush=True)
+        check(job, rows)
+
+
+def readers(job: LocalJob, keys: Sequence[int]) -> dict[str, float]:
+    """Return the seconds of queries of the table by delta-rs: the fastest of three of each."""
+    queries = {
+        "count": "select count(*) from orders",
+        "point lookup": f"select * from orders where id = {keys[0]}",
+        "full scan": "select sum(id), max(length(cast(_lsn as varchar))) from orders",
+    }
+    seconds = dict.fromkeys(queries, float("inf"))
+    for name, query in queries.items():
+        for _ in range(3):
+            began = time.perf_counter()
+            QueryBuilder().register(SPACE, DeltaTable(str(job.table()))).execute(query).read_all()
+            seconds[name] = min(seconds[name], time.perf_counter() - began)
+    return seconds
+
+
 def onto_nothing(folder: Path, changes: Sequence[int]) -> None:
     """Measure the same batches into an empty table."""
     with ExitStack() as stack:
@@ -288,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kinds = ("contended", "deleted", "waiting")
     for kind in kinds:
         parser.add_argument(f"--{kind}", type=int)
+    parser.add_argument("--series", type=int, metavar="N")
     options = parser.parse_args(arguments)
     folder = STATE / f"random-{time.time_ns()}"
     try:
@@ -296,6 +343,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if (count := getattr(options, kind)) is not None:
                 onto_system_rows(folder / kind, kind, count, options.changes)
         for rows in options.rows:
+            if options.series:
+                for count in options.changes:
+                    series(folder / f"series-{rows}-{count}", rows, count, options.series)
+                    shutil.rmtree(folder / f"series-{rows}-{count}")
+                continue
             for mode in options.modes:
                 by_mode(folder / f"{mode}-{rows}", rows, options.changes, options.batches, mode)
                 shutil.rmtree(folder / f"{mode}-{rows}")
