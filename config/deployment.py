@@ -58,8 +58,7 @@ class DaemonConfig(ConfigSection):
     relay: RelayConfig | None = None
     """Settings of the daemon `jobs.relay`."""
     max_block_bytes: ByteCount = BLOCK_LIMIT
-    """The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger
-    one.
+    """The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger one.
     """
 
 

@@ -62,8 +62,7 @@ class TableSettings(ConfigSection):
     """As `types.decimal`."""
     on_ddl: OnDdl | None = None
     """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
-    is, and later rows of the space are not applied, until `aggregator heal` or `snapshot`. `refuse`: the
-    job stops."""
+    is, and later rows of the space are not applied, until `aggregator heal` or `snapshot`. `refuse`: the job stops."""
     cluster_by: tuple[str, ...] = ()
     """Columns in whose order files are written, for readers who filter by them."""
     retention: Annotated[int, Field(ge=1)] | None = None

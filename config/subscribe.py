@@ -99,8 +99,7 @@ class SpoolKeepConfig(ConfigSection):
     age: Interval | None = None
     """If no reader is known: the total size and the age beyond which the oldest files are removed."""
     forget: Interval = "1 day"
-    """A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for
-    it.
+    """A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for it.
     """
     snapshot: bool = False
     """Whether the newest snapshot and all later logs are kept, for new subscribers of a relay."""

@@ -73,22 +73,19 @@ class BatchExplanation:
     the name of the replicaset in the output.
     """
     waiting: Rows
-    """Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
-    batch.
+    """Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the batch.
     """
     gaps: Rows
     """Gaps that were found, or whose state changed."""
     decisions: Rows
-    """New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their
-    number.
+    """New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their number.
     """
     set_aside: Rows
     """New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number."""
     written: Sequence[WrittenFiles]
     """The files of the tables that the batch changed."""
     has_before: bool = True
-    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are
-    empty.
+    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty.
     """
 
     @property

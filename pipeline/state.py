@@ -170,8 +170,7 @@ class State:
     settings: str | None = None
     """The settings of the last batch (`pipeline.plan.settings`); None before the first."""
     undecided_buckets: frozenset[int] = frozenset()
-    """Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far
-    enough.
+    """Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far enough.
     """
 
     set_aside: Mapping[str, str] = field(default_factory=dict)

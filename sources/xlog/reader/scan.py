@@ -50,8 +50,7 @@ class ScanRange:
     the next range cannot find it if it is damaged.
     """
     is_closed: bool = False
-    """Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
-    written.
+    """Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being written.
     """
 
 

@@ -13,8 +13,7 @@ class LogGap:
     end_of_previous: Vclock
     """The vclock at the end of the file before the gap."""
     start_of_next: Vclock
-    """The header VClock of the segment's file. Rows above `end_of_previous` and at most at this vclock are in no
-    file.
+    """The header VClock of the segment's file. Rows above `end_of_previous` and at most at this vclock are in no file.
     """
 
 
