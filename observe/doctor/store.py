@@ -52,8 +52,7 @@ class StoreFacts:
     """Why a test file could not be written, and why it could not be renamed; None if it could."""
     conditional_write_error: str | None = None
     """The error if two writers can create the same file in the store, so that one overwrites the commit of the other;
-    None if the store refuses the second one (a conditional write).
-    """
+    None if the store refuses the second one (a conditional write)."""
     checkpoint_error: str | None = None
     """Why the checkpoint's folder cannot be written; None if it can."""
     lock_holder: str | None = None

@@ -102,8 +102,7 @@ class TriggerReport:
     """The leader (the source that is read now) of each replicaset."""
     unread_bytes_by_leader: Mapping[str, int] = field(default_factory=dict)
     """By leader: the number of unread bytes of its newest log file. Leaders that are read in an earlier file are
-    absent.
-    """
+    absent."""
     waiting_since_by_leader: Mapping[str, float] = field(default_factory=dict)
     """By leader that waits at a marker for the other replicasets: the marker's time, in seconds since 1970."""
 

@@ -52,8 +52,7 @@ from warehouse.delta.table_files import TableFile, files_of, read_row_groups
 DIFFERING_COLUMNS = "differing_columns"
 """Name of a computed column: columns that differ from `_tuple`, joined by commas, or why it cannot be decoded.
 
-A column that cannot hold the value of its field must be null, and `_misfits` must name it.
-"""
+A column that cannot hold the value of its field must be null, and `_misfits` must name it."""
 
 NULL_COLUMNS = "null_columns"
 """Name of a computed column: the columns that are null although their fields are not nullable, joined by commas."""
@@ -224,8 +223,7 @@ class SpaceTable:
     """The files of the exact table."""
     plan: TablePlan | None
     """How the newest definitions of the space are written to the table; None if no replicaset defines the space, or if
-    two definitions contradict each other.
-    """
+    two definitions contradict each other."""
 
     def expected_columns(self) -> Mapping[str, DataType]:
         """Return the type of each column that the table must have; empty without a plan."""

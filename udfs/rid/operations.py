@@ -23,8 +23,7 @@ class Node:
     next_head: ULID | None = None
     """The mark: the ULID of the generation that begins with the next write. It is set when a node loses its connection
     to the others, or a copy is made. It becomes None when a write begins that generation, or when all nodes are
-    connected again.
-    """
+    connected again."""
 
 
 def promote(node: Node, new_ulid: ULID, *, unconnected: bool) -> Node:

@@ -95,8 +95,7 @@ class LogPlan:
 
     truncate: tuple[DeltaLogFile, ...] = ()
     """Files to remove from the target first, the newest first: all from the first version on whose commit differs from
-    the source's.
-    """
+    the source's."""
     copy: tuple[DeltaLogFile, ...] = ()
     """Files to copy from the source, the oldest first."""
     remove: tuple[DeltaLogFile, ...] = ()

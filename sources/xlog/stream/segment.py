@@ -27,8 +27,7 @@ class OriginSpan:
     """Replica ids of whitelisted instances; 0 means rows of local spaces, which the file's own instance wrote."""
     unknown_ids: frozenset[int]
     """Replica ids that are not in `_cluster` so far. It is unknown whether their rows are wanted, so such rows are an
-    error.
-    """
+    error."""
 
 
 @dataclass(frozen=True)
