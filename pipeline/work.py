@@ -45,7 +45,7 @@ class BatchWork:
     table_changes: Mapping[str, TableChange]
     """For each exact table, how it must change before it can be written."""
     pending: Sequence[PendingRows] = ()
-    """Waiting rows that the batch reads."""
+    """Waiting rows that the batch reads, without those that wait on as they are stored."""
     changelog_files: Sequence[TableFile] = ()
     """Files of `_changelog` that may contain rows which the batch reads again."""
     healed_gaps: Sequence[Mapping[str, object]] = ()

@@ -5,8 +5,6 @@ depends on the version: `=` beyond the end fills the gap from 2.8 on, and severa
 3.0 on (`udfs.operations.update_rules`). An operation that is not possible is passed over.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

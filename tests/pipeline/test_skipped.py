@@ -1,8 +1,7 @@
 """Rows that are lost and accepted as lost: `_gaps` names them, and an INSERT does not prove that its key is new."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Self
 
 import msgpack
 import pytest
@@ -23,7 +22,7 @@ S = 600
 class LossyNode(Node):
     """A member whose log lacks rows."""
 
-    def lose(self, rows: int) -> LossyNode:
+    def lose(self, rows: int) -> Self:
         """Leave out the next rows."""
         self._lsn += rows
         return self

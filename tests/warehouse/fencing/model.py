@@ -4,12 +4,10 @@ What delta-rs and a store with conditional writes do is modelled here and nowher
 the real ones. The code that is explored is the real one: `OpenTables`, `Fence`, `Lease`, `roll_back`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
@@ -54,7 +52,7 @@ class World:
         """Return the commits of a table; none where it is not there."""
         return dict(self.logs).get(table, ())
 
-    def with_log(self, table: str, log: Log) -> World:
+    def with_log(self, table: str, log: Log) -> Self:
         return replace(self, logs=tuple(sorted({**dict(self.logs), table: log}.items())))
 
 
