@@ -47,6 +47,7 @@ def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident
         if running.jobs.has_ended(job):
             running.jobs.restart(job)
     running.await_well(ENDS_SECONDS)
+    await_true(running.jobs.has_written, "a batch since the last start")
     lasting = incident.lasting(running)
     next(lasting)
     try:
