@@ -134,7 +134,7 @@ class Jobs:
 
     def has_written(self) -> bool:
         """Return whether the stream has written a batch since its last start."""
-        return "rows/s, in driver" in self.log(Job.STREAM)[self.log_starts[Job.STREAM] :]
+        return "rows/s, in " in self.log(Job.STREAM)[self.log_starts[Job.STREAM] :]
 
     def has_ended(self, job: Job) -> bool:
         """Return whether a job has ended by itself."""
