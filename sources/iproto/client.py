@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.errors import ConnectionLostError, IprotoError, PeerError
+from schemas.errors import ConnectionLostError, PeerError
 from schemas.iproto import Command, MessageKey, SystemSpace
 from sources.iproto import messages
 from sources.iproto.address import Peer

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -65,7 +66,7 @@ def test_the_command_ends_with_another_exit_code_while_something_waits(
 ) -> None:
     node = node_with_a_hole(tmp_path)
     gone = {"name": "b1", "path": str(tmp_path / "gone"), "replicaset": replicasets_of("b1")["b1"]}
-    config = {
+    config: dict[str, Any] = {
         "warehouse": str(tmp_path / "warehouse"),
         "checkpoint": str(tmp_path / "checkpoint"),
         "start": "logs",
