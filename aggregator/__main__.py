@@ -1,7 +1,5 @@
 """Run the command: `python -m aggregator`, and the console script `aggregator`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -5,8 +5,6 @@ skipped. While a stream runs, the job sends it a request and waits. Validation i
 neither repeats the backfill nor marks it as failed.
 """
 
-from __future__ import annotations
-
 from airflow_dags.deployment import job, warehouse_dag
 
 with warehouse_dag("backfill", "Backfill each hour's part of the logs", "@hourly") as dag:

@@ -10,8 +10,6 @@ The connection `spark_default` names the cluster to which spark-submit sends a j
 on PATH, so the project's `.venv/bin` must come first. The DAGs run in Airflow's own venv and cannot import the project.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

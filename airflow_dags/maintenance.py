@@ -1,7 +1,5 @@
 """Maintains the tables every night: joins small files, and removes files that no kept version of a table needs."""
 
-from __future__ import annotations
-
 from airflow_dags.deployment import job, warehouse_dag
 
 with warehouse_dag("maintenance", "OPTIMIZE and VACUUM the tables", "0 2 * * *") as dag:

@@ -1,7 +1,5 @@
 """Compares the tables with the live servers every night; a difference fails the run, whose log names the keys."""
 
-from __future__ import annotations
-
 from airflow_dags.deployment import job, warehouse_dag
 
 # The job itself compares a key that differs several times.

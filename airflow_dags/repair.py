@@ -3,8 +3,6 @@
 A gap that no member can fill fails the run, whose log names the gap.
 """
 
-from __future__ import annotations
-
 from airflow_dags.deployment import job, warehouse_dag
 
 # Rows that no member has can only be restored by hand.

@@ -1,7 +1,5 @@
 """Validates the tables every day; an expectation that does not hold fails the run, whose log names it."""
 
-from __future__ import annotations
-
 from airflow_dags.deployment import job, warehouse_dag
 
 # An expectation that fails now would fail in a retry, too.

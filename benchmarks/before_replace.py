@@ -4,8 +4,6 @@ Only `pipeline.resolve.choose` is timed, on versions that are in memory; the fas
 compared with Spark passing the same versions through one window over their key.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -6,8 +6,6 @@ Rows have 108 bytes, transactions ten rows, and a read returns 256 KiB. Prints t
 other work on the machine hardly changes it, so it can be compared with that of another version of the code.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import tempfile

@@ -7,8 +7,6 @@ busy server writes, and one with one row per block, as a serial client causes. T
 both sides read the whole file from the page cache and use every row. Needs `tarantool` on PATH.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

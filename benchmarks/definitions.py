@@ -7,8 +7,6 @@ space of the same name; a copy into another space that takes its name; a rename 
 have the server's tuples.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import time

@@ -7,8 +7,6 @@ master, workers and executors are processes. With more executors than cores, onl
 this Python and its Java: its share of all processor time, and its memory after each batch, which must not grow.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -7,8 +7,6 @@ commit's file of `_epochs`. Daemon and job run as processes of their own on this
 the first batches, while the job starts, are left out. Prints the median and the 95th percentile.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

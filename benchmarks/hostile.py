@@ -10,8 +10,6 @@ connection is closed connects again at once. Prints the lag without and with the
 processor time, and how many connections it refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

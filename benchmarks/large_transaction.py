@@ -6,8 +6,6 @@ A transaction is one block of the log, which is decompressed as a whole; `max_bl
 that the default limit refuses the transaction.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import time

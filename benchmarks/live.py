@@ -7,8 +7,6 @@ the fastest of K rounds counts. Tarantool applies the rows to memory and writes 
 spool. Prints both rates, their ratio, and the daemon's rate by processor time.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import shutil

@@ -6,8 +6,6 @@ The daemon runs as a process of its own, `python -m jobs.subscribe`; its residen
 least and the most of each tenth of the time, the rows, and how many of them the daemon has not received at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -4,8 +4,6 @@ The tuples have nine fields and about 108 bytes, as in `benchmarks.decode`. The 
 reads its files.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

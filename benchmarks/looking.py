@@ -6,8 +6,6 @@
 their rows belong to the space: INSERTs, REPLACEs, UPDATEs and DELETEs of five million keys.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

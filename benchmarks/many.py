@@ -7,8 +7,6 @@ driver alone: finding the end offset of the logs, then the segments between two 
 whole trigger as Spark counts it, with N rows over all sources.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import time

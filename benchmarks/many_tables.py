@@ -7,8 +7,6 @@ running. With `--keep` the tables stay, and a next run on the same folder only a
 compared on the same tables.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

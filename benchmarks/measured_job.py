@@ -1,7 +1,5 @@
 """Runs the job as its streaming query in this process, and measures its triggers and the steps of its batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -6,8 +6,6 @@ Two real masters write the rows, a third of the keys both of them; batches run i
 each step, all tuples of the subscriber are compared with the table's.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -5,8 +5,6 @@ delta-rs' own way: look for the newest version, commit with the default hooks, l
 A second table compares intervals between checkpoints, by 100 commits of a batch to tables with few and with many files.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

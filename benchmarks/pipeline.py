@@ -12,8 +12,6 @@ one replicaset writes, and of a space that two write, which share half of the ke
 spaces, with one conflict.
 """
 
-from __future__ import annotations
-
 import argparse
 import platform
 import random

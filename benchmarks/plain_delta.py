@@ -1,7 +1,5 @@
 """Plain Delta for `benchmarks.pipeline`: one table of all rows, and one table per space, written from Parquet."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -8,8 +8,6 @@ byte of one tuple is changed in the server's memory, which the proof must find. 
 while the job follows and proofs run one after another; counted are keys that were compared again, and differences.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import tempfile

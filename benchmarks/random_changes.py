@@ -13,8 +13,6 @@ deleted while another replicaset writes the table, so `_versions` remembers them
 of the log, so `_pending` has them, and each batch adds more.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -8,8 +8,6 @@ from a row's timestamp to the commit of its epoch, the bytes written to the tabl
 processes, and the table's files. `--plot` writes the points as a picture (SVG).
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random

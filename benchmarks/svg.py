@@ -1,7 +1,5 @@
 """Draws measured points as a picture (SVG): panels below each other, with time from left to right."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

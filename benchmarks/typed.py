@@ -11,8 +11,6 @@ decodes decimals, uuids and datetimes, as our columns have them; and further to 
 canonical keys is measured too.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import decimal

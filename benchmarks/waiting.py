@@ -7,8 +7,6 @@ answer is compared with the table at the version of the epoch that the answer na
 by the time since the commit of that epoch, or since the question if that came later.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import tempfile

@@ -7,8 +7,6 @@ of `config.deployment`, such as names that must differ or keys that need each ot
 schema rejects.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

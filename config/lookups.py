@@ -1,7 +1,5 @@
 """How batches find and delete rows of existing tables: deletion vectors, and the key copies on the local disk."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from pathlib import Path

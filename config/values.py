@@ -4,8 +4,6 @@ Each is an annotated type for fields of the models; an invalid value raises a `P
 allowed.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Any

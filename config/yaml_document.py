@@ -4,8 +4,6 @@ Stricter than YAML itself: a repeated key in a mapping is a mistake (YAML loader
 must be strings. `mistakes_of` converts pydantic's errors about the data to mistakes in terms of the YAML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches

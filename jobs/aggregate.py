@@ -4,8 +4,6 @@ Reads the configuration, takes the writer lock, rolls back an unfinished batch o
 `pipeline.batch` has a batch's steps.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from contextlib import AbstractContextManager, nullcontext

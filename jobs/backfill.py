@@ -5,8 +5,6 @@ the answer without Spark; otherwise this command takes the lock, starts Spark an
 `pipeline.requests`: `read_again` (logs), `snapshots` (also heal), `rebuild`.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence

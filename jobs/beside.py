@@ -4,8 +4,6 @@ All but the swap is done by this process alone, from the tables of the newest ep
 is a request: the holder of the lock does it between two batches (`pipeline.requests.beside`).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from config.deployment import Config

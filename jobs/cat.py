@@ -3,8 +3,6 @@
 Reads local files only, and stops at damage, with an error that names it.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prints the change feed of a space's table as JSON lines; `observe.change_feed` reads it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

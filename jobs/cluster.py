@@ -4,8 +4,6 @@ Reads the tables only, without Spark, also while a stream runs. The applier map
 (`warehouse.system_tables.applier_map`) translates global ids to a source's own replica ids.
 """
 
-from __future__ import annotations
-
 import sys
 
 from config.deployment import Config

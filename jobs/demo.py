@@ -3,8 +3,6 @@
 The same as `jobs/aggregate.py --once`, `jobs/validate.py` and `jobs/report.py`, without starting Spark three times.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

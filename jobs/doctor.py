@@ -4,8 +4,6 @@ Reads the configuration, the machine, the sources, the masters, the store and th
 Spark. The checks are in `observe.doctor`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prints what one batch did; `observe.batch_explanation` reads that from the tables, without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from jobs.runtime.command_line import print_result

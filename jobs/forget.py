@@ -4,8 +4,6 @@ The steps follow the data: the tables in one epoch, their earlier versions (`--v
 repeated, so a command that was stopped is run again. The keys themselves are stored nowhere.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

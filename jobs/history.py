@@ -1,7 +1,5 @@
 """Print all versions of a space's keys with their periods of validity, by SQL (`observe.space_history`)."""
 
-from __future__ import annotations
-
 import sys
 
 from config.deployment import Config

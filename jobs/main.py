@@ -4,8 +4,6 @@ A command is a module of `jobs.commands`, and an object in it, both with the com
 help; its work is imported when it is called.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module

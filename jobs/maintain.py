@@ -4,8 +4,6 @@ The holder of the writer lock does the work, as for a backfill, since files must
 them. `pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 

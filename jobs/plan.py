@@ -4,8 +4,6 @@ Reads the tables, the checkpoint and all new rows of the logs; writes nothing an
 makes the plan, `observe.planned_changes` describes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from config.deployment import Config

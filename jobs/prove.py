@@ -4,8 +4,6 @@ Reads the tables by delta-rs, without Spark, and the servers over IPROTO, also w
 `_validations`. `observe.proof` compares; `jobs.validate` checks the tables alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import uuid as uuids

@@ -4,8 +4,6 @@ With `--aggregated` it serves the rows of the warehouse's tables as one replicas
 work is in `sources.relay` and `pipeline.replication_out`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

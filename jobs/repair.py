@@ -5,8 +5,6 @@ on. A divergence is printed, but cannot be repaired by reading: the operator mus
 (`aggregator heal`).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

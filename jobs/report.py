@@ -4,8 +4,6 @@ Reads only, takes no lock, and may run while the stream runs. Spark starts only 
 HTML file that needs no network; it shows the newest epoch. Alerts are in `observe.metrics`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

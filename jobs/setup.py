@@ -3,8 +3,6 @@
 What is there already is left as it is, so it can be repeated, also without the network.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

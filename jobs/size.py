@@ -3,8 +3,6 @@
 `observe.sizing` measures and computes, without Spark.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from config.deployment import Config

@@ -5,8 +5,6 @@ functions are those of `warehouse.sql_functions`. Nothing is written to the ware
 the statements of the user may write.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

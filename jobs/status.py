@@ -3,8 +3,6 @@
 `observe.overview` reads the tables, `observe.deployment_problems` finds what needs attention.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

@@ -6,8 +6,6 @@ vclock that is sent to a master has the replica ids of its replicaset: they are 
 are read again. The work is in `sources.subscribe`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

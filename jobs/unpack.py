@@ -4,8 +4,6 @@ Archives that were unpacked before are skipped, so the command can run after eac
 `sources.backup`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection
 from pathlib import Path

@@ -5,8 +5,6 @@ spaces with unique secondary indexes. Groups of rows that violate a unique secon
 `secondary`), by a request to the holder of the writer lock. The expectations are in `observe.validation`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import uuid as uuids

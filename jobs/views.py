@@ -1,7 +1,5 @@
 """Print SQL that registers the tables by name and creates views, made by `observe.sql_views` without Spark."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Reads the tables only, without Spark; `observe.applied_rows` compares.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from config.deployment import Config

@@ -4,8 +4,6 @@ Reads the tables as of the newest epoch (`observe.key_changes.reader`), without 
 `history_as_json` converts the history to a JSON object, and `history_lines` converts that to text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime

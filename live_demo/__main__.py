@@ -6,8 +6,6 @@ This module has only the options and the exit code. The demonstration is not a s
 wheel does not need its servers.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from pathlib import Path

@@ -3,8 +3,6 @@
 The daemon is `aggregator subscribe` and the stream is `aggregator run`, as a user starts them, with one configuration.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -4,8 +4,6 @@ The page is on a local port. `/` is the newest report (`observe.report`), which 
 `/metrics/daemon` return the current metrics of the two commands.
 """
 
-from __future__ import annotations
-
 import time
 import urllib.error
 import urllib.request

@@ -5,8 +5,6 @@ the children in order. If the demonstration is killed, the kernel ends them, bec
 starts them. The servers run `server.lua`, which writes rows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@
 A test compares the file with the list (`schemas.conditions`); `make reference` writes its page in the documents.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from schemas.conditions import CONDITIONS, Condition, Job

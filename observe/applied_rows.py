@@ -5,8 +5,6 @@ A client asks with what the server says after a commit: the instance's uuid (`bo
 reached it, in an epoch that is committed: then the row, and all rows before it, were applied or never will be.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

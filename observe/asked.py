@@ -1,7 +1,5 @@
 """Asks the status page of a running job what needs attention there."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import urllib.request

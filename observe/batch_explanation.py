@@ -5,8 +5,6 @@ at two Delta versions: that of the batch's epoch and that of the preceding epoch
 has removed one of the versions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Both are read in ranges of keys, so memory does not grow with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ feed: a batch rewrites the file of a changed row, so that feed would have all ro
 differ between two versions are compared by key range, so memory is bounded. The module uses neither Spark nor a lock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 

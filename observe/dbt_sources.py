@@ -8,8 +8,6 @@ NULL are not null. The columns of a primary key have no test, since two keys may
 fit the type of its column, the column has the nearest value of the type, or NULL (and `_misfits` names the column).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `aggregator status`, `aggregator doctor` and the page of `aggregator report` show what this module finds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -4,8 +4,6 @@
 then some numbers may include the running batch, which is after the newest epoch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

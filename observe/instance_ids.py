@@ -4,8 +4,6 @@ If the `_cluster` of a source differs from that of its replicaset, the applier m
 source's vclock uses other replica ids than the tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -3,8 +3,6 @@
 Only sizes and headers of files are read, so it costs little, and it does not hang where the reader's process hangs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@
 attention. Checks of the rows are in `observe.validation`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 `aggregator run --once` and `aggregator status` say it. The tables are read by delta-rs, without Spark.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The planned changes that `aggregator plan` prints, one per line. No I/O."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass

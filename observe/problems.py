@@ -1,7 +1,5 @@
 """Finds the conditions of `schemas.conditions` that are true in a deployment's tables and logs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 

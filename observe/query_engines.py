@@ -5,8 +5,6 @@ The queries are written in the SQL that both understand; what each writes differ
 query names a table `<database>.<table>`, as users do, or `{name}` for one that `add` has named.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping

@@ -5,8 +5,6 @@ row that they take. The coefficients are measured ones (docs/scaling.md, "Sizing
 from, no promise.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ unknown. If maintenance has removed rows of a key, the key's history begins with
 complete tuple or is a DELETE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

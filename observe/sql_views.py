@@ -5,8 +5,6 @@ only reads the warehouse, without Spark. `warehouse.views` creates the statement
 the tool dbt (`observe.dbt_sources`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from config.deployment import Config

@@ -1,7 +1,5 @@
 """Compares the standby copies of a deployment with its warehouse."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from config.deployment import Config

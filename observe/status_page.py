@@ -3,8 +3,6 @@
 The server runs in its own thread, so that a slow client does not delay the daemon's work.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -4,8 +4,6 @@ A running stream stores the costs of its newest batch next to the key copies (`p
 on the stream's own machine alone. Debts are read from the logs of the tables, so they are those of this moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -11,8 +11,6 @@ acknowledged. So the file system of a local warehouse is synced before each ackn
 one. An object store is durable by itself.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

@@ -38,6 +38,8 @@ from pipeline.lookup.files import BaseFiles
 from pipeline.lookup.key_copies import CopyFolder
 from pipeline.lookup.key_search import key_search_in
 from pipeline.partition import partition_plan
+from pipeline.pending.parts import PendingParts
+from pipeline.pending.places import pending_places
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.healing import Healing
@@ -142,6 +144,7 @@ class BatchWriter:
         self._credits = CompactionCredits()
         stored = stored_costs(self._copy_folder.path)
         self._credits.debts.update({} if stored is None else stored.debts)
+        self._pending = PendingParts(self.tables)
         self._cluster: Cluster | None = None
         self._began = 0.0
         self._read_to_end_at: datetime | None = None
@@ -321,6 +324,7 @@ class BatchWriter:
     ) -> tuple[BatchPlan, list[PendingRows]]:
         planner = Planner(
             *(self._config, self.tables, self.state, self._allocate_global_ids, self._router),
+            self._pending,
             read_to_end_at=self._read_to_end_at,
         )
         return planner.plan(executor, segments, log_stream, healing)
@@ -352,17 +356,17 @@ class BatchWriter:
             tuple(one.name for one in partition.encodings),
             frozenset(number for number, one in enumerate(partition.encodings) if one.quarantines_misfits),
         )
-        lsn_ranges = repeated_lsn_bounds(plan)
+        lsn_ranges, places = repeated_lsn_bounds(plan), pending_places(plan, pending)
         return (
             BatchWork(
                 plan,
                 tables.location,
-                segment_plans(plan),
+                segment_plans(plan, places.numbers),
                 partition,
                 base,
                 files,
                 prepared.changes,
-                pending,
+                [one for one in pending if one.segment.number not in places.unchanged],
                 self._changelog_files_with_lsns(lsn_ranges),
                 self._healed_gaps() if lsn_ranges else (),
                 self._aggregator_cluster_rows(plan),

@@ -8,8 +8,6 @@ vshard's garbage collector deletes the tuples of a bucket that its replicaset ha
 these DELETEs; `pipeline.changelog.moves` marks the other rows of moves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

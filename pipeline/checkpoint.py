@@ -8,8 +8,6 @@ aggregator's query has one source. A batch in `_epochs` is finished even if it i
 The checkpoint is only read: by Spark's file system while a stream runs, without Spark by `resume_offset`.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ later batches). Batches without rows are in no epoch either, so in the first two
 position is looked at: is there a row that the tables have not? Writes nothing.
 """
 
-from __future__ import annotations
-
 from pipeline.checkpoint import CheckpointBatches, checkpoint_batches
 from pipeline.state import State
 from schemas.errors import AggregatorError, OffsetError

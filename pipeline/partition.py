@@ -6,8 +6,6 @@ The local executor calls `process_partition` once, the distributed one in a task
 (`pipeline.lookup.partitions`). The base version of a key is the version that a replicaset had before the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

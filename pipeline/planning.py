@@ -4,8 +4,6 @@ Writes nothing: the function that allocates ids is passed in, so `aggregator pla
 share this code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +12,12 @@ from typing import Protocol
 from config.deployment import Config
 from pipeline.pending.log_segments import log_segments, with_members
 from pipeline.pending.order import ordered_pending_rows
+from pipeline.pending.parts import PendingParts
 from pipeline.pending.rows import PendingRows, released_rows, spaces_awaiting_definition, with_released_counts
 from pipeline.plan.batch_plan import Allocator, BatchPlan, bucket_spaces, plan_batch, sync_spaces
 from pipeline.plan.healing import Healing
 from pipeline.plan.rows.position import LogSegment
-from pipeline.plan.rows.summary import Summary, interleave_summaries, summarize_rows
+from pipeline.plan.rows.summary import Summary, in_segment, interleave_summaries
 from pipeline.plan.spaces.router import Router
 from pipeline.state import State
 from pipeline.work import SyncSpaces, WatchedSpaces
@@ -46,6 +45,7 @@ class Planner:
     allocate_ids: Allocator
     """Assigns global ids to the instances that a batch names."""
     router: Router
+    pending: PendingParts
     read_to_end_at: datetime | None = None
     """A time at which the logs were read to their end, if it is known."""
 
@@ -69,8 +69,8 @@ class Planner:
                 **self._empty_summaries_of_waiting(not segments),
                 **summarizer.summaries(known, watched),
             }
-            pending = ordered_pending_rows(self.tables, self.state, own, summaries)
-            parts, whole = _with_pending(own, summaries, pending, known, watched)
+            pending = ordered_pending_rows(self.pending, self.state, own, summaries)
+            parts, whole = self._with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_released_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.as_healing_segments(parts), healing.add_counts(whole)
@@ -100,6 +100,26 @@ class Planner:
             uuid: Summary() for uuid, one in known if one.has_waiting_rows and (all_waiting or one.buckets)
         }
 
+    def _with_pending(
+        self,
+        segments: Sequence[LogSegment],
+        summaries: Mapping[str, Summary],
+        pending: Sequence[PendingRows],
+        sync: SyncSpaces,
+        watched: WatchedSpaces,
+    ) -> tuple[list[LogSegment], dict[str, Summary]]:
+        found: dict[str, Summary] = {}
+        for uuid, summary in summaries.items():
+            spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
+            parts = [
+                in_segment(self.pending.summary(one.part, *spaces), one.segment.number)
+                for one in pending
+                if one.part is not None and one.segment.replicaset_uuid == uuid
+            ]
+            found[uuid] = interleave_summaries([summary, *parts]) if parts else summary
+        whole = [*segments, *(one.segment for one in pending)]
+        return sorted(whole, key=lambda segment: segment.number), found
+
 
 def _spaces_to_watch(plan: BatchPlan) -> dict[str, frozenset[int]]:
     """Return, by replicaset uuid, the ids of spaces of which the summaries must report all rows that cannot be applied.
@@ -128,20 +148,3 @@ def _union_of_space_ids(*parts: Mapping[str, frozenset[int]]) -> dict[str, froze
 
 def _are_known(spaces: Mapping[str, frozenset[int]], known_spaces: Mapping[str, frozenset[int]]) -> bool:
     return all(ids <= known_spaces.get(uuid, frozenset()) for uuid, ids in spaces.items())
-
-
-def _with_pending(
-    segments: Sequence[LogSegment],
-    summaries: Mapping[str, Summary],
-    pending: Sequence[PendingRows],
-    sync: SyncSpaces,
-    watched: WatchedSpaces,
-) -> tuple[list[LogSegment], dict[str, Summary]]:
-    found: dict[str, Summary] = {}
-    for uuid, summary in summaries.items():
-        spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
-        own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [summarize_rows(one.rows, one.segment.number, *spaces) for one in own]
-        found[uuid] = interleave_summaries([summary, *parts]) if parts else summary
-    whole = [*segments, *(one.segment for one in pending)]
-    return sorted(whole, key=lambda segment: segment.number), found

@@ -20,6 +20,7 @@ from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.commit.load import load_state
 from pipeline.encode.columns import encoding_of
 from pipeline.partition import partition_plan
+from pipeline.pending.parts import PendingParts
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.rows.position import with_spaced_numbers
 from pipeline.plan.rows.summary import Summary, summaries_by_replicaset, summarize_rows
@@ -137,6 +138,7 @@ def preview_next_run(config: Config) -> Preview:
         *(config, warehouse.open_tables, after_start),
         lambda incoming: _with_allocated_ids(ids, incoming),
         build_router(config.spaces, check_space),
+        PendingParts(warehouse.open_tables),
     )
     reader = _RangeReader(log_stream, segments)
     plan, _ = planner.plan(reader, segments, log_stream)

@@ -1,7 +1,5 @@
 """Opens the logs of a deployment: the options of its sources, as text for Spark, and their stream in this process."""
 
-from __future__ import annotations
-
 import json
 
 from config.deployment import Config

@@ -5,8 +5,6 @@ see is rewritten from the exact one, and one epoch commits all such tables; main
 the unmasked values. (`pipeline.write.prepare` handles a mask whose field appears in a format while the stream runs.)
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

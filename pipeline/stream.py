@@ -4,8 +4,6 @@ The stream's DataFrame has the rows of a batch as log cells (`pipeline.executors
 follow from its offsets, as do the cells.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

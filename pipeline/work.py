@@ -1,7 +1,5 @@
 """The input and the output of both executors: plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -47,7 +45,7 @@ class BatchWork:
     table_changes: Mapping[str, TableChange]
     """For each exact table, how it must change before it can be written."""
     pending: Sequence[PendingRows] = ()
-    """Waiting rows that the batch reads."""
+    """Waiting rows that the batch reads, without those that wait on as they are stored."""
     changelog_files: Sequence[TableFile] = ()
     """Files of `_changelog` that may contain rows which the batch reads again."""
     healed_gaps: Sequence[Mapping[str, object]] = ()

@@ -6,8 +6,6 @@ asks for a crc32 over these pairs; docs/formats.md defines its bytes, so that a 
 same sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import crcmod

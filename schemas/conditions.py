@@ -6,8 +6,6 @@ and `make reference` a page from the list; `observe.problems` finds the conditio
 `sources.subscribe.problems` those of the daemon. Plain data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

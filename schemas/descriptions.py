@@ -4,8 +4,6 @@
 space's own fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from schemas.iproto import SystemSpace

@@ -31,8 +31,6 @@ replicaset ends in `__r<replicaset id>`. A result longer than the 255 bytes that
 ends in `__h` and 32 hex digits of the name's SHA-256; only `_schema` has the original name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Container, Iterator

@@ -4,8 +4,6 @@ The configuration checks its keys by this table, without importing the policies;
 the modules that it names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Problems: conditions of `schemas.conditions` that are true now, each of one subject. Plain data."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The table of row types that change a tuple: a new one is an entry here, and its number in `schemas.iproto`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType

@@ -4,8 +4,6 @@ The values never change, because warehouses contain them. A member is a `str`, a
 row, in SQL text, and in comparisons with values that were read.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -3,8 +3,6 @@
 Spark types only; `warehouse` writes the tables. The typed columns of a space come from its format (`schemas.layout`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spac
   number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ of a deployment (option `sources`) have `REPLICASET_FIELDS` in front. `sources.x
 Spark; readers of logs need no Spark.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 XROW_FIELDS: tuple[tuple[str, pa.DataType], ...] = (

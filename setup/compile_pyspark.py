@@ -4,8 +4,6 @@ Spark starts each of its Python processes (a stream's source, planning, workers)
 Python does not cache the bytecode of modules in a zip, so each process would compile them again, which takes 0.5 s.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import py_compile
 import sys

@@ -5,8 +5,6 @@ or `schemas` of users, and be hidden by them. So the wheel has them below `aggre
 modules in texts, and commands such as `python -m jobs.prove` are changed. Lines keep their numbers.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

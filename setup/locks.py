@@ -8,8 +8,6 @@ Hashes come from pip's own report (`pip install --report`) of the archives that 
 for Linux on x86-64 with Python 3.11. For another platform, run `make lock` there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@
 the repository is.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

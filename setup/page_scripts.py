@@ -5,8 +5,6 @@ weighs 84 MB, and the bundle one, so the repository has the bundle. Run it again
 a test compares the two.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import vl_convert

@@ -6,8 +6,6 @@ The report is that of four spaces of the recordings. Each picture is there twice
 compares the drawings with the files in `docs/pictures`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

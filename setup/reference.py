@@ -6,8 +6,6 @@ They come from the commands' own options, the configuration's models, the tables
 list of conditions and the options of the data source. A test compares the pages with them.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

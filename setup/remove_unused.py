@@ -7,8 +7,6 @@ two stores for the state of streams: the stream of this project keeps none in Sp
 `connect-repl` is the Scala shell of Spark Connect with its own jars, which only that shell reads.
 """
 
-from __future__ import annotations
-
 import shutil
 import sysconfig
 from pathlib import Path

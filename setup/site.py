@@ -4,8 +4,6 @@ README.md becomes the first page, with its pictures. Each file of the repository
 `conf/demo.yaml`) is in the site under its own path, so `mkdocs build --strict` checks those links like all others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import shutil
 import sys
@@ -59,6 +61,9 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 6 << 30
 """Room that the folders of a run surely find in it: those of tests that passed are removed at once."""
 
+COROUTINE_SECONDS = 60
+"""A test that is a coroutine is cancelled after so long."""
+
 
 def _keep_folders_in_memory() -> None:
     """Have pytest make its temporary folders in memory if there is room, since they are files of kilobytes.
@@ -113,6 +118,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.property)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests that are coroutines in an event loop of their own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def limited() -> None:
+        async with asyncio.timeout(COROUTINE_SECONDS):
+            await pyfuncitem.obj(
+                **{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+            )
+
+    asyncio.run(limited())
+    return True
 
 
 def pytest_collection_finish() -> None:

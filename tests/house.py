@@ -41,17 +41,14 @@ class Module:
 
     @cached_property
     def text(self) -> str:
-        """The source."""
         return self.file.read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The syntax tree."""
         return ast.parse(self.text)
 
     @property
     def is_package(self) -> bool:
-        """Whether it is the `__init__` of a package."""
         return self.file.name == "__init__.py"
 
     def names(self) -> set[str]:

@@ -73,8 +73,6 @@ OPERATORS: Mapping[type[ast.AST], tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One change of one line."""
-
     module: str
     """The file, relative to the project."""
     line: int
@@ -89,7 +87,6 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """A name for results."""
         return f"{self.module}: {self.text.strip()} → {self.changed.strip()}"
 
 
@@ -163,7 +160,6 @@ class FaultFinder(ast.NodeVisitor):
         self.visit(test)
 
     def visit_If(self, node: ast.If) -> None:
-        """Negate the condition."""
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return
         self._negate(node.test)
@@ -171,7 +167,6 @@ class FaultFinder(ast.NodeVisitor):
             self.visit(one)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        """Negate the condition."""
         self._negate(node.test)
         self.visit(node.body)
         self.visit(node.orelse)
@@ -402,7 +397,6 @@ def table(
 
 
 def main() -> None:
-    """Run a command."""
     parser = argparse.ArgumentParser(description="Seed faults, and see which of them the tests find.")
     commands = parser.add_subparsers(dest="command", required=True)
     drawn = commands.add_parser("draw")

@@ -32,7 +32,6 @@ def ran() -> Any:
 
 
 def printed(cell: Any) -> str:
-    """Return what a cell printed on stdout."""
     return "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout")
 
 

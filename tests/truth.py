@@ -147,5 +147,4 @@ def recordings() -> tuple[Recording, ...]:
 
 
 def own() -> Recording:
-    """Return the repository's own recording."""
     return recordings()[0]

@@ -6,13 +6,14 @@ kernels. The tuple's number is a decimal of too many digits for the kernel that 
 kernel that writes decimals as text runs, too.
 """
 
-from __future__ import annotations
-
+import numpy as np
 import pyarrow as pa
 
 from schemas.layout import TypeOptions, table_layout
 from schemas.space import Field, KeyPart, Space
 from udfs.keys.keys import canonical_keys
+from udfs.operations.quick_updates import quick_updates
+from udfs.operations.tuple_format import TupleFormat
 from udfs.tuples.tuples import decode_tuples
 
 _TYPES = (
@@ -45,6 +46,8 @@ def compile_all() -> None:
     for options in _COLUMN_OPTIONS:
         decode_tuples(tuples, table_layout([space], options=options))
     canonical_keys(tuples, [space])
+    ones, zeros = np.ones(1, np.int64), np.zeros(1, np.int64)
+    quick_updates(tuples, ones == 1, ones, tuples, zeros, zeros, [TupleFormat()], len(_TUPLE_OF_EVERY_TYPE))
 
 
 if __name__ == "__main__":

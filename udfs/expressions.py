@@ -6,8 +6,6 @@ Spark's `try_…` functions; a filter keeps the rows for which it is true. Integ
 doubles. Decimals are computed row by row in Python: exact, at about a microsecond each.
 """
 
-from __future__ import annotations
-
 import decimal
 import json
 import re

@@ -4,8 +4,6 @@ Writing needs no metastore: tables are found by their paths. Where the session h
 table when it is made, so that other programs find it by name.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 

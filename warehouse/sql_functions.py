@@ -8,8 +8,6 @@ They are Arrow UDFs, and temporary: of the session. The facts of the warehouse (
 at the time of the call; register again after instances or spaces were added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ their own, since every name without a leading `_` may be a space's: `<database>_
 `<database>_at_<label>` for each epoch. Not here: which tables and epochs exist (`warehouse.delta.newest_epoch`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 WHO_WROTE_VIEW = "who_wrote"

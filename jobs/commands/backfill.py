@@ -1,7 +1,5 @@
 """The command `aggregator backfill`, and what `snapshot`, `heal` and `rebuild` share with it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """The commands `aggregator cluster …`, about the ids of instances in their replicasets."""
 
-from __future__ import annotations
-
 import click
 
 from jobs.runtime.command_line import (

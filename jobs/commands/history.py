@@ -1,7 +1,5 @@
 """The command `aggregator history`."""
 
-from __future__ import annotations
-
 import click
 
 from jobs.runtime.command_line import command, config_option, load_deployment, spark_options

@@ -1,7 +1,5 @@
 """The command `aggregator maintain`."""
 
-from __future__ import annotations
-
 import click
 
 from jobs.commands.parameters import dry_run_option

@@ -1,7 +1,5 @@
 """The command `aggregator plan`."""
 
-from __future__ import annotations
-
 from jobs.runtime.command_line import command, config_option, json_option, load_deployment
 
 

@@ -1,7 +1,5 @@
 """The command `aggregator prove`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click

@@ -1,7 +1,5 @@
 """The command `aggregator rebuild`."""
 
-from __future__ import annotations
-
 import click
 
 from jobs.commands.backfill import run_backfill

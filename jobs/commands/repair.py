@@ -1,7 +1,5 @@
 """The command `aggregator repair`."""
 
-from __future__ import annotations
-
 from jobs.runtime.command_line import command, config_option, load_deployment, print_result, spark_options
 
 

@@ -1,7 +1,5 @@
 """The command `aggregator report`."""
 
-from __future__ import annotations
-
 from jobs.commands.parameters import page_option
 from jobs.runtime.command_line import command, config_option, load_deployment, spark_options
 

@@ -1,7 +1,5 @@
 """The commands `aggregator rid …`, about whole warehouses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

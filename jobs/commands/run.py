@@ -1,7 +1,5 @@
 """The command `aggregator run`."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """The command `aggregator setup`."""
 
-from __future__ import annotations
-
 import click
 
 from jobs.runtime.command_line import command

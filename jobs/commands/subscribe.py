@@ -1,7 +1,5 @@
 """The command `aggregator subscribe`."""
 
-from __future__ import annotations
-
 import click
 
 from jobs.commands.parameters import daemon_sections

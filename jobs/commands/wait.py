@@ -1,7 +1,5 @@
 """The command `aggregator wait`."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import click

@@ -1,7 +1,5 @@
 """The command `aggregator who`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

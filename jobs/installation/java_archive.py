@@ -6,8 +6,6 @@ added. `jobs.runtime.session` passes it to the Java that it starts. A Java that 
 path, and does not use it. Everything works without the archive.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

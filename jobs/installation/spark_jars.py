@@ -8,8 +8,6 @@ neither spark-submit nor plain python needs the network or `--packages`. Each ja
 link to `conf/`, in a clone of the repository.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -4,8 +4,6 @@ A name of a space, a server's message or a value may have line breaks and escape
 a terminal. So commands print by these functions alone: what is not printable is shown as Python shows it (`\x1b`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

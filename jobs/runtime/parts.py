@@ -1,7 +1,5 @@
 """The parts of an installation that `aggregator setup` makes."""
 
-from __future__ import annotations
-
 PARTS = {
     "delta": "the jars of Delta, from Maven by Ivy",
     "kernels": "machine code of the kernels, a minute of one core",

@@ -7,8 +7,6 @@ tables depend on are set here if they are missing; tuning is in `conf/spark-defa
 databases and tables to the session.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The log line of each long step of a command, which the command shows on stderr (`jobs.runtime.command_line`)."""
 
-from __future__ import annotations
-
 import logging
 
 STEPS_LOGGER = "jobs.steps"

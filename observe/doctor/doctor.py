@@ -1,7 +1,5 @@
 """Checks the configuration, and whether the stream can continue. Returns all findings. Changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

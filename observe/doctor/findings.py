@@ -1,7 +1,5 @@
 """The findings of `aggregator doctor`, each with a level, a stable name and advice, and their output. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Checks the machine: Java, Spark with Delta's jars, Python, memory and free disk space. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Checks the masters that the daemon subscribes to: whether each answers, and lets the user replicate. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Checks the sources: whether each can be read, its replicaset, gaps in its logs, where a run starts. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Checks the warehouse's location and tables: whether this release can write them, and who has the lock. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

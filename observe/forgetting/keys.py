@@ -4,8 +4,6 @@ The bytes of a key select rows quickly, and are what the search looks for. Short
 that are everywhere: of these only whole rows are compared.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Marks the rows of forgotten keys in tables and in logs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

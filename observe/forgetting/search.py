@@ -5,8 +5,6 @@ by block; any other file, such as a commit, a deletion vector or a key copy, by 
 with the key are found whatever the key's length; bytes only of keys that are long enough (`ForgottenKeys.searched`).
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

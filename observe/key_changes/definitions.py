@@ -5,8 +5,6 @@ space was renamed belong to it, too, so the history of a key includes the space'
 `reader` reads the tables.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

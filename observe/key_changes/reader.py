@@ -3,8 +3,6 @@
 Queries run in delta-rs' SQL engine, which filters rows while it reads files. `jobs.who` shows the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

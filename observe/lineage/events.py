@@ -5,8 +5,6 @@ in the namespace `file` with the path as its name, a path in an object store in 
 also has its SQL name as a symlink. `observe.lineage.emitter` sends the events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -6,8 +6,6 @@ of the logs between it and the first row, the blocks that may define spaces. `Pr
 key, type, origin, lsn and time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

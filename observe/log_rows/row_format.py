@@ -6,8 +6,6 @@ numbers by name. `tuple_text` and `escape_unprintable` never raise an error, wha
 control characters and characters that change the writing direction, as Python's `repr` does.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

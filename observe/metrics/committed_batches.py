@@ -4,8 +4,6 @@ Reads with delta-rs in this process while the stream runs; this needs neither a 
 only the files that one epoch added are read. `observe.metrics.stream_metrics` computes the metrics.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@
 | `aggregator_compaction_debt_bytes{table}` | of such a table: the size of the files that compaction is to write again |
 """
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pipeline.commit.costs import BatchCosts

@@ -5,8 +5,6 @@ driver looks up the ends of the logs itself, and compares them with the newest e
 look is computed when somebody asks.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

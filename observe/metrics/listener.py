@@ -6,8 +6,6 @@ the batch's duration and the positions up to which logs were read. `observe.metr
 metrics.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -3,8 +3,6 @@
 Thread-safe, since Spark's listener, the job and the status page run in different threads. No I/O.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

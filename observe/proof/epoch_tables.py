@@ -5,8 +5,6 @@ If a replicaset won a key, its version of the key is the row of the space's tabl
 no effect.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

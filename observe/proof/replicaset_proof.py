@@ -3,8 +3,6 @@
 `observe.proof.space_proof` compares one space; `jobs.prove` stores the results.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables

@@ -6,8 +6,6 @@ bytes. No I/O.
 `observe.proof.epoch_tables` reads the versions, `sources.iproto.space_pages` the server's pages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

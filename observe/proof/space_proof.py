@@ -15,8 +15,6 @@ server shows a change before it is in the log, so a difference counts only if tw
 tuples. `jobs.prove` opens the connection and stores the result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -5,8 +5,6 @@ time and name, which stays readable. Colours, fonts and light or dark mode come 
 https://vega.github.io/vega-lite/docs/spec.html
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

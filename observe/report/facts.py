@@ -4,8 +4,6 @@ The tables are asked by SQL (`QUERIES`), without Spark if they are small (`obser
 RID come from the tables' logs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

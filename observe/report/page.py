@@ -6,8 +6,6 @@ needed. A Content-Security-Policy forbids all requests. The data comes from `obs
 `observe.report.charts`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -4,8 +4,6 @@ Spark understands them as well (`aggregator sql`), whichever engine runs them he
 page has its own queries (`observe.report.facts`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

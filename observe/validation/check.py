@@ -4,8 +4,6 @@ Great Expectations supports neither binary columns nor variants, so they are con
 `observe.validation.validator` runs the checks.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The tables of spaces are checked together (`observe.validation.spaces`), unique 
 (`observe.validation.secondary_keys`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path

@@ -9,8 +9,6 @@ since after a failover no more rows of the old leader's local spaces are read. R
 removed are skipped (`_retention`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ index (`udfs.keys.keys`); a tuple with a nil or absent part of the key conflicts
 compared are reported by name: indexes with a collation, a path over all elements of an array, or a function.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

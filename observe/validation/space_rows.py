@@ -6,8 +6,6 @@ whose type differs from its field's type is not compared: another expectation fa
 has the tables and the expectations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Unique secondary indexes are checked in `observe.validation.secondary_keys`, the
 `observe.validation.user_suites`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 `_changelog` is checked by origin (`observe.validation.origins`), the tables of spaces in `observe.validation.spaces`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any

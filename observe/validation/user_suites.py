@@ -8,8 +8,6 @@
 All files are read and checked before Spark starts; `observe.validation.validator` runs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any

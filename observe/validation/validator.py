@@ -7,8 +7,6 @@ only say whether they hold. Failed expectations run again, for counts and exampl
 written as Data Docs. The library is imported on first use, since the import takes seconds.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator, Sequence

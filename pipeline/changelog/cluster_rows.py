@@ -10,8 +10,6 @@ it, a NOP is written, so that each lsn of the aggregator has a row.
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -9,8 +9,6 @@ An operator can heal a divergence: a snapshot replaces the replicaset's state (`
 lsns are not reported again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Two values have no column, and are decoded from the row's body: the bounds of a 
 operation, if the server logged it. Pure.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -6,8 +6,6 @@ A DELETE contains only the key. vshard's garbage collector wrote it if the bucke
 is found later, when the tuple is known (`pipeline.bucket_moves`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

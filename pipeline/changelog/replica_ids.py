@@ -5,8 +5,6 @@ back can have had several replica ids. Each of them counts its own lsns. So a ro
 which component of a vclock its lsn belongs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans how the rows of one segment become rows of `_changelog`, keyed rows and rows of `_pending`. Picklable."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -134,17 +132,29 @@ class SegmentPlan:
     """The positions from which on another server version wrote the rows."""
     bucket_moves: BucketMoves | None = None
     """The replicaset's vshard buckets that are being moved, if any."""
+    pending_number: int = 0
+    """The number of the part of `_pending` (`_pending.segment`) to which waiting rows of the segment belong."""
 
 
-def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
-    """Return the plan of each segment of a batch, by its number."""
+def segment_plans(
+    plan: BatchPlan, pending_numbers: Mapping[int, int] | None = None
+) -> dict[int, SegmentPlan]:
+    """Return the plan of each segment of a batch, by its number.
+
+    Args:
+        pending_numbers: `SegmentPlan.pending_number` of the segments with waiting rows, by the segment's number.
+    """
+    pending = pending_numbers or {}
     meanings, moves = build_meanings(plan.history, plan.refused_tables), bucket_moves(plan)
     low: dict[int, dict[int, int]] = {}
     for settlement in plan.settlements.values():
         for (segment, replica_id), lsn in settlement.low_watermarks.items():
             low.setdefault(segment, {})[replica_id] = lsn
     return {
-        segment.number: _segment_plan(plan, segment, low.get(segment.number, {}), meanings, moves)
+        segment.number: replace(
+            _segment_plan(plan, segment, low.get(segment.number, {}), meanings, moves),
+            pending_number=pending.get(segment.number, 0),
+        )
         for segment in plan.segments
     }
 
@@ -209,7 +219,7 @@ def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
     values = {
         "replicaset_id": plan.replicaset_id,
         "source": plan.source,
-        "segment": plan.segment,
+        "segment": plan.pending_number,
         "reason": plan.wait_reason,
         EARLIER: json.dumps(plan.vclock_before) if plan.vclock_before else None,
     }

@@ -6,8 +6,6 @@ those of `_quarantine` for system spaces, are made here, since only the commit k
 batch.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +22,8 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.compaction.after_batch import CompactionCredits, compact_after_batch
 from pipeline.encode.columns import cluster_orders
 from pipeline.lookup.key_search import MASKED_TABLE, SPACE_TABLE, key_search_in
-from pipeline.pending.rows import PENDING, processed_rows_mask
+from pipeline.pending.parts import PENDING
+from pipeline.pending.rows import processed_rows_mask
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.rows.summary import LOCAL_ID, ControlRow
 from pipeline.plan.spaces.system_rows import SpaceChange
@@ -126,7 +125,7 @@ def commit_batch(
             after_commit(table)
 
     commit("_changelog", written.changelog)
-    _again_if_moved(lambda: _commit_pending(tables, plan, written.pending, commit))
+    _again_if_moved(lambda: _commit_pending(tables, work, written.pending, commit))
     for one in written.tables:
         if one.schema is None:
             _commit_table(tables, work, one, commit)
@@ -262,25 +261,28 @@ def _with_findings(state: State, work: BatchWork, written: BatchOutput) -> State
 
 def _commit_pending(
     tables: OpenTables,
-    plan: BatchPlan,
+    work: BatchWork,
     added: Sequence[DataFile],
     commit: CommitFiles,
 ) -> None:
+    plan = work.plan
     before = plan.before.replicasets
     ended = {
         (before[uuid].id, space_id)
         for uuid, space_id in plan.previously_unknown_spaces(("applied", "ended"))
         if uuid in before and space_id in before[uuid].unknown_spaces
     }
-    if not ended and not any(uuid in before and before[uuid].has_waiting_rows for uuid in plan.settlements):
+    parts = [(one.part.replicaset_id, one.part.number) for one in work.pending if one.part is not None]
+    if not ended and not parts:
         commit(PENDING, added, (), None)
         return
-    ids = [plan.after.replicasets[uuid].id for uuid in plan.settlements]
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
         with open_file(tables.location, PENDING, file) as opened:
-            own = processed_rows_mask(opened.read(["replicaset_id", "space_id", "reason"]), ids, ended)
+            own = processed_rows_mask(
+                opened.read(["replicaset_id", "segment", "space_id", "reason"]), parts, ended
+            )
             if not pc.any(own).as_py():
                 continue
             others = opened.read().filter(pc.invert(own))

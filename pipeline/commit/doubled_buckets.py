@@ -1,7 +1,5 @@
 """Records vshard's buckets: their states, rows of its garbage collector, and the conflicts of doubled buckets."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Commits a batch, or work between two batches, by one row in `_epochs`; also appends the driver's rows to tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Loads the writer's state from the tables, which contain all of it, so a writer can start on any machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

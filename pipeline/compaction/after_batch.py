@@ -5,8 +5,6 @@ Sparse files are written again once the table has a credit of their size, so tha
 multiple, and no batch waits for a file that it could not pay. Maintenance does the rest.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence

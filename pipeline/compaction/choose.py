@@ -1,7 +1,5 @@
 """Chooses which files of a table are joined, from their sizes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How much compaction has still to do in a table: its compaction debt. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

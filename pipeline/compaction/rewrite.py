@@ -3,8 +3,6 @@
 Rows of a space's table stay in their order, and maintenance joins files with neighbouring keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa

@@ -7,8 +7,6 @@ either. A tuple without a row goes to `_quarantine`, and remains a version with 
 UPDATE finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

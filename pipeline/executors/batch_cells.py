@@ -4,8 +4,6 @@ The stream's DataFrame has the cells of each batch (`pipeline.executors.cell_sou
 as a backfill's, are read here by tasks of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

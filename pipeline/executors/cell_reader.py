@@ -1,7 +1,5 @@
 """Spark's reader of the stream `xlog_cells`: the offsets of `format("xlog")`, and the rows as log cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

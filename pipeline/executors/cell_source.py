@@ -5,8 +5,6 @@ imported at its first use, because it loads compiled kernels, and Spark also sta
 schema.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -4,8 +4,6 @@
 keyed rows, or a task's report.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -9,8 +9,6 @@ is lost, Spark makes its cells again from the offsets. Tasks write files that ar
 names. If Spark runs a task twice, only one report arrives; maintenance removes files that no commit names.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

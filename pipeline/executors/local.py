@@ -4,8 +4,6 @@ Rows are decoded once and stay in memory until the batch is written. Compiled ke
 so a few threads use a few cores.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

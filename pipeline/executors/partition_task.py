@@ -1,7 +1,5 @@
 """The second stage of a distributed batch: all keyed rows of a partition → new files of tables, and rows to remove."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial

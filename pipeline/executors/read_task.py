@@ -5,8 +5,6 @@ matters. To keep the partition small, `without_overwritten_tuples` drops the tup
 the rows' timestamps and lsns, on which the version's time and creation time depend.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

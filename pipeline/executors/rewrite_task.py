@@ -1,7 +1,5 @@
 """The third stage of a distributed batch: files with removed rows are written again without them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

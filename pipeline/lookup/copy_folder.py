@@ -1,7 +1,5 @@
 """The folder of key copies: which of its files are copies, their size, and the room that they leave on its disk."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files in which the versions before a batch are found."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

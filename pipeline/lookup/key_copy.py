@@ -15,8 +15,6 @@ leaves them out. A stored copy is mapped into memory, so a lookup reads the page
 A column with one value in all rows is stored once, in the header's `constants` section.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ are outdated. Otherwise its version is the newest row of (space, key, replicaset
 may contain one of the keys are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -5,8 +5,6 @@ partitions are independent. Keys that are close together in a table's files are 
 write each file. Small tables share a partition, and a large table is divided. Pure.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a task needs to know of a batch to reduce its rows: lineages, tables, formats. Picklable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

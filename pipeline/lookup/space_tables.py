@@ -3,8 +3,6 @@
 Each row is the version of the replicaset that it came from, or was made by a policy of several versions (`MERGED`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -6,8 +6,6 @@ inserted, or if a truncation, a drop or a rename removed the space's versions: t
 `removed`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

@@ -3,8 +3,6 @@
 The newest row of a (space, key, replicaset) is the version, unless the space's table has a row of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

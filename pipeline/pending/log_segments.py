@@ -3,8 +3,6 @@
 Reads headers of files, and the `_cluster` of a source that is new to its replicaset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 

@@ -9,30 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from pipeline.pending.rows import (
-    PendingPart,
-    PendingRows,
-    pending_by_segment,
-    vclock_before_file,
-    waiting_segment,
-)
+from pipeline.pending.parts import InstanceLsnRange, PendingPart, PendingParts, waiting_segment
+from pipeline.pending.rows import PendingRows
 from pipeline.plan.ids.members import IdTranslation, translate_vclock
 from pipeline.plan.ids.view import ReplicasetView
 from pipeline.plan.rows.position import LogSegment
 from pipeline.plan.rows.summary import LOCAL_ID, Summary
 from pipeline.state import ReplicasetState, State
 from sources.xlog.format.vclock import vclock_maximum
-from warehouse.delta.commits import OpenTables
 
 
 def ordered_pending_rows(
-    tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
+    pending: PendingParts, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
 ) -> list[PendingRows]:
     """Return the waiting rows of a batch's replicasets as segments whose numbers sort them among the log segments."""
     waiting = [
@@ -42,19 +34,20 @@ def ordered_pending_rows(
     ]
     if not waiting:
         return []
-    stored = pending_by_segment(tables, {one.id: one for one in waiting})
+    stored = pending.of_replicasets(one.id for one in waiting)
     first: list[PendingRows] = []
     between: list[PendingRows] = []
     for one in waiting:
         own = [segment for segment in segments if segment.replicaset_uuid == one.uuid]
-        parts = [part for part in stored if part[0] is one]
+        parts = [part for part in stored if part.replicaset_id == one.id]
         counts: Counter[int] = Counter()
         for passed, index in _order_of_replicaset(state, one, own, summaries[one.uuid], parts):
-            _, source, file, instance, rows = parts[index]
+            part = parts[index]
             counts[passed] += 1
             number = own[passed - 1].number + counts[passed] if passed else 0
-            segment = waiting_segment(number, one.uuid, (source, file, instance), rows)
-            (between if passed else first).append(PendingRows(segment, rows))
+            segment = waiting_segment(number, one.uuid, part.origin, part.server_version, part.vclock_before)
+            rows = PendingRows(segment, partial(pending.rows, part), part)
+            (between if passed else first).append(rows)
     return [
         *(replace(one, segment=replace(one.segment, number=i - len(first))) for i, one in enumerate(first)),
         *between,
@@ -83,35 +76,24 @@ def _order_of_replicaset(
         for segment in segments
     ]
     translations = view.source_ids.translations
-    waiting = [_waiting_part(rows, translations.get(source, {})) for _, source, _, _, rows in parts]
+    waiting = [_waiting_part(part, translations.get(part.origin.source, {})) for part in parts]
     if view.generation is None:
         return order_waiting(view.known.settled, waiting, logs)
     leading = sum(1 for _ in takewhile(lambda segment: segment.is_snapshot, segments))
     return order_waiting(view.known.settled, waiting, logs, leading)
 
 
-def _waiting_part(rows: pa.RecordBatch, ids: IdTranslation) -> LogPart:
-    """Return the lsns of one file's waiting rows, and the vclock before the file; `ids` translates replica ids."""
-    named = pa.Table.from_batches([rows]).select(["replica_id", "lsn"])
-    named = named.filter(pc.greater(named["replica_id"], LOCAL_ID))
-    bounds = named.group_by("replica_id").aggregate([("lsn", "min"), ("lsn", "max")]).to_pylist()
-    ranges = [
-        InstanceLsnRange(ids.get(row["replica_id"], row["replica_id"]), row["lsn_min"], row["lsn_max"])
-        for row in bounds
-    ]
-    return LogPart(translate_vclock(vclock_before_file(rows), ids), ranges)
-
-
-class InstanceLsnRange(NamedTuple):
-    """The lsns from `first` to `last` of a replica id, which is the replicaset's id, not the source's."""
-
-    replica_id: int
-    first: int
-    last: int
+def _waiting_part(part: PendingPart, ids: IdTranslation) -> LogPart:
+    """Return a part with the replicaset's replica ids; `ids` translates the source's."""
+    ranges = [one._replace(replica_id=ids.get(one.replica_id, one.replica_id)) for one in part.lsn_ranges]
+    return LogPart(translate_vclock(part.vclock_before, ids), ranges)
 
 
 class LogPart(NamedTuple):
-    """The lsns in a part of a log file, and the vclock of the rows before that file (`LogSegment.vclock_before`)."""
+    """The lsns in a part of a log file, and the vclock of the rows before that file (`LogSegment.vclock_before`).
+
+    Replica ids are the replicaset's, not the source's.
+    """
 
     vclock_before: Mapping[int, int]
     lsn_ranges: Sequence[InstanceLsnRange]

@@ -6,8 +6,6 @@ meaning of space ids (`spaces.meanings`), the tables (`spaces.tables`). The late
 `BatchPlan` and the rows.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

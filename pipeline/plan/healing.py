@@ -1,7 +1,5 @@
 """What a batch does to heal a replicaset by a snapshot. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

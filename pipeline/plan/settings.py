@@ -3,8 +3,6 @@
 Paths and the keys of masks are left out.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ definition by which they were applied is stored with the space, since newer defi
 Pure. `pipeline.plan.ids.settle` decides which rows take effect, `udfs.remap.cluster_replace` assigns global ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

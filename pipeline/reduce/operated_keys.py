@@ -1,10 +1,9 @@
 """Applies the rows of keys with operations (UPDATE, UPSERT) to the base version, one by one, as Tarantool does.
 
-This costs some microseconds of Python per row. `udfs.versions.kernels.lives` reduces keys without operations, and
-`udfs.operations.operations` applies one operation.
+`quick_tuples` applies the most frequent operations of many keys at once. The others cost some microseconds of Python
+per row. `udfs.versions.kernels.lives` reduces keys without operations, and `udfs.operations.operations` applies one
+operation.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,15 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.reduce_plan import ReducePlan
 from schemas.row_types import CHANGE_TYPES
+from udfs.buffers import as_array
+from udfs.operations.quick_updates import quick_updates
+from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.versions.key_state import Fold, Version
 
 _TYPES_FOR_ONE_KEY = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
 """For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
+
+_UPDATE, _UPSERT = CHANGE_TYPES.index("UPDATE"), CHANGE_TYPES.index("UPSERT")
 
 
 class FoldedKey(NamedTuple):
@@ -62,10 +67,7 @@ def fold_keys(
         key_numbers: The number of each row's key (int32[rows]).
         era_ends: By key number: the number of truncations in the era, and whether a generation renews the key's space.
     """
-    versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
-    # A row's format depends on its definition, and on the server that the row was read from.
-    distinct, format_indexes = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
-    formats = [plan.tuple_format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
+    formats, format_indexes = _formats_of(rows, plan)
     fold = _KeyFold(Fold(formats, plan.tuple_limit_bytes))
     found: dict[int, FoldedKey] = {}
     current = -1
@@ -88,6 +90,49 @@ def fold_keys(
     if current >= 0:
         found[current] = fold.finish(*era_ends[current])
     return found
+
+
+def _formats_of(rows: pa.Table, plan: ReducePlan) -> tuple[list[TupleFormat], NDArray[np.int64]]:
+    """Return the formats under which rows were executed, and the index of each row's format."""
+    versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
+    # A row's format depends on its definition, and on the server that the row was read from.
+    distinct, indexes = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
+    formats = [plan.tuple_format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]
+    return formats, indexes.astype(np.int64)
+
+
+def quick_tuples(
+    rows: pa.Table,
+    row_ends: NDArray[np.int64],
+    tuples: pa.Array,
+    is_plain: NDArray[np.bool_],
+    plan: ReducePlan,
+) -> pa.Array:
+    """Return the tuples of keys after their rows; null where `fold_keys` must apply the rows.
+
+    Args:
+        rows: As of `fold_keys`.
+        row_ends: Where the rows of each key end (int64[keys]).
+        tuples: Of the keys before their rows; null for a key without one.
+        is_plain: Whether a key has a tuple, and nothing but its rows changes it (bool[keys]).
+    """
+    formats, format_indexes = _formats_of(rows, plan)
+    types = rows["type"].to_numpy()
+    is_checked = np.array([one.check is not None for one in formats], np.bool_)
+    own = pc.coalesce(rows["operations"], pc.if_else(pa.array(types == _UPDATE), rows["tuple"], None))
+    is_quick = (types == _UPDATE) | ((types == _UPSERT) & ~is_checked[format_indexes])
+    is_quick &= pc.is_null(rows["new_tuple"]).to_numpy()
+    begins = np.concatenate([[0], row_ends[:-1]])
+    return quick_updates(
+        tuples,
+        is_plain & np.logical_and.reduceat(is_quick, begins),
+        row_ends,
+        as_array(pc.fill_null(own, b"")),
+        pc.fill_null(rows["index_base"], 0).cast(pa.int64()).to_numpy(),
+        format_indexes,
+        formats,
+        plan.tuple_limit_bytes,
+    )
 
 
 def _row_changes(rows: pa.Table, format_indexes: list[int]) -> Iterator[tuple[Any, ...]]:

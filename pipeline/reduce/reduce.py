@@ -5,8 +5,6 @@ reduced era by era. When the primary key changes, the versions so far get their 
 the versions of each lineage go to its table, and are removed from a table that the lineage has left.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +18,7 @@ from pipeline.lookup.ranges import RowKeyPairs
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.lookup.requests import KeyedRows, ranged_lineages
 from pipeline.lookup.versions import CHANGES, FAULT, MERGED, time_column, times_of
-from pipeline.reduce.operated_keys import BaseVersion, FoldedKey, fold_keys
+from pipeline.reduce.operated_keys import BaseVersion, fold_keys, quick_tuples
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.keys.keys import canonical_keys_with_plan
@@ -38,7 +36,7 @@ class _Versions:
 
     Tuples, global ids and lsns are not copied. `tuple_indices` has the index of each version's tuple, and
     `origin_indices` the index of its global id and lsn, in the concatenation of the batch's rows, the base versions and
-    the folded keys. `base_indices` has the index of the key's base version. -1 means none.
+    the results of operations. `base_indices` has the index of the key's base version. -1 means none.
     """
 
     slots: Int32s
@@ -76,7 +74,7 @@ class _Reduction:
         self.keyed, self.base_versions, self.plan = keyed, base_versions, plan
         self.rows = keyed.rows
         self.types = self.rows["type"].to_numpy()
-        self.folded: list[FoldedKey] = []
+        self.results: dict[str, list[pa.Array]] = {"tuple": [], "global_id": [], "lsn": []}
         self.faults: dict[int, list[dict[str, Any]]] = {}
         self.key_errors: list[pa.Table] = []
         self.changes_base = np.array([one.changes_keys_without_rows for one in plan.lineages], np.bool_)
@@ -163,8 +161,7 @@ class _Reduction:
         if is_renewed.any():
             pairs = self._without_overwritten(pairs, is_renewed, operated)
         if len(operated):
-            bases = self._base_versions(operated)
-            self._fold_operated_keys(pairs, operated, bases, truncations, is_renewed)
+            self._fold_operated_keys(pairs, operated, truncations, is_renewed)
             pairs = pairs.without_keys(operated, len(slots))
             truncations[operated], is_renewed[operated] = 0, False
         self._reduce_plain_keys(pairs, truncations, is_renewed)
@@ -237,46 +234,85 @@ class _Reduction:
             return result
         indices = np.flatnonzero((keys >= 0) & (self.versions.tuple_indices[np.maximum(keys, 0)] >= 0))
         one = as_array(self.rows["tuple"]).take(pa.array(pairs.rows_at(indices)))
-        other = self._tuples_at(self.versions.tuple_indices[keys[indices]])
+        other = self._values_at("tuple", self.versions.tuple_indices[keys[indices]])
         same = pc.fill_null(pc.equal(one, other), False)
         result[indices] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
 
     def _fold_operated_keys(
-        self,
-        pairs: RowKeyPairs,
-        operated_keys: Int32s,
-        base_versions: dict[int, BaseVersion],
-        truncations: Int32s,
-        is_renewed: Flags,
+        self, pairs: RowKeyPairs, operated_keys: Int32s, truncations: Int32s, is_renewed: Flags
     ) -> None:
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
         is_operated[operated_keys] = True
         indices = np.flatnonzero(is_operated[pairs.keys])
         indices = indices[np.argsort(pairs.keys[indices], kind="stable")]
-        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated_keys}
+        keys = pairs.keys[indices]
         own = self.rows.take(pa.array(pairs.rows_at(indices))).combine_chunks()
+        is_left = self._apply_quick_updates(own, keys, (truncations == 0) & ~is_renewed)
+        if not is_left.all():
+            own, keys = own.filter(pa.array(is_left)).combine_chunks(), keys[is_left]
+        if not len(keys):
+            return
+        left = np.unique(keys)
+        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in left}
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
-        offset = self.rows.num_rows + self.base_versions.num_rows
-        for key, found in fold_keys(own, pairs.keys[indices], before, base_versions, ends, self.plan).items():
-            index = offset + len(self.folded)
-            self.folded.append(found)
-            versions.states[key] = found.state
-            versions.times[key] = NO_TIME if found.timestamp is None else found.timestamp
-            versions.created[key] = NO_TIME if found.created is None else found.created
+        found = fold_keys(own, keys, before, self._base_versions(left), ends, self.plan)
+        offset = self._add_results(
+            pa.array([one.tuple for one in found.values()], pa.binary()),
+            pa.array([one.global_id or None for one in found.values()], pa.int64()),
+            pa.array([one.lsn or None for one in found.values()], pa.int64()),
+        )
+        for index, (key, one) in enumerate(found.items(), start=offset):
+            versions.states[key] = one.state
+            versions.times[key] = NO_TIME if one.timestamp is None else one.timestamp
+            versions.created[key] = NO_TIME if one.created is None else one.created
             versions.tuple_indices[key] = versions.origin_indices[key] = index
-            versions.is_changed[key] |= found.is_changed
-            if found.faults:
-                self.faults.setdefault(key, []).extend(found.faults)
+            versions.is_changed[key] |= one.is_changed
+            if one.faults:
+                self.faults.setdefault(key, []).extend(one.faults)
+
+    def _apply_quick_updates(self, rows: pa.Table, keys: Int32s, is_plain: Flags) -> Flags:
+        """Apply the rows of keys to which `quick_tuples` can; return which rows are left.
+
+        Args:
+            rows, keys: Rows with their keys; those of a key together, in log order.
+            is_plain: Whether neither a truncation nor a generation changes a key (bool[versions]).
+        """
+        versions = self.versions
+        begins = np.flatnonzero(np.diff(keys, prepend=-1))
+        ends, distinct = np.append(begins[1:], len(keys)).astype(np.int64), keys[begins]
+        is_plain = is_plain[distinct] & (versions.states[distinct] == PRESENT)
+        if not is_plain.any():
+            return np.ones(len(keys), np.bool_)
+        before = self._values_at("tuple", np.where(is_plain, versions.tuple_indices[distinct], NO_ROW))
+        tuples = quick_tuples(rows, ends, before, is_plain & before.is_valid().to_numpy(False), self.plan)
+        is_done = tuples.is_valid().to_numpy(zero_copy_only=False)
+        done, lasts = distinct[is_done], pa.array(ends[is_done] - 1)
+        offset = self._add_results(
+            tuples.drop_null(),
+            *(as_array(rows[name]).take(lasts).cast(pa.int64()) for name in ("global_id", "lsn")),
+        )
+        versions.tuple_indices[done] = versions.origin_indices[done] = offset + np.arange(len(done))
+        latest = np.maximum.reduceat(times_of(rows["timestamp"]), begins)
+        versions.times[done] = np.maximum(versions.times[done], latest[is_done])
+        versions.is_changed[done] = True
+        return np.repeat(~is_done, np.diff(np.append(begins, len(keys))))
+
+    def _add_results(self, tuples: pa.Array, global_ids: pa.Array, lsns: pa.Array) -> int:
+        """Add the results of operations; return the index of the first one, as of `_Versions.tuple_indices`."""
+        first: int = self.rows.num_rows + self.base_versions.num_rows + sum(map(len, self.results["tuple"]))
+        for name, column in (("tuple", tuples), ("global_id", global_ids), ("lsn", lsns)):
+            self.results[name].append(column)
+        return first
 
     def _base_versions(self, keys: Int32s) -> dict[int, BaseVersion]:
         """Return the versions that some keys have before an era, by key; a key without a version is left out."""
         versions = self.versions
         known = keys[versions.states[keys] != NONE]
-        tuples = self._tuples_at(versions.tuple_indices[known]).to_pylist()
+        tuples = self._values_at("tuple", versions.tuple_indices[known]).to_pylist()
         origins = versions.origin_indices[known]
-        ids, lsns = (self._ids_at(name, origins).to_pylist() for name in ("global_id", "lsn"))
+        ids, lsns = (self._values_at(name, origins).to_pylist() for name in ("global_id", "lsn"))
         times, created = (
             time_column(column[known]).cast(pa.int64()).to_pylist()
             for column in (versions.times, versions.created)
@@ -285,15 +321,12 @@ class _Reduction:
         rows = zip(known.tolist(), states, tuples, ids, lsns, times, created, strict=True)
         return {key: BaseVersion(*version) for key, *version in rows}
 
-    def _tuples_at(self, indices: Int64s) -> pa.Array:
-        """Return the tuples at indices as of `_Versions.tuple_indices`; null for -1."""
-        folded = pa.array([one.tuple for one in self.folded], pa.binary())
-        return _take([as_array(self.rows["tuple"]), as_array(self.base_versions["tuple"]), folded], indices)
-
-    def _ids_at(self, column: str, indices: Int64s) -> pa.Array:
-        """Return the column `global_id` or `lsn` at indices as of `_Versions.origin_indices`; null for -1."""
-        folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
-        return _take([as_array(self.rows[column]), as_array(self.base_versions[column]), folded], indices)
+    def _values_at(self, column: str, indices: Int64s) -> pa.Array:
+        """Return the column `tuple`, `global_id` or `lsn` at indices as of `_Versions`; null for -1."""
+        return _take(
+            [as_array(self.rows[column]), as_array(self.base_versions[column]), *self.results[column]],
+            indices,
+        )
 
     def _copy_to_next_era(self, is_of_era: Flags) -> None:
         """Copy the versions that are present or unfit to the next era, under their keys there."""
@@ -305,7 +338,7 @@ class _Reduction:
             return
         slots = versions.slots[moved] + 1
         definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
-        tuples = self._tuples_at(versions.tuple_indices[moved])
+        tuples = self._values_at("tuple", versions.tuple_indices[moved])
         found = canonical_keys_with_plan(tuples, plan.meanings.key_plan, pa.array(definitions[slots]))
         keys, errors = found.field("key"), found.field("error")
         if keys.null_count:
@@ -347,8 +380,8 @@ class _Reduction:
         unknown = "its tuple is not known, so its key under the new primary key is not known either"
         columns = [
             pa.array(self.plan.slot_lineages[self.versions.slots[version_indices[bad]]]),
-            self._ids_at("global_id", origins),
-            self._ids_at("lsn", origins),
+            self._values_at("global_id", origins),
+            self._values_at("lsn", origins),
             errors.filter(pa.array(bad)).fill_null(unknown),
             pa.array(np.ones(len(origins), np.int64)),
         ]
@@ -393,9 +426,9 @@ class _Reduction:
             pa.array(plan.lineage_replicasets[own]),
             _take([versions.keys], indices),
             pa.array(versions.states[indices]),
-            self._tuples_at(versions.tuple_indices[indices]),
-            self._ids_at("global_id", origins),
-            self._ids_at("lsn", origins),
+            self._values_at("tuple", versions.tuple_indices[indices]),
+            self._values_at("global_id", origins),
+            self._values_at("lsn", origins),
             time_column(versions.times[indices]),
             time_column(versions.created[indices]),
             faults,

@@ -8,8 +8,6 @@ Source: `box.space._space:pairs()` and `box.space._index:pairs()` on a new serve
 the ids). `pipeline.replication_out.definitions` adds the users' spaces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

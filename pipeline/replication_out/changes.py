@@ -4,8 +4,6 @@ Any two versions can be compared, in either order. Rows are compared by ranges o
 memory. `warehouse.delta.version_files` reads the files.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ checked them by formats that are at least as strict.
 Pure. Source: `field_mp_plain_type_is_compatible` in Tarantool's `src/box/field_def.h`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -4,8 +4,6 @@ Pure. All headers have the same size, so that many rows are encoded quickly; Tar
 Source: `xrow_header_encode` in Tarantool's `src/box/xrow.c`.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Writing is slow and must not delay the relay, so it has a thread of its own. `wr
 serves it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

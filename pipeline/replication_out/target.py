@@ -4,8 +4,6 @@ Reads `_select_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. `cha
 subscribers have already.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

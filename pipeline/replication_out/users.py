@@ -4,8 +4,6 @@ Pure, except that it reads passwords. Source: `box.schema.user` in Tarantool's `
 stores base64 of sha1(sha1(password)).
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

@@ -11,8 +11,6 @@ the new formats and indexes; NOPs up to the epoch's vclock. So an application th
 subscriber's vclock also sees the effects of that row.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence

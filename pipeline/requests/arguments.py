@@ -1,7 +1,5 @@
 """Checks the arguments of requests: anybody who can write `_requests` can send any text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The configuration that counts from a swap on: that of the writer, with the sections of the command's."""
 
-from __future__ import annotations
-
 from config.deployment import Config
 from pipeline.plan.spaces.tables import current_table_plan
 from pipeline.requests.arguments import SwapArguments

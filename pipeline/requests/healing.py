@@ -10,8 +10,6 @@ are reapplied only if the member's log has them too: the others belong to the en
 `pipeline.requests.snapshots` chooses the snapshot and reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ again. Rows that came while it was set aside are in `_changelog` alone: the spac
 snapshots, and later rows are applied again (`pipeline.requests.snapshots`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

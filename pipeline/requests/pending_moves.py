@@ -4,8 +4,6 @@ These rows wait until the destination's log is read up to the bucket's arrival, 
 more rows do not show that this time has passed; then the clock does.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ that may contain its rows. These are read completely, so no transaction is divid
 have yet is read from its start: a day without the days before it is not the state of any server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

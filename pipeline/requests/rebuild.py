@@ -4,8 +4,6 @@ A row depends only on its key's versions, and these are all stored: in the table
 and versions that lost under the old policy can win. The table changes in one commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ The holder of the writer's lock serves them: the stream, or, if none runs, the c
 answered with the reason, its writes are rolled back, and the stream continues.
 """
 
-from __future__ import annotations
-
 import base64
 import logging
 import time

@@ -9,8 +9,6 @@ The snapshot is a generation; rows that are later than it are applied again from
 (`pipeline.requests.healing` plans this).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ result does not depend on the order in which the versions came. A policy that ma
 only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Makes the rows of `_versions`, `_conflicts` and `_quarantine` of resolved versions. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

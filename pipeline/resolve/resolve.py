@@ -5,8 +5,6 @@ before_replace chooses between the versions of all replicasets (`pipeline.resolv
 row is stored in `_versions`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a task needs to know of a batch to resolve its versions: policies, formats, uuids. Picklable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -11,8 +11,6 @@ For each instance and replica id, all other rows up to an lsn are removed, and `
 request would need removed rows if its snapshot is older than this lsn; then `check_rows_kept` refuses it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -14,8 +14,6 @@ under a later policy. So a key is removed from `_versions` as a whole, and only 
   may win against any later row, so it stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -4,8 +4,6 @@ Rows of `_pending` keep their places, as NOPs: a row that is missing would hold 
 before the epoch, the next start rolls the tables back, and the command removes the rows again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

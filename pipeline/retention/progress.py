@@ -4,8 +4,6 @@ The time up to which a replicaset was read is that of the last row read from its
 does not advance while no new rows are read, since the log may have older rows that were not read yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

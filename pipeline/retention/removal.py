@@ -1,7 +1,5 @@
 """Removes rows from a table: marks them by file, then rewrites the files in one commit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

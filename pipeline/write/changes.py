@@ -4,8 +4,6 @@ The remaining rows of a small file are joined with the new rows, so that a table
 those of a large file become a file of their own. Rows of a masked table are found by the keys of the exact one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum

@@ -4,8 +4,6 @@ The files that are joined at a time have two limits: their size, and the size of
 thousand times larger.
 """
 
-from __future__ import annotations
-
 FILE_ROWS = 2_000_000
 
 FILE_BYTES = 128 << 20

@@ -4,8 +4,6 @@ A compaction changes no row, so what the batch has decided stays right; only the
 others. They are found again by their keys. New files of the batch stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -5,8 +5,6 @@ column, and no reader needs column mapping. A table that only gains columns, and
 by a change of metadata.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Writes rows of the aggregator's own tables as files: in the order for lookups, with dictionaries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

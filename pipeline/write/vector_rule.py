@@ -1,7 +1,5 @@
 """Decides whether a batch deletes rows of a table by deletion vectors, or writes their files again. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

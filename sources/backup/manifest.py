@@ -10,8 +10,6 @@ Source: `cli/backup/manifest.go`, `cli/backup/storage/keys.go`, `cli/backup/type
 `vclockProblems` in `cli/backup/chain/build.go`, of tarantool/tt 2.14.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

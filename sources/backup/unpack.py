@@ -8,8 +8,6 @@ longer of the two files stays.
 Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.manifest` orders archives.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -8,8 +8,6 @@ A password is never part of an address: it comes from an environment variable or
 reads this file and the TLS files.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

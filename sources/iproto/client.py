@@ -7,8 +7,6 @@ reads no rows, because a server disconnects a subscriber that is silent for four
 `packet`, `messages` and `row_stream` decode bytes; `sources.subscribe` decides which requests are sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

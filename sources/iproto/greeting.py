@@ -10,8 +10,6 @@ chap-sha1: scramble = sha1(password) ^ sha1(salt + sha1(sha1(password))).
 Source: `greeting_decode` in Tarantool's `src/box/xrow.c`, `scramble_prepare` in `src/scramble.c`. No I/O.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

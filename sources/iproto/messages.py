@@ -5,8 +5,6 @@ at each function. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `sr
 `packet` adds lengths and headers; `sources.subscribe` decides which vclock to send.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

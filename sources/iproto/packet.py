@@ -6,8 +6,6 @@ Heartbeats and NOP rows have no body, so the length of a packet shows whether it
 Source: `src/box/iproto_constants.h`, `xrow_header_decode` in `src/box/xrow.c`. Bodies are in `messages`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -14,8 +14,6 @@ tuples modulo 2^64, so it does not depend on their order. A memtx page is a cons
 never yields.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

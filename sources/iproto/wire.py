@@ -9,8 +9,6 @@ which enlarges the kernel's buffer as well). A unix socket does not support this
 requests; `row_stream` decodes a stream's bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

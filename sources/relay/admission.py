@@ -3,8 +3,6 @@
 The module has no sockets and no clock: callers pass the time. `session` decides what a connection may request.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Options of a relay and its limits for clients, as dataclasses; `config.relay` creates them from the YAML."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

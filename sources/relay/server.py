@@ -4,8 +4,6 @@
 JSON document and as Prometheus metrics; the HTTP server is in `observe.status_page`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

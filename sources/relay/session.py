@@ -11,8 +11,6 @@ address are checked one at a time. A client that reads nothing or sends nothing 
 `server` has the listening socket and refreshes the spool's catalog.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -8,8 +8,6 @@ The job that fills a warehouse acknowledges after each epoch; a relay acknowledg
 these files before it removes logs, so it need not know the checkpoints of other programs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

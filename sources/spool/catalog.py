@@ -7,8 +7,6 @@ may precede the row that registers the id, because they come from different peer
 the rows (`sources.relay.row_packets`).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path

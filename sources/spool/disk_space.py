@@ -10,8 +10,6 @@ and more than any earlier attempt had written when it ran out of space. `spool` 
 logs are written.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -3,8 +3,6 @@
 The configuration is read in processes without Spark and without the log reader, so this module imports neither.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sources.xlog.format.block import BLOCK_LIMIT

@@ -5,8 +5,6 @@ file is replaced at once when the new one is complete. Blocks stay as they are d
 so. A reader notices that the bytes before its position have changed, and goes on behind the rows that it has settled.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

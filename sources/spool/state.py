@@ -9,8 +9,6 @@ retain logs, which takes their disk space; for other spools, the daemon's status
 `spool` writes the files, `disk_space` chooses the files to remove.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import logging

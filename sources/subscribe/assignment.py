@@ -4,8 +4,6 @@ A server accepts a start vclock that is higher than its own: it sends no row, an
 start. So `peer_fitness` is checked before each SUBSCRIBE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ document and as Prometheus metrics. Peers are shown by address, so no password a
 `observe.status_page`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """Options for following a replicaset, as dataclasses; `config.subscribe` creates them from the YAML."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path

@@ -5,8 +5,6 @@ has; `replicaset` writes its rows. A snapshot is written to the spool as a `.sna
 before the snapshot's rows and a newer one after them; SUBSCRIBE continues from the first one, which is the snapshot's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

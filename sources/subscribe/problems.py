@@ -1,7 +1,5 @@
 """Finds the conditions of the daemon (`schemas.conditions`) that are true now, of one replicaset."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

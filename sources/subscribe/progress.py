@@ -1,7 +1,5 @@
 """Counts what the daemon received of one replicaset, and computes how far its spool is behind the peers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 

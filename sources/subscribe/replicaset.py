@@ -5,8 +5,6 @@ step that failed is simply repeated. `assignment` and `merge` have the rules, wi
 replicasets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -11,8 +11,6 @@ rows by NOPs. Timestamps are left out of the hash, because they change when a se
 peers. `assignment.is_rewound` detects a server that has fewer rows than before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

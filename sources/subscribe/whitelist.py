@@ -12,8 +12,6 @@ owner. A row whose owner is not known is not written (`UnknownInstanceError`), b
 lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ The readers are imported at their first use, because they load compiled kernels,
 starts a process that needs only the schema.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cached_property
 from pathlib import Path

@@ -4,8 +4,6 @@ Spark passes options as text, with names in any case. `XlogOptions` explains eac
 text raise `ValueError` with the reason, to which `_parsed_option` adds the option's name.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

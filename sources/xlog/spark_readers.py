@@ -4,8 +4,6 @@ A thin layer: offsets and segments come from `sources.xlog.stream.log_stream` an
 `sources.xlog.stream.read`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

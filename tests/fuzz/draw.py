@@ -114,7 +114,6 @@ class Draw(random.Random):
         )
 
     def float(self) -> float:
-        """Return a double."""
         self.made += 9
         if self.chance(2):
             return self.choice(FLOATS)
@@ -370,7 +369,6 @@ def mixed_up(draw: Draw, tree: Any) -> Any:
 
 
 def fields(draw: Draw, most: int = 12) -> tuple[Field, ...]:
-    """Return a sound format."""
     count = draw.size(most) + 1
     return tuple(Field(f"f{i}", draw.choice(TYPES), draw.chance(2)) for i in range(count))
 
@@ -396,7 +394,6 @@ def tuple_of(draw: Draw, form: Sequence[Field]) -> bytes:
 
 
 def space_row(draw: Draw) -> list[Any]:
-    """Return a sound tuple of `_space`."""
     own = [
         draw.choice(
             ({"name": f"f{i}", "type": draw.choice(TYPES), "is_nullable": draw.chance(2)}, [f"f{i}", "any"])
@@ -416,7 +413,6 @@ def space_row(draw: Draw) -> list[Any]:
 
 
 def index_row(draw: Draw) -> list[Any]:
-    """Return a sound tuple of `_index`."""
     parts: list[Any] = [
         draw.choice(
             (
@@ -430,5 +426,4 @@ def index_row(draw: Draw) -> list[Any]:
 
 
 def cluster_row(draw: Draw) -> list[Any]:
-    """Return a sound tuple of `_cluster`."""
     return [draw.randrange(1, 32), f"a0000000-0000-4000-8000-0000000000{draw.randrange(10, 99)}"]

@@ -5,13 +5,11 @@ An act is a list that JSON can hold: a kind and its arguments. Which field or va
 server may refuse any act: it then has no effect. Not here: which acts have been refused (`tests.histories.play`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 NAMES = ("a", "b", "c", "X-y")
 """Names of spaces; one of them is no name of a table."""
@@ -78,7 +76,7 @@ class History:
     """Whether it has synchronous spaces."""
     steps: tuple[Step, ...]
 
-    def with_steps(self, steps: Sequence[Step]) -> History:
+    def with_steps(self, steps: Sequence[Step]) -> Self:
         return replace(self, steps=tuple(steps))
 
     @property
@@ -95,7 +93,6 @@ class History:
 
 
 def history_from(text: str) -> History:
-    """Return the history that `History.to_json` wrote."""
     data = json.loads(text)
     steps = tuple(Step(side, act) for side, act in data["steps"])
     return History(**{**data, "steps": steps})

@@ -53,8 +53,6 @@ DISAGREEMENTS = ("the primary key is not the same", "the field ")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a history."""
-
     played: Played
     problems: tuple[str, ...]
     """Empty where all is as it has to be."""

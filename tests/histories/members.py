@@ -7,8 +7,6 @@ the truth. The directories of all members that ever were are sources, of expelle
 The tables must hold the truth for every cut of the log, and `_cluster` each instance that was ever registered, once.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -22,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from tests.live.client import TarantoolError
@@ -93,7 +91,7 @@ class Members:
     done: Counter[str] = field(default_factory=Counter)
     leader: str = ""
 
-    def __enter__(self) -> Members:
+    def __enter__(self) -> Self:
         self._stack = ExitStack()
         self._sockets = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="members-")))
         self._count = 0
@@ -146,7 +144,6 @@ class Members:
                 os.utime(path, (written, written + 3600))
 
     def uuid(self, number: int) -> str:
-        """Return the uuid of an instance by its number."""
         return str(UUID(int=0xB << 124 | 4 << 76 | 8 << 60 | number))
 
     def _cfg(self, name: str, masters: Mapping[str, Tarantool]) -> dict[str, Any]:

@@ -54,8 +54,6 @@ Truth = Mapping[str, Held]
 
 @dataclass
 class Played:
-    """What playing a history has left."""
-
     history: History
     folders: dict[str, Path]
     """Name of the side (`a`, `b`) to its server's directory."""

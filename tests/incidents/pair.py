@@ -36,7 +36,6 @@ class Pair:
         return [f"127.0.0.1:{proxy.port}" for proxy in self.proxies]
 
     def write(self, count: int = 5) -> None:
-        """Write rows on the master."""
         self.master.eval("for i = 1, ... do box.space.t:replace{i, box.info.lsn} end", count)
 
     def is_replicated(self) -> bool:

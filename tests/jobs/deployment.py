@@ -6,7 +6,6 @@ All deployments share one catalog, so each has a database of its own.
 import itertools
 import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -14,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from jobs.aggregate import aggregate
-from sources.xlog.directory.offset import OffsetEntry
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
 from tests.pipeline.deployment import CONTROL, Tables, batch_writer, next_batch
@@ -25,31 +23,13 @@ _numbers = itertools.count()
 
 
 class Deployment(Tables):
-    """One configuration and its tables.
-
-    Args:
-        folder: An empty folder for the warehouse and the checkpoint.
-        sources: Directories of logs by the sources' names.
-        replicasets: Uuids of replicasets by the sources' names, for sources whose files do not have them.
-        **settings: Further keys of the configuration.
-    """
+    """One configuration and its tables."""
 
     columns = CONTROL[:-1]
 
-    def __init__(
-        self,
-        folder: Path,
-        sources: Mapping[str, Path],
-        replicasets: Mapping[str, str] | None = None,
-        **settings: Any,
-    ) -> None:
-        self.folder = folder
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
         self.database = f"aggregator_{next(_numbers)}"
-        self.settings = {"start": "logs", **settings}
-        self.sources = dict(sources)
-        self.replicasets = dict(replicasets or {})
-        self.offset: Mapping[str, OffsetEntry] = {}
-        self.batches = 0
 
     def config(self, **changes: Any) -> Config:
         """Return the configuration, with further keys in `changes`."""

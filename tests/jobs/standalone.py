@@ -4,8 +4,6 @@ Workers start in empty folders, with a Python that has the packages that the pro
 a submitted job brings the project's code to the executors.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -101,10 +99,9 @@ class Standalone:
 
     @property
     def master(self) -> str:
-        """The address for `--master`."""
         return f"spark://{HERE}:{self._port}"
 
-    def __enter__(self) -> Standalone:
+    def __enter__(self) -> Self:
         try:
             self._start_all()
         except BaseException:

@@ -14,7 +14,7 @@ from jobs.maintain import maintain
 from jobs.repair import repair_warehouse
 from schemas.states import RequestKind, RequestState
 from tests.jobs.asked import options
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from warehouse.delta.location import location_of
 from warehouse.lock.lock import WriterLock
@@ -42,8 +42,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     lost = node.put(S, 2, "b", 1, 1).close()
     node.put(S, 3, "c", 1, 1).close()
     lost.unlink()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     monkeypatch.setattr("jobs.runtime.session.spark_session", no_spark)
     monkeypatch.setattr("jobs.backfill.POLL_SECONDS", 0.05)
     return deployment.config()

@@ -150,8 +150,7 @@ def logged(folder: Path) -> dict[str, Path]:
         node.close()
         for key in range(first, first + 3):
             node.update(USERS, key, ["=", 1, f"{name} later"], at=NOON + key)
-        node.delete(USERS, first, at=NOON + 9)
-        node.close()
+        node.delete(USERS, first, at=NOON + 9).close()
         sources[name] = node.path
     return sources
 
@@ -250,9 +249,8 @@ def test_a_member_that_came_back_with_other_rows_is_reported(
     tmp_path: Path,
 ) -> None:
     node = Node(tmp_path / "first", "a1").define(600, "s")
-    node.put(600, 1, "kept", 1, 1).put(600, 2, "lost", 1, 1)
-    node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    node.put(600, 1, "kept", 1, 1).put(600, 2, "lost", 1, 1).close()
+    deployment = Deployment.of(tmp_path, node)
     deployment.write()
     assert not deployment.rows("_gaps")
     other = Node(tmp_path / "second", "a1").define(600, "s")

@@ -22,9 +22,7 @@ def logged(folder: Path) -> dict[str, Path]:
     for space_id in NAMES:
         a.put(space_id, 1, "bucket", 7, 1, at=10).put(space_id, 2, "only of A", 7, 1, at=10)
         b.put(space_id, 1, "bucket", 7, 1, at=20)
-    a.delete(MOVED, 1, at=30).delete(MOVED, 5, at=30)
-    a.truncate(CUT, at=30)
-    a.delete(TAKEN, 1, at=30)
+    a.delete(MOVED, 1, at=30).delete(MOVED, 5, at=30).truncate(CUT, at=30).delete(TAKEN, 1, at=30)
     # It finds nothing there, so it is nobody's version.
     a.delete(TAKEN, 9, at=30)
     b.put(TAKEN, 9, "of B alone", 7, 1, at=20)

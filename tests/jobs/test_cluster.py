@@ -196,8 +196,7 @@ def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp
 
 def test_rows_of_an_id_in_no_map_wait_until_it_is_known(tmp_path: Path) -> None:
     """A log without its snapshot: no row so far has the replicaset's uuid; the job is restarted in between."""
-    server = Server(tmp_path / "a1")
-    server.write(1, rows=3)
+    server = Server(tmp_path / "a1").write(1, rows=3)
     deployment = Deployment(tmp_path, {})
     source = {"name": "a1", "path": str(server.path), "replicaset": replicaset_of("a1")}
     deployment.write(sources=[source])
@@ -208,8 +207,7 @@ def test_rows_of_an_id_in_no_map_wait_until_it_is_known(tmp_path: Path) -> None:
     }
     logged = deployment.rows("_changelog", ["lsn", "replicaset_id"])
     assert sorted((row["lsn"], row["replicaset_id"]) for row in logged) == [(1, 0), (2, 0)]
-    server.system(int(SystemSpace.CLUSTER), [1, uuid_of("a1")])
-    server.write(1)
+    server.system(int(SystemSpace.CLUSTER), [1, uuid_of("a1")]).write(1)
     deployment.write(sources=[source])
     # Whose they are is known now; of which space they are, no row has said yet.
     waiting = deployment.rows("_pending", ["lsn", "reason"])

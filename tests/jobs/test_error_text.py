@@ -51,7 +51,6 @@ def full_in_spark() -> None:
 
 
 def raised_by(act: Callable[[], object]) -> Exception:
-    """Return the error that a function raises."""
     try:
         act()
     except Exception as error:

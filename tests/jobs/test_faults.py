@@ -28,8 +28,7 @@ def update(server: Server, key: int, *operations: list[object]) -> None:
 
 
 def test_a_fault_is_reported_although_a_later_row_replaces_the_key(tmp_path: Path) -> None:
-    server = Server(tmp_path / "a1", "a1")
-    server.system(SystemSpace.CLUSTER, [1, uuid_of("a1")])
+    server = Server(tmp_path / "a1", "a1").system(SystemSpace.CLUSTER, [1, uuid_of("a1")])
     server.system(SystemSpace.SPACE, [SPACE, 1, "people", "memtx", 0, {}, FORMAT])
     server.system(SystemSpace.INDEX, [SPACE, 0, "pk", "tree", {"unique": True}, [[0, "unsigned"]]])
     for key in (1, 2, 3):

@@ -217,9 +217,8 @@ def test_a_number_is_compared_by_rows_since_its_bytes_are_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = Node(tmp_path, "a1").define(S, "s").define(OTHER, "t")
-    node.put(S, 7, "x", 1, 1).put(S, 8, "x", 7, 7).put(OTHER, 7, "y", 1, 1).close()
-    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    made.run()
+    node.put(S, 7, "x", 1, 1).put(S, 8, "x", 7, 7).put(OTHER, 7, "y", 1, 1)
+    made = Deployment.aggregated(tmp_path, node)
     file = tmp_path / "deployment.yaml"
     file.write_text(made.config().model_dump_json(exclude_defaults=True))
     assert main("forget", ["s", "7", "--config", str(file), "--vacuum"]) == 0
@@ -234,9 +233,7 @@ def test_a_number_is_compared_by_rows_since_its_bytes_are_everywhere(
 def test_a_connected_standby_has_the_epoch_before_the_log_goes(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     node = Node(tmp_path, "a1").define(S, "s").put(S, 7, "x", 1, 1).put(S, 8, "x", 1, 1)
-    node.close()
-    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     config = made.config().model_copy(update={"standby": Standby(peers=(str(tmp_path / "copy"),))})
     copy = tmp_path / "copy" / "aggregator.db" / "s"
     with PrimaryLock(Warehouse(None, config.warehouse), "test", configured_standbys(config, waits=True)):

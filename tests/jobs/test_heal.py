@@ -11,7 +11,7 @@ from jobs.backfill import backfill
 from jobs.validate import validate
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [
@@ -41,7 +41,7 @@ class Case:
     def __init__(self, folder: Path) -> None:
         lost = begun(folder / "lost").put(S, 3, "lost", 1, 1).put(S, 4, "lost", 1, 1).delete(S, 2)
         lost.close()
-        self.deployment = Deployment(folder, {"a1": lost.path}, replicasets_of("a1"))
+        self.deployment = Deployment.of(folder, lost)
         self.deployment.run()
         node = begun(folder / "right").put(S, 3, "right", 1, 1).put(S, 5, "right", 1, 1).put(S, 6, "x", 1, 1)
         right = [*SAME, (3, "right", 1, 1), (5, "right", 1, 1), (6, "x", 1, 1)]

@@ -22,7 +22,6 @@ box.space.orders:create_index('pk')
 
 
 def become(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, "it did not come to be"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.maintain import maintain
 from observe.sql_views import view_statements
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -51,7 +51,7 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     """Return tables with epochs 40 days, 10 days and zero days old; each batch replaces all rows."""
     folder: Path = tmp_path_factory.mktemp("maintained")
     node = Node(folder, "a1").define(USERS, "users")
-    made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
+    made = Deployment.of(folder, node)
     for number, days in enumerate((30, 10, 0)):
         node.put(USERS, 1, f"batch {number}", number, 1, at=number).close()
         made.run()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.requests import service as service_module
 from pipeline.requests.service import Service
 from schemas.states import RequestState
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import DAY, S
 from warehouse.system_tables import maintenance, requests
@@ -29,9 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Return tables with epochs 40 days old, and an even older deletion in the log."""
     folder = tmp_path_factory.mktemp("made")
     node = Node(folder, "a1").define(S, "s").put(S, 1, "", 1, 1).delete(S, 1)
-    node.close()
-    made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
-    made.run()
+    made = Deployment.aggregated(folder, node)
     node.put(S, 2, "", 1, 1, at=100 * DAY).close()
     made.run()
     earlier = {"committed_at": "committed_at - interval '40 days'"}

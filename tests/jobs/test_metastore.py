@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -39,8 +39,7 @@ def run(folder: Path, *words: str, typed: str | None = None) -> subprocess.Compl
 
 def test_statements_and_the_function_for_tuples(tmp_path: Path) -> None:
     node = written(tmp_path)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     file = configured(tmp_path, deployment)
     asked = "SELECT id, tuple_json(_tuple) AS t FROM users ORDER BY id"
     done = run(tmp_path, "sql", "--config", str(file), "--json", asked)
@@ -56,7 +55,7 @@ def test_statements_and_the_function_for_tuples(tmp_path: Path) -> None:
 
 def test_the_job_registers_each_table_when_it_is_made(tmp_path: Path) -> None:
     node = written(tmp_path)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     file = configured(tmp_path, deployment)
     hive = [
         *("--conf", "spark.sql.catalogImplementation=hive"),

@@ -19,8 +19,7 @@ def before(folder: Path) -> tuple[Node, Node]:
     for key in (1, 2, 3, 4):
         a.put(USERS, key, f"a {key}", key, 0, at=key)
         a.put(LEDGER, key, f"entry {key}", key, 0, at=key)
-    a.update(USERS, 2, ["=", 1, "a 2 later"], at=20)
-    a.update(LEDGER, 2, ["+", 2, 100], at=20)
+    a.update(USERS, 2, ["=", 1, "a 2 later"], at=20).update(LEDGER, 2, ["+", 2, 100], at=20)
     b.put(USERS, 2, "b 2", 2, 0, at=10).put(USERS, 9, "b 9", 9, 0, at=10)
     return a, b
 
@@ -28,8 +27,7 @@ def before(folder: Path) -> tuple[Node, Node]:
 def move(a: Node) -> None:
     a.redefine(USERS, "people")
     a.update(USERS, 3, ["=", 1, "a 3 later"], at=30).delete(USERS, 4, at=31)
-    a.rekey(LEDGER, (1, "string"))
-    a.put(LEDGER, 7, "entry 1", 70, 0, at=40)
+    a.rekey(LEDGER, (1, "string")).put(LEDGER, 7, "entry 1", 70, 0, at=40)
     a.update(LEDGER, "entry 3", ["+", 2, 1000], at=41).delete(LEDGER, "entry 4", at=42)
 
 

@@ -14,7 +14,7 @@ from jobs.runtime.command_line import log_to_stderr, print_error
 from jobs.runtime.output import EscapingFormatter, escaped, escaping_handler, say, say_json
 from jobs.status import show as show_status
 from schemas.errors import SourceError
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 EVIL = "x\n! forged line\r\x1b[31mred\x1b[0m\x9b2J\u202egnp\u2028."
@@ -70,11 +70,11 @@ def test_the_daemons_log_and_errors_of_commands(capsys: pytest.CaptureFixture[st
 
 
 def test_the_name_of_a_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a = Node(tmp_path, "a1").define(600, EVIL)
-    a.put(600, 1, "first", 1, 1).close()
+    a = Node(tmp_path, "a1").define(600, EVIL).put(600, 1, "first", 1, 1)
+    a.close()
     b = Node(tmp_path, "b1").define(600, EVIL, [("id", "string"), ("name", "string")])
     b.close()
-    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    deployment = Deployment.of(tmp_path, a, b)
     config = deployment.config()
     show_plan(config, "deployment.yaml", is_json=False)
     deployment.run()

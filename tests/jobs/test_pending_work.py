@@ -31,8 +31,7 @@ def node_with_a_hole(folder: Path) -> Node:
 
 def test_what_waits_for_what_and_since_when(tmp_path: Path) -> None:
     node = node_with_a_hole(tmp_path)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     location = location_of(str(tmp_path / "warehouse"), "aggregator")
     (uuid,) = deployment.offset
     (text,) = pending_rows(location, {uuid: "a1"})

@@ -11,7 +11,7 @@ from schemas.errors import ConfigurationError
 from schemas.states import RequestState
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from warehouse.system_tables import requests
 
 pytestmark = pytest.mark.spark
@@ -34,8 +34,7 @@ def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: S
     )
     node.close()
     left_out = {"spaces": {"include": ["s"]}}
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **left_out)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node, **left_out)
     node.snapshot({S: [(1, "right", 1, 1)], S + 1: [(1, "x", 1, 1)]})
     request = requests.ask(deployment.opened(spark), "snapshot", {"spaces": ["s"], "source": None})
     node.put(S, 2, "since", 1, 1).put(S + 1, 2, "since", 1, 1).close()
@@ -56,7 +55,7 @@ def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: S
 
 def test_a_command_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1")
-    config = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1")).config()
+    config = Deployment.of(tmp_path, node).config()
     assert requested_work(config, options("--snapshot", "s", "--source", "a1")) == (
         "snapshot",
         {"spaces": ["s"], "source": "a1"},
@@ -76,7 +75,7 @@ def test_the_answer_names_the_sources_that_have_a_space_and_those_that_have_not(
     other.close()
     one.snapshot({S: [(1, "a", 1, 1)]})
     other.snapshot({S + 1: [(1, "b", 1, 1)]})
-    deployment = Deployment(tmp_path, {"a1": one.path, "b1": other.path}, replicasets_of("a1", "b1"))
+    deployment = Deployment.of(tmp_path, one, other)
     deployment.write()
     config = deployment.config()
     assert backfill(config, options("--snapshot", "s")) == 0

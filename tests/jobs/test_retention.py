@@ -15,7 +15,7 @@ from observe.sql_views import view_statements
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_maintain import age
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from warehouse.system_tables.maintenance import retention_horizon
 
 # Great Expectations calls what its own dependencies have deprecated.
@@ -45,7 +45,7 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     """Return tables with two batches of 40 days ago and one of today."""
     folder: Path = tmp_path_factory.mktemp("retained")
     node = Node(folder, "a1").define(S, "users")
-    made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"), retention=RETENTION)
+    made = Deployment.of(folder, node, retention=RETENTION)
     for number in (1, 2, 3):
         node.put(S, number, "first", 1, 1).close()
         made.run()

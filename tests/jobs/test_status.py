@@ -18,11 +18,10 @@ USERS = 600
 def test_the_vclock_is_the_settled_one_not_that_of_a_files_header(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a = Node(tmp_path, "a1").define(USERS, "users")
-    a.put(USERS, 1, "first", 1, 1).close()
-    a.put(USERS, 2, "second", 2, 2).close()
-    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"))
-    deployment.run()
+    a = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "first", 1, 1)
+    a.close()
+    a.put(USERS, 2, "second", 2, 2)
+    deployment = Deployment.aggregated(tmp_path, a)
     config = deployment.config()
     (one,) = overview_of(
         DeploymentFacts(location_of(config.warehouse, config.database)), datetime.now(UTC)

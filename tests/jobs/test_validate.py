@@ -19,7 +19,7 @@ from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from warehouse.warehouse import Warehouse
 
 # Great Expectations calls what its own dependencies have deprecated.
@@ -43,9 +43,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     b.put(USERS, 2, "ann", 2, 1, at=2).put(USERS, 4, "dora", 4, 1, at=1).put(USERS, 8, None, None, 9, at=1)
     for number, node in enumerate((a, b), start=1):
         node.define(USERS + 1, "made", unique=[[(1, "string")]], function=66)
-        node.put(USERS + 1, number, "the function's keys differ", 1, 1)
-        node.close()
-    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+        node.put(USERS + 1, number, "the function's keys differ", 1, 1).close()
+    made = Deployment.of(folder, a, b)
     made.write()
     return made
 

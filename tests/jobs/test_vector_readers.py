@@ -62,11 +62,12 @@ def assert_readers_agree(spark: SparkSession, table: str, wanted: Rows, when: st
 
 
 def maintain_space(spark: SparkSession, deployment: Deployment, *, purge: bool = False) -> None:
-    """Do what `maintain` does to the table of one space: Spark's VACUUM takes seconds for each table."""
+    """Do what `maintain` does to the table of one space, with one VACUUM in all: it takes seconds."""
     config = deployment.config()
     warehouse = Warehouse(spark, config.warehouse, config.database)
     compact(warehouse.open_tables, SPACE, purge=purge)
-    vacuum(warehouse, SPACE, 7 * 24.0)
+    if purge:
+        vacuum(warehouse, SPACE, 7 * 24.0)
 
 
 def maintain_all(_: SparkSession, deployment: Deployment, *, purge: bool = False) -> None:

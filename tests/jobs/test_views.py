@@ -56,7 +56,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     folder = tmp_path_factory.mktemp("views")
     a, b = (Node(folder, name).define(USERS, "users") for name in ("a1", "b1"))
     a.put(USERS, 1, "a", 1, 1, at=10).put(USERS, 3, "a", 1, 1, at=11).close()
-    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    made = Deployment.of(folder, a, b)
     b.close()
     made.write()
     b.put(USERS, 3, "b", 1, 1, at=20).close()

@@ -1,7 +1,5 @@
 """Spark's Thrift server over JDBC, with Spark's own beeline as the client, each in its own process."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -11,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -34,7 +33,7 @@ class ThriftServer:
         self.folder, self._port = folder, free_port()
         self._process: psutil.Popen | None = None
 
-    def __enter__(self) -> ThriftServer:
+    def __enter__(self) -> Self:
         name = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
         settings = {"hive.server2.thrift.port": self._port, "hive.server2.thrift.bind.host": HERE}
         arguments = [word for key, value in settings.items() for word in ("--hiveconf", f"{key}={value}")]
@@ -63,7 +62,6 @@ class ThriftServer:
             self._process.wait()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run beeline with a connection."""
         connected = ["-u", f"jdbc:hive2://{HERE}:{self._port}", "-n", "analyst"]
         return subprocess.run(
             [str(BIN / "beeline"), *connected, *words],

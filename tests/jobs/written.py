@@ -3,11 +3,9 @@
 The logs are written with the project's own writer, whose tests show that Tarantool reads its files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 
@@ -60,7 +58,7 @@ class Node:
         fields: Sequence[tuple[str, str]] = FIELDS,
         unique: Sequence[Sequence[tuple[int, str]]] = (),
         function: int | None = None,
-    ) -> Node:
+    ) -> Self:
         """Create a space with a primary key on its first field, and unique secondary indexes.
 
         If `function` is the id of a function, the last index is a functional one.
@@ -75,13 +73,13 @@ class Node:
             self._insert(SystemSpace.INDEX, row)
         return self
 
-    def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
+    def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Self:
         """REPLACE a tuple; `at` is in seconds after `BEGAN`; surrogates represent bytes that are not UTF-8."""
         packed = msgpack.packb(list(fields), unicode_errors="surrogateescape")
         body = encode_body(space_id=space_id, tuple_=packed)
         return self._row(RequestType.REPLACE, body, at)
 
-    def update(self, space_id: int, key: Any, *operations: Any, at: float = 1.0) -> Node:
+    def update(self, space_id: int, key: Any, *operations: Any, at: float = 1.0) -> Self:
         """UPDATE a tuple; fields are numbered from 0."""
         content = {"key": msgpack.packb([key]), "operations": msgpack.packb(list(operations))}
         body = encode_body(space_id=space_id, index_base=0, is_update=True, **content)
@@ -89,48 +87,48 @@ class Node:
 
     def upsert(
         self, space_id: int, fields: Sequence[Any], *operations: Sequence[Any], at: float = 1.0
-    ) -> Node:
+    ) -> Self:
         """UPSERT a tuple; fields are numbered from 0."""
         body = {int(BodyKey.TUPLE): list(fields), int(BodyKey.OPS): list(map(list, operations))}
         return self.row(RequestType.UPSERT, space_id, body, at)
 
-    def add(self, row: bytes) -> Node:
+    def add(self, row: bytes) -> Self:
         self._rows.append(row)
         return self
 
-    def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
+    def delete(self, space_id: int, key: Any, at: float = 1.0) -> Self:
         return self._row(RequestType.DELETE, encode_body(space_id=space_id, key=msgpack.packb([key])), at)
 
-    def delete_range(self, space_id: int, begin: Sequence[Any], end: Sequence[Any], at: float = 1.0) -> Node:
+    def delete_range(self, space_id: int, begin: Sequence[Any], end: Sequence[Any], at: float = 1.0) -> Self:
         """DELETE_RANGE of the keys from `begin` to `end`, which may be partial keys, as Tarantool 3.9 logs it."""
         keys = {int(BodyKey.BEGIN_KEY): list(begin), int(BodyKey.END_KEY): list(end)}
         return self.row(RequestType.DELETE_RANGE, space_id, keys, at)
 
-    def row(self, kind: int, space_id: int, content: Mapping[int, Any], at: float = 1.0) -> Node:
+    def row(self, kind: int, space_id: int, content: Mapping[int, Any], at: float = 1.0) -> Self:
         """Add a row of any type with any body."""
         packed = msgpack.packb({int(BodyKey.SPACE_ID): space_id, **content}, unicode_errors="surrogateescape")
         return self._row(kind, packed, at)
 
-    def truncate(self, space_id: int, at: float = 1.0) -> Node:
+    def truncate(self, space_id: int, at: float = 1.0) -> Self:
         return self._insert(SystemSpace.TRUNCATE, [space_id, self._lsn], at, RequestType.REPLACE)
 
-    def drop(self, space_id: int, at: float = 1.0) -> Node:
+    def drop(self, space_id: int, at: float = 1.0) -> Self:
         content = encode_body(space_id=SystemSpace.SPACE, key=msgpack.packb([space_id]))
         for key in [key for key in self._definitions if key[:2] in _definitions_of(space_id)]:
             del self._definitions[key]
         return self._row(RequestType.DELETE, content, at)
 
-    def redefine(self, space_id: int, name: str, fields: Sequence[tuple[str, str]] = FIELDS) -> Node:
+    def redefine(self, space_id: int, name: str, fields: Sequence[tuple[str, str]] = FIELDS) -> Self:
         """Change a space's name or format."""
         format_ = [{"name": one, "type": kind, "is_nullable": i > 0} for i, (one, kind) in enumerate(fields)]
         row = [space_id, 1, name, "memtx", 0, {}, format_]
         return self._insert(SystemSpace.SPACE, row, kind=RequestType.REPLACE)
 
-    def rekey(self, space_id: int, *parts: tuple[int, str]) -> Node:
+    def rekey(self, space_id: int, *parts: tuple[int, str]) -> Self:
         """Change a space's primary key."""
         return self.rekey_to(space_id, [{"field": field, "type": kind} for field, kind in parts])
 
-    def rekey_to(self, space_id: int, parts: Sequence[Mapping[str, Any]]) -> Node:
+    def rekey_to(self, space_id: int, parts: Sequence[Mapping[str, Any]]) -> Self:
         """Change a space's primary key; the parts are in the form of `_index`."""
         row = [space_id, 0, "i0", "tree", {"unique": True}, list(parts)]
         return self._insert(SystemSpace.INDEX, row, kind=RequestType.REPLACE)
@@ -176,13 +174,13 @@ class Node:
         fields: Sequence[Any],
         at: float = 1.0,
         kind: RequestType = RequestType.INSERT,
-    ) -> Node:
+    ) -> Self:
         body = encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
         if space_id != SystemSpace.TRUNCATE:
             self._definitions[space_id, *fields[: 1 + (space_id == SystemSpace.INDEX)]] = body
         return self._row(kind, body, at)
 
-    def _row(self, kind: int, body: bytes, at: float) -> Node:
+    def _row(self, kind: int, body: bytes, at: float) -> Self:
         self._lsn += 1
         self._rows.append(encode_row(kind, body, replica_id=1, lsn=self._lsn, timestamp=BEGAN + at))
         return self

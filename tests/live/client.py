@@ -6,12 +6,10 @@ work at the same time.
 Source: Tarantool's `src/box/iproto_constants.h` and the documentation's page "Binary protocol".
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 
@@ -62,7 +60,7 @@ class Connection:
             self._socket.close()
             raise
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

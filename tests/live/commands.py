@@ -3,8 +3,6 @@
 Each command is a process group, so a kill also ends the JVM of a Spark job.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -12,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +30,7 @@ class Command:
         self._words = [sys.executable, "-m", f"jobs.{job}", "--config", str(config), *options]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Command:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -3,14 +3,13 @@
 It has a thread and an event loop of its own, so that tests may block.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 
 class Proxy:
@@ -41,7 +40,7 @@ class Proxy:
         self._is_forwarding = asyncio.Event()
         self._is_refusing = False
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._started.wait()
         return self

@@ -4,8 +4,6 @@ The kernel ends the child when its parent ends, for any reason (`PR_SET_PDEATHSI
 server writes the EOF marker of its last log.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors
@@ -17,7 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tests.live.client import Connection
 
@@ -87,7 +85,7 @@ class Tarantool:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def __enter__(self) -> Tarantool:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -131,7 +129,7 @@ class Tarantool:
         """Run Lua on the server over its own connection; see `Connection.eval`."""
         return self.connection.eval(expression, *arguments)
 
-    def start(self) -> Tarantool:
+    def start(self) -> Self:
         """Start the server and wait until `box.cfg` and the Lua code are done.
 
         Raises:

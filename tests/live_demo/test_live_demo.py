@@ -23,7 +23,6 @@ KILLED, RUNS_AGAIN = "== master a1 is killed", "== master a1 runs again"
 
 
 def await_text(said: Path, text: str, process: subprocess.Popen[bytes]) -> str:
-    """Return the output as soon as a text is in it."""
     deadline = time.monotonic() + SECONDS
     while text not in (found := said.read_text(errors="replace")):
         assert process.poll() is None, found[-3000:]

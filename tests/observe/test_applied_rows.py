@@ -15,7 +15,7 @@ from observe.applied_rows import applied_row, wait_page, wait_until_applied
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from warehouse.delta.location import WarehouseLocation, location_of
 
@@ -27,7 +27,7 @@ def written(folder: Path, rows: int) -> tuple[Deployment, Node]:
     for number in range(rows):
         node.put(600, number)
     node.close()
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1")), node
+    return Deployment.of(folder, node), node
 
 
 def tables_of(deployment: Deployment) -> WarehouseLocation:
@@ -73,8 +73,7 @@ def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 3)
     deployment.run()
     begun = applied_row(tables_of(deployment), node.uuid, 1).settled_lsn
-    node.put(600, 99)
-    node.close()
+    node.put(600, 99).close()
     results: list[Any] = []
     waiter = threading.Thread(
         target=lambda: results.append(wait_until_applied(tables_of(deployment), node.uuid, begun + 1, 60))

@@ -24,11 +24,10 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
     """
     folder = tmp_path_factory.mktemp("explained")
     a, b = Node(folder, "a1").define(USERS, "users"), Node(folder, "b1").define(USERS, "users")
-    a.put(USERS, 1, "one", 1, 1).put(USERS, 2, "two", 2, 2).update(USERS, 1, ["+", 2, 1]).close()
-    first = Deployment(folder, {"a1": a.path}, replicasets_of("a1"))
-    first.run()
+    a.put(USERS, 1, "one", 1, 1).put(USERS, 2, "two", 2, 2).update(USERS, 1, ["+", 2, 1])
+    first = Deployment.aggregated(folder, a)
     b.put(USERS, 1, "other", 3, 9, at=5.0).put(USERS, 3, "three", "no integer", 1).close()
-    second = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    second = Deployment.of(folder, a, b)
     second.offset, second.batches = first.offset, first.batches
     second.run()
     a.put(UNKNOWN, 1, "x", 1, 1).close()
@@ -98,9 +97,7 @@ def test_the_command_prints_a_batch_as_text_and_as_json(
 
 def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "one", 1, 1)
-    node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     node.put(USERS, 2, "two", 1, 1).close()
     deployment.run()
     config = deployment.config()
@@ -117,9 +114,8 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
 
 def test_rows_that_a_deletion_vector_deletes_are_counted(tmp_path: Path) -> None:
     a = Node(tmp_path, "a1").define(USERS, "users")
-    a.put(USERS, 1, "one", 1, 1).put(USERS, 2, "two", 2, 2).put(USERS, 3, "three", 3, 3).close()
-    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"), deletion_vectors="always")
-    deployment.run()
+    a.put(USERS, 1, "one", 1, 1).put(USERS, 2, "two", 2, 2).put(USERS, 3, "three", 3, 3)
+    deployment = Deployment.aggregated(tmp_path, a, deletion_vectors="always")
     a.put(USERS, 1, "later", 1, 2).close()
     deployment.run()
     config = deployment.config()

@@ -101,9 +101,7 @@ def test_an_unchanged_row_in_a_changed_file_is_left_out(tmp_path: Path) -> None:
     a = Node(tmp_path, "a1").define(USERS, "users")
     for key in range(100):
         a.put(USERS, key, "name", key, 1)
-    a.close()
-    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, a)
     a.put(USERS, 5, "other", 5, 2).delete(USERS, 6).put(USERS, 200, "new", 1, 1).close()
     deployment.run()
     (part,) = changes(location_at(deployment), "users", after=0)
@@ -120,8 +118,7 @@ def test_a_masked_table_has_a_feed_without_tuples(tmp_path: Path) -> None:
     a = Node(tmp_path, "a1").define(USERS, "users")
     a.put(USERS, 1, "secret", 1, 1).put(USERS, 2, "hidden", 1, 1).close()
     masks = {"masks": {"users": {"name": "drop"}}}
-    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"), spaces=masks)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, a, spaces=masks)
     a.put(USERS, 1, "other", 2, 2).close()
     deployment.run()
     (part,) = changes(location_at(deployment), "users", after=0)

@@ -15,7 +15,7 @@ from observe.validation.suites import NEVER_NULL_COLUMNS
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS
 from schemas.tables import VERSION_COLUMNS as WRITTEN
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 GOLDEN = Path(__file__).parent / "golden" / "sources.yml"
@@ -30,9 +30,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     a.put(USERS, 1, "a", 1, 1).close()
     b.put(PEOPLE, 1, "b", 2, 3).close()
     masks = {"masks": {"my-people": {"name": "drop"}}}
-    first = Deployment(folder, {"a1": a.path}, replicasets_of("a1"), spaces=masks)
-    first.run()
-    deployment = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"), spaces=masks)
+    first = Deployment.aggregated(folder, a, spaces=masks)
+    deployment = Deployment.of(folder, a, b, spaces=masks)
     deployment.offset = first.offset
     deployment.run()
     return dbt_source(deployment.config())

@@ -24,7 +24,7 @@ from pipeline.start import apply_masks
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked
 from tests.truth import OWN_ROOT
@@ -39,7 +39,6 @@ BUDGET = 30_000
 
 
 def columns_by_table(config: Config) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each existing table."""
     location = location_of(config.warehouse, config.database)
     opened = {name: location.open(name) for name in location.tables()}
     return {
@@ -214,7 +213,7 @@ def test_what_is_left_out_is_named_before_the_run_and_after_it(
     node.put(600, 1, "fine", 1, 1).put(600, 2, "\udcff", 1, 1).put(600, 3, "x", 2**63, 1)
     node.put(601, 1, "\udcff", 1, 1).close()
     settings: dict[str, Any] = {"spaces": {"misfits": {"strict": "quarantine"}}}
-    one = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **settings)
+    one = Deployment.of(tmp_path, node, **settings)
     text = "; `spaces.strings: {strict: binary}` keeps its bytes"
     assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
     said = capsys.readouterr().out

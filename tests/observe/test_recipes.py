@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from observe.sql_views import view_statements
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from tests.udfs.messages import EXACT, decimal_ext
 
@@ -37,10 +37,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     node.define(602, "docs", (("id", "unsigned"),)).redefine(602, "docs", ())
     for number, name in NAMES:
         node.put(602, number, {"name": name})
-    node.close()
-    made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
-    made.run()
-    return made
+    return Deployment.aggregated(folder, node)
 
 
 def test_the_page_has_a_recipe_for_each_reader() -> None:

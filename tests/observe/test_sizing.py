@@ -40,7 +40,7 @@ def test_a_source_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.Ca
 
 def test_tables_and_retention_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = written(tmp_path)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     config = deployment.config()
     source = measure_source(config.sources[0], config.max_block_bytes)
     assert measure_tables(location_of(config.warehouse, config.database)) is None
@@ -67,7 +67,7 @@ def test_tables_and_retention_count(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_more_rows_need_more_cores(tmp_path: Path) -> None:
     node = written(tmp_path)
-    config = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1")).config()
+    config = Deployment.of(tmp_path, node).config()
     source = measure_source(config.sources[0], config.max_block_bytes)
     few, many = (
         estimate(config, [type(source)("a", rows * 60, 1, 60.0, rows * 60)], None)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from observe.space_history import register_history, space_history
 from schemas.errors import UnsupportedError, WarehouseError
 from tests.jobs.deployment import Deployment, folded
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.truth import own
 from warehouse.warehouse import Warehouse
 
@@ -30,9 +30,8 @@ def second(at: int) -> datetime:
 
 def test_each_version_is_valid_until_the_next(spark: SparkSession, tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users")
-    node.put(USERS, 1, "first", 5, 1, at=10).put(USERS, 2, "other", 5, 1, at=11).close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    node.put(USERS, 1, "first", 5, 1, at=10).put(USERS, 2, "other", 5, 1, at=11)
+    deployment = Deployment.aggregated(tmp_path, node)
     # In another batch, which knows the tuples before from the tables; the history reads the log alone.
     node.update(USERS, 1, ["+", 2, 2], at=20).delete(USERS, 2, at=21)
     node.truncate(USERS, at=30).put(USERS, 1, "again", 0, 1, at=40).close()
@@ -81,8 +80,7 @@ def test_an_operation_is_applied_by_its_servers_rules(spark: SparkSession, tmp_p
         node.version = version
         node.upsert(USERS, [1, "x", 0], ["+", 2, 1], ["+", 2, 1], at=second_).close()
         node.upsert(USERS, [1, "x", 0], ["=", 4, version], at=second_).close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     rows = (
         space_history(warehouse_of(spark, deployment), deployment.config(), "users").orderBy("lsn").collect()
     )
@@ -104,9 +102,8 @@ def test_a_delete_range_ends_the_versions_in_it(spark: SparkSession, tmp_path: P
     for key in (1, 2, 3):
         node.put(USERS, key, "first", 5, 1, at=10)
     node.delete_range(USERS, [2], [3], at=20).put(USERS, 2, "again", 0, 1, at=30)
-    node.delete_range(USERS, [], [2], at=40).delete_range(USERS, [3], [], at=50).close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    node.delete_range(USERS, [], [2], at=40).delete_range(USERS, [3], [], at=50)
+    deployment = Deployment.aggregated(tmp_path, node)
     register_history(warehouse_of(spark, deployment), deployment.config(), "users")
     columns = "row.id, state, valid_from, valid_to, is_current"
     rows = spark.sql(f"SELECT {columns} FROM users_history ORDER BY key, valid_from").collect()
@@ -128,9 +125,7 @@ def test_truncations_and_drops_without_number_cost_no_plan(spark: SparkSession, 
         node.put(USERS, 2, "name", second_, 1, at=3 * second_ + 1)
         if second_ % 2:
             node.truncate(USERS, at=3 * second_ + 2).truncate(USERS, at=3 * second_ + 2)
-    node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     versions = space_history(warehouse_of(spark, deployment), deployment.config(), "users")
     rows = versions.orderBy("key", "lsn").select("state", "valid_from", "is_current").collect()
     of_a_key = [
@@ -146,8 +141,7 @@ def test_truncations_and_drops_without_number_cost_no_plan(spark: SparkSession, 
 
 def test_the_history_of_a_blocked_space_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "first", 5, 1, at=10)
-    node.row(19, USERS, {}).put(USERS, 1, "second", 5, 1, at=10).close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    node.row(19, USERS, {}).put(USERS, 1, "second", 5, 1, at=10)
+    deployment = Deployment.aggregated(tmp_path, node)
     with pytest.raises(UnsupportedError, match="TYPE_19"):
         space_history(warehouse_of(spark, deployment), deployment.config(), "users")

@@ -55,7 +55,6 @@ def path_tokens(path: str) -> list[int | str]:
 
 
 def key_of(fields: Sequence[bytes], parts: Iterable[Part]) -> tuple[Any, ...]:
-    """Return the key of a tuple that is given as its raw fields."""
     return tuple(_part_value(_at(fields[part.field], part.path), part) for part in parts)
 
 

@@ -30,8 +30,6 @@ COMMIT_FLAG, WAIT_SYNC_FLAG, WAIT_ACK_FLAG = 1, 2, 4
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a log."""
-
     type: int
     replica_id: int
     group_id: int
@@ -46,7 +44,6 @@ class Row:
     """Each value's raw MessagePack by body key."""
 
     def number(self, key: int, default: int = 0) -> int:
-        """Return a body value that is a number."""
         return int(mp.decode(self.body[key])) if key in self.body else default
 
 

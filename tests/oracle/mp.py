@@ -40,13 +40,11 @@ def split_map(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def join_array(items: list[bytes]) -> bytes:
-    """Return an array with the shortest header."""
     header: bytes = msgpack.Packer().pack_array_header(len(items))
     return header + b"".join(items)
 
 
 def join_map(items: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a map with the shortest header."""
     header: bytes = msgpack.Packer().pack_map_header(len(items))
     return header + b"".join(key + value for key, value in items)
 

@@ -3,13 +3,13 @@
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 
 from pipeline.batch import MakeDistributed
 from schemas.iproto import BodyKey, RequestType, SystemSpace
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 ACCOUNTS, MARKS, OTHER = 600, 700, 800
@@ -59,7 +59,7 @@ class Bank:
         """Return the id of a replicaset's account, which is unique over all replicasets."""
         return 100 * (1 + list(self.nodes).index(name)) + number
 
-    def transfers(self, count: int) -> None:
+    def transfers(self, count: int) -> Self:
         """Write transfers from one replicaset to another: a debit to the log of one, a credit to that of the other."""
         for _ in range(count):
             self.at += 1
@@ -72,8 +72,9 @@ class Bank:
                     self.nodes[name].put(
                         OTHER, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at
                     )
+        return self
 
-    def point(self, label: str, names: Sequence[str] | None = None, kind: str = "point") -> None:
+    def point(self, label: str, names: Sequence[str] | None = None, kind: str = "point") -> Self:
         """Write a point to some replicasets, by default to all: a recovery point, or a row of the space `marks`."""
         self.at += 1
         self.number += 1
@@ -84,11 +85,13 @@ class Bank:
                 self.nodes[name].put(MARKS, self.number, label, at=self.at)
         if names is None:
             self.labels.append(label)
+        return self
 
-    def describe(self, label: str) -> None:
+    def describe(self, label: str) -> Self:
         """Write the rows that describe a point."""
         for node in self.nodes.values():
             describe_point(node, label, self.at)
+        return self
 
     def close(self, *names: str) -> None:
         """Write the added rows of some members, by default of all, to logs."""
@@ -100,9 +103,17 @@ class Bank:
         self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
     ) -> Deployment:
         """Return a deployment of all members, whose batches end at points."""
-        paths = {name: node.path for name, node in self.nodes.items()}
-        settings = {"instants": {}, **settings}
-        return Deployment(folder, paths, replicasets_of(*self.nodes), executor, **settings)
+        settings = {"instants": {}, "distributed": executor, **settings}
+        return Deployment.of(folder, *self.nodes.values(), **settings)
+
+    def aggregated(
+        self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
+    ) -> Deployment:
+        """Return such a deployment, which has read all rows so far."""
+        self.close()
+        deployment = self.deployment(folder, executor, **settings)
+        deployment.run()
+        return deployment
 
 
 def sum_at(deployment: Deployment, versions: Sequence[tuple[str, int]]) -> int:

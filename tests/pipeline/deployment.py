@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pipeline.start import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
+from tests.jobs.written import Node, replicasets_of
 from warehouse.delta.fence import take_writer_number
 from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
@@ -36,10 +37,49 @@ TIME_COLUMNS = {"committed_at", "found_at", "decided_at", "first_seen"}
 
 
 class Tables:
-    """The tables of a deployment, as its subclass reads their rows."""
+    """The tables of a deployment, as its subclass reads their rows.
+
+    Args:
+        folder: The folder for the warehouse and the checkpoint.
+        sources: Directories of logs by the sources' names.
+        replicasets: Uuids of replicasets by the sources' names, for sources whose files do not have them.
+        **settings: Further keys of the configuration.
+    """
 
     columns: Sequence[str] = CONTROL
     """Columns of `table`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sources: Mapping[str, Path],
+        replicasets: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder, self.sources, self.replicasets = folder, dict(sources), dict(replicasets or {})
+        self.settings = {"start": "logs", **settings}
+        self.offset: Mapping[str, OffsetEntry] = {}
+        self.batches = 0
+
+    @classmethod
+    def of(cls, folder: Path, *nodes: Node, **settings: Any) -> Self:
+        """Return a deployment that reads the logs of nodes."""
+        sources = {node.path.name: node.path for node in nodes}
+        return cls(folder, sources, replicasets_of(*sources), **settings)
+
+    @classmethod
+    def aggregated(cls, folder: Path, *nodes: Node, **settings: Any) -> Self:
+        """Write the rows of nodes that are in no log yet to one, and return a deployment that has read all."""
+        for node in nodes:
+            if node.is_open:
+                node.close()
+        deployment = cls.of(folder, *nodes, **settings)
+        deployment.run()
+        return deployment
+
+    def run(self, *args: Any, **settings: Any) -> Any:
+        """Read all rows that are in the logs now."""
+        raise NotImplementedError
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows; a missing table has none."""
@@ -75,12 +115,8 @@ class Deployment(Tables):
     """One configuration and its tables.
 
     Args:
-        folder: The folder for the warehouse.
-        sources: Directories of logs by the sources' names.
-        replicasets: Uuids of replicasets by the sources' names, for sources whose files do not have them.
         distributed: Makes the executor of each batch; by default batches run in this process.
         origins: The `origins` of sources by their names.
-        **settings: Further keys of the configuration.
     """
 
     def __init__(
@@ -92,11 +128,9 @@ class Deployment(Tables):
         origins: Mapping[str, Sequence[str]] | None = None,
         **settings: Any,
     ) -> None:
-        self.folder, self.distributed, self.origins = folder, distributed, dict(origins or {})
-        self.sources, self.replicasets = dict(sources), dict(replicasets or {})
-        self.settings = {"start": "logs", **({} if distributed is None else {"local_bytes": 1}), **settings}
-        self.offset: Mapping[str, OffsetEntry] = {}
-        self.batches = 0
+        tasks = {} if distributed is None else {"local_bytes": 1}
+        super().__init__(folder, sources, replicasets, **{**tasks, **settings})
+        self.distributed, self.origins = distributed, dict(origins or {})
 
     def config(self) -> Config:
         whole = {
@@ -146,7 +180,6 @@ class Deployment(Tables):
             yield opened
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Return a table's rows; a missing table has none."""
         path = self.folder / "warehouse" / "aggregator.db" / table
         if not (path / "_delta_log").is_dir():
             return []

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 
@@ -35,15 +35,16 @@ class Storage(Node):
         for bucket in buckets:
             self.insert(BUCKET, bucket, "active")
 
-    def insert(self, space_id: int, *fields: Any, at: float = 1.0) -> None:
+    def insert(self, space_id: int, *fields: Any, at: float = 1.0) -> Self:
         self.bucket_by_key[space_id, fields[0]] = fields[1]
         self.row(RequestType.INSERT, space_id, {int(BodyKey.TUPLE): list(fields)}, at)
+        return self
 
-    def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
+    def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Self:
         self.bucket_by_key[space_id, fields[0]] = fields[1]
         return super().put(space_id, *fields, at=at)
 
-    def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
+    def delete(self, space_id: int, key: Any, at: float = 1.0) -> Self:
         self.bucket_by_key.pop((space_id, key), None)
         return super().delete(space_id, key, at)
 
@@ -77,11 +78,12 @@ class Cluster:
         self.at += 1
         return self.at
 
-    def put(self, space_id: int, key: int, bucket: int | None = None) -> None:
+    def put(self, space_id: int, key: int, bucket: int | None = None) -> Self:
         """Write a tuple, as a client does, to the storage that has its bucket."""
         bucket = 1 + key % len(self.owner) if bucket is None else bucket
         self.rows[space_id, key] = [key, bucket, self.dice.randrange(1000)]
         self.storages[self.owner[bucket]].put(space_id, *self.rows[space_id, key], at=self._now())
+        return self
 
     def change(self, space_id: int, key: int) -> None:
         """Change or delete a tuple as a client does."""
@@ -180,8 +182,11 @@ class Cluster:
     def deployment(
         self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
     ) -> Deployment:
-        paths = {name: storage.path for name, storage in self.storages.items()}
-        return Deployment(folder, paths, self.uuids, executor, **settings)
+        return Deployment.of(folder, *self.storages.values(), distributed=executor, **settings)
+
+    def aggregated(self, folder: Path, **settings: Any) -> Deployment:
+        """Return a deployment that has read all."""
+        return Deployment.aggregated(folder, *self.storages.values(), **settings)
 
 
 def marked_rows(deployment: Deployment, kind: str) -> set[tuple[int, int]]:

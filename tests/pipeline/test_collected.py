@@ -9,7 +9,7 @@ import pytest
 from schemas.errors import XlogMissingError
 from schemas.iproto import RequestType
 from sources.xlog.format.encode import encode_body, encode_row
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 
 S = 600
@@ -29,7 +29,7 @@ class Case:
             body = encode_body(space_id=S + 1, tuple_=msgpack.packb([1]))
             self.node.add(encode_row(RequestType.REPLACE, body, group_id=1, lsn=1, timestamp=BEGAN))
         self.node.put(S, 1, "first", 1, 1).put(S, 2, "first", 1, 1)
-        self.deployment = Deployment(folder, {"a1": self.node.path}, replicasets_of("a1"))
+        self.deployment = Deployment.of(folder, self.node)
         first = self.node.close()
         self.deployment.run()
         self.read = [[1, "first", 1, 1], [2, "first", 1, 1]]
@@ -84,7 +84,7 @@ def test_a_snapshot_alone_is_enough(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_where_only_files_that_were_read_are_gone(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(S, "s").put(S, 1, "x", 1, 1)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     read = node.close()
     deployment.run()
     node.snapshot({S: [(1, "x", 1, 1)]})
@@ -101,7 +101,7 @@ def test_a_snapshot_that_is_not_ahead_is_no_way_on(tmp_path: Path, caplog: pytes
     node.close()
     node.snapshot({S: [(1, "x", 1, 1)]})
     node.put(S, 2, "x", 1, 1)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     last = node.close()
     deployment.run()
     last.unlink()

@@ -224,9 +224,8 @@ def test_an_index_may_be_descending(tmp_path: Path, cut: int | None) -> None:
     for key in (1, 2, 3, 4, 5):
         node.put(SPACE, key, "x", 1)
     node.delete_range(SPACE, [4], [2]).put(SPACE, 4, "again", 1)
-    node.rekey(SPACE, (0, "unsigned")).delete_range(SPACE, [5], [])
-    node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    node.rekey(SPACE, (0, "unsigned")).delete_range(SPACE, [5], []).close()
+    deployment = Deployment.of(tmp_path, node)
     deployment.run(cut)
     assert [msgpack.unpackb(one)[0] for one in deployment.tuples("users")] == [1, 2, 4]
 
@@ -238,9 +237,8 @@ def test_ranges_before_and_after_another_primary_key(tmp_path: Path, cut: int | 
         node.put(SPACE, key, "hgfedcba"[key - 1], key)
     node.delete_range(SPACE, [7], [])  # h g f e d c
     node.rekey(SPACE, (1, "string")).delete_range(SPACE, ["d"], ["f"]).put(SPACE, 9, "e", 9)
-    node.redefine(SPACE, "people", FIELDS).delete_range(SPACE, ["h"], [])
-    node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    node.redefine(SPACE, "people", FIELDS).delete_range(SPACE, ["h"], []).close()
+    deployment = Deployment.of(tmp_path, node)
     deployment.run(cut)
     assert sorted(msgpack.unpackb(one)[1] for one in deployment.tuples("people")) == ["c", "e", "f", "g"]
     assert deployment.rows("users") == []
@@ -250,9 +248,8 @@ def test_ranges_before_and_after_another_primary_key(tmp_path: Path, cut: int | 
 def test_deleted_keys_of_an_earlier_primary_key_are_in_no_range(tmp_path: Path, cut: int | None) -> None:
     """A key that was deleted stays in `_versions` when its space is made again, with another primary key."""
     node = Node(tmp_path, "a1").define(SPACE, "users", FIELDS).rekey(SPACE, (0, "unsigned"), (1, "string"))
-    node.put(SPACE, 1, "a", 1).row(RequestType.DELETE, SPACE, {0x20: [1, "a"]})
-    node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    node.put(SPACE, 1, "a", 1).row(RequestType.DELETE, SPACE, {0x20: [1, "a"]}).close()
+    deployment = Deployment.of(tmp_path, node)
     deployment.run(cut)
     node.row(RequestType.DELETE, SystemSpace.INDEX, {0x20: [SPACE, 0]}).rekey(SPACE, (2, "scalar"))
     node.delete_range(SPACE, [5], [7]).put(SPACE, 6, "f", 6).put(SPACE, 7, "g", 7).close()
@@ -268,7 +265,7 @@ def test_held_rows_leave_the_table_as_it_was(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(SPACE, "users", FIELDS).define(OTHER, "other", FIELDS)
     node.put(SPACE, 1, "a", 1).row(19, SPACE, {0x21: "what it means, nobody knows"})
     node.put(SPACE, 2, "b", 1).put(OTHER, 1, "a", 1).close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     for _ in range(2):
         deployment.run()
         assert [msgpack.unpackb(one)[0] for one in deployment.tuples("users")] == [1]

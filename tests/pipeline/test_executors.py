@@ -35,7 +35,8 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
                 "priority": [own().info("b1").replicaset_uuid],
                 "deletes": "all",
             }
-        }
+        },
+        "types": {"nested": "variant"},
     },
     "by time, made tuples, masks": {
         "policies": {

@@ -18,7 +18,6 @@ class Master(Server):
     """A member that registers others."""
 
     def register(self, replica_id: int, name: str) -> None:
-        """Give an id to an instance."""
         self.system(SystemSpace.CLUSTER, [replica_id, uuid_of(name)])
 
     def expel(self, replica_id: int) -> None:
@@ -67,8 +66,7 @@ def test_an_id_that_was_given_to_another_one_in_logs_that_are_gone(
     for one in members.values():
         one.expel(3)
         one.register(3, "a4")
-        one.write(3)
-        one.rotate()
+        one.write(3).rotate()
         for log in one.path.glob("*.xlog"):
             log.unlink()
         one.snapshot(cluster={1: "a1", 2: "a2", 3: "a4"})

@@ -10,7 +10,7 @@ from observe.log_rows.read import read_rows
 from pipeline.commit.load import load_state
 from schemas.iproto import BodyKey, RequestType, SystemSpace
 from schemas.space import KeyPart
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 S = 600
@@ -35,7 +35,7 @@ def expected(form: str, value: float) -> list[bytes]:
 def test_the_index_counts_until_it_is_dropped(tmp_path: Path, budget: int | None) -> None:
     node = node_with_index(tmp_path)
     node.is_apart = True
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     node.update(S, 1, ADD).close()
     deployment.run(budget)
     assert deployment.tuples("s") == expected("d", 2.5)
@@ -50,7 +50,7 @@ def test_the_index_counts_until_it_is_dropped(tmp_path: Path, budget: int | None
 
 def test_another_index_makes_no_new_version_of_the_space(tmp_path: Path) -> None:
     node = node_with_index(tmp_path, "number")
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     node.update(S, 1, ADD).close()
     deployment.run()
     versions = len(deployment.rows("_schema"))
@@ -64,7 +64,7 @@ def test_another_index_makes_no_new_version_of_the_space(tmp_path: Path) -> None
 
 def test_the_definition_of_a_refused_space_is_the_same_after_a_start(tmp_path: Path) -> None:
     node = node_with_index(tmp_path)
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     node.close()
     deployment.run()
     node.rekey_to(S, [{"field": 0, "type": "map"}]).close()

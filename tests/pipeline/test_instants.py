@@ -27,13 +27,9 @@ from tests.soaked import partly_soaked
 
 
 def busy(folder: Path, *, is_apart: bool = False, kind: str = "point") -> Bank:
-    bank = Bank(folder, is_apart=is_apart)
-    bank.transfers(3)
+    bank = Bank(folder, is_apart=is_apart).transfers(3)
     for number in range(1, 5):
-        bank.point(f"p{number}", kind=kind)
-        bank.transfers(number)
-        bank.describe(f"p{number}")
-        bank.transfers(2)
+        bank.point(f"p{number}", kind=kind).transfers(number).describe(f"p{number}").transfers(2)
         if number % 2:
             bank.close()
     bank.close()
@@ -69,9 +65,7 @@ def test_who_comes_first_waits(tmp_path: Path, first: str, capsys: pytest.Captur
     bank = Bank(tmp_path)
     other = {"a1": "b1", "b1": "a1"}[first]
     bank.at = time.time() - BEGAN
-    bank.transfers(5)
-    bank.point("p")
-    bank.transfers(5)
+    bank.transfers(5).point("p").transfers(5)
     bank.close(first)
     # The other one has begun, and has not come to the point.
     late = bank.nodes[other]
@@ -99,12 +93,8 @@ def test_who_comes_first_waits(tmp_path: Path, first: str, capsys: pytest.Captur
 def test_a_point_that_one_replicaset_never_gets_is_given_up(
     tmp_path: Path, budget: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bank = Bank(tmp_path, is_apart=budget is not None)
-    bank.transfers(2)
-    bank.point("lost", ["a1"])
-    bank.transfers(2)
-    bank.point("found")
-    bank.transfers(2)
+    bank = Bank(tmp_path, is_apart=budget is not None).transfers(2).point("lost", ["a1"])
+    bank.transfers(2).point("found").transfers(2)
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run(budget)
@@ -115,13 +105,8 @@ def test_a_point_that_one_replicaset_never_gets_is_given_up(
 
 
 def test_nobody_waits_longer_than_the_bound(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bank = Bank(tmp_path)
-    bank.transfers(5)
-    bank.point("lost", ["a1"])
-    bank.transfers(5)
-    bank.close()
-    deployment = bank.deployment(tmp_path, instants={"wait": "1 hour"})
-    deployment.run()
+    bank = Bank(tmp_path).transfers(5).point("lost", ["a1"]).transfers(5)
+    deployment = bank.aggregated(tmp_path, instants={"wait": "1 hour"})
     # The logs are years old, so by the clock the bound is over.
     assert sum(row[1] for row in unpacked(deployment)) == bank.sum
     assert sums_by_instant(deployment) == {}
@@ -129,17 +114,14 @@ def test_nobody_waits_longer_than_the_bound(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_points_that_two_replicasets_have_in_another_order_are_not_both_instants(tmp_path: Path) -> None:
-    bank = Bank(tmp_path)
-    bank.transfers(5)
+    bank = Bank(tmp_path).transfers(5)
     for one, other in (("p", "q"), ("q", "p")):
         bank.at += 1
         recovery_point(bank.nodes["a1"], one, bank.at)
         recovery_point(bank.nodes["b1"], other, bank.at)
         bank.transfers(1)
     bank.point("last")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     found = sums_by_instant(deployment)
     assert found.pop("last") == bank.sum
     assert len(found) <= 1
@@ -155,13 +137,9 @@ def test_rows_of_a_space_of_the_users_mark_instants(tmp_path: Path, label: str |
 
 
 def test_a_start_knows_the_marker_space_from_the_files(tmp_path: Path) -> None:
-    bank = Bank(tmp_path)
-    bank.transfers(3)
-    bank.close()
-    deployment = bank.deployment(tmp_path, instants={"markers": [{"space": "marks", "label": "name"}]})
-    deployment.run()
-    bank.point("p", kind="row")
-    bank.transfers(3)
+    bank = Bank(tmp_path).transfers(3)
+    deployment = bank.aggregated(tmp_path, instants={"markers": [{"space": "marks", "label": "name"}]})
+    bank.point("p", kind="row").transfers(3)
     bank.close()
     deployment.run()
     assert sums_by_instant(deployment) == {"p": bank.sum}
@@ -170,12 +148,9 @@ def test_a_start_knows_the_marker_space_from_the_files(tmp_path: Path) -> None:
 def test_a_label_may_come_again(tmp_path: Path) -> None:
     bank = Bank(tmp_path)
     for _ in range(3):
-        bank.transfers(3)
-        bank.point("tick")
+        bank.transfers(3).point("tick")
     bank.transfers(3)
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     labelled = [row for row in deployment.rows("_epochs") if row["instant"] == "tick"]
     assert [sum_at(deployment, row["versions"]) for row in labelled] == [bank.sum] * 3
 
@@ -184,11 +159,8 @@ def test_points_come_one_after_another_in_one_block(tmp_path: Path) -> None:
     bank = Bank(tmp_path)
     for label in ("p", "q", "r"):
         bank.point(label)
-    bank.transfers(3)
-    bank.point("s")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    bank.transfers(3).point("s")
+    deployment = bank.aggregated(tmp_path)
     assert sums_by_instant(deployment) == dict.fromkeys("pqrs", bank.sum)
     assert deployment.run() == 0
 
@@ -198,9 +170,7 @@ def test_one_replicaset_alone(tmp_path: Path) -> None:
     node = bank.nodes["a1"]
     bank.point("p")
     node.put(600, 999, 1, at=bank.at)
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     assert sums_by_instant(deployment) == {"p": bank.sum}
 
 
@@ -217,13 +187,8 @@ def test_the_tables_are_those_without_instants(tmp_path: Path) -> None:
 
 
 def test_views_at_a_label(tmp_path: Path) -> None:
-    bank = Bank(tmp_path)
-    bank.point("p1")
-    bank.transfers(3)
-    bank.point("2026-11-30")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    bank = Bank(tmp_path).point("p1").transfers(3).point("2026-11-30")
+    deployment = bank.aggregated(tmp_path)
     found = list(view_statements(deployment.config(), [], ["p1", "2026-11-30"]))
     assert any("`aggregator_at_p1`.`accounts`" in one for one in found)
     assert any("`aggregator_at_2026_11_30__x7_2dx10_2d`.`accounts`" in one for one in found)
@@ -236,10 +201,7 @@ def test_views_at_a_label(tmp_path: Path) -> None:
 
 
 def test_another_member_takes_over_at_a_point_and_behind_it(tmp_path: Path) -> None:
-    bank = Bank(tmp_path)
-    bank.transfers(3)
-    bank.point("p")
-    bank.transfers(3)
+    bank = Bank(tmp_path).transfers(3).point("p").transfers(3)
     bank.close("a1")
     late = bank.nodes["b1"]
     rows, late._rows = late._rows, late._rows[:4]
@@ -266,11 +228,9 @@ def test_another_member_takes_over_at_a_point_and_behind_it(tmp_path: Path) -> N
 def test_a_point_up_to_which_rows_wait_is_no_instant(
     tmp_path: Path, budget: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bank = Bank(tmp_path, is_apart=budget is not None)
-    bank.transfers(3)
+    bank = Bank(tmp_path, is_apart=budget is not None).transfers(3)
     bank.nodes["a1"]._lsn += 1  # a row is missing
-    bank.transfers(1)
-    bank.point("p")
+    bank.transfers(1).point("p")
     bank.close()
     deployment = bank.deployment(tmp_path)
     deployment.run(budget)
@@ -279,11 +239,8 @@ def test_a_point_up_to_which_rows_wait_is_no_instant(
 
 
 def test_a_source_that_is_removed_is_not_waited_for(tmp_path: Path) -> None:
-    bank = Bank(tmp_path, names=("a1", "b1", "c1"))
-    bank.transfers(3)
-    bank.close()
-    deployment = bank.deployment(tmp_path, instants={"wait": "10000 days"})
-    deployment.run()
+    bank = Bank(tmp_path, names=("a1", "b1", "c1")).transfers(3)
+    deployment = bank.aggregated(tmp_path, instants={"wait": "10000 days"})
     del deployment.sources["c1"]
     bank.point("p", ["a1", "b1"])
     bank.close()
@@ -295,9 +252,7 @@ def test_a_whitelist_without_the_markers_leaves_the_instants(tmp_path: Path) -> 
     bank = Bank(tmp_path)
     bank.close()
     bank.point("p")
-    bank.close()
-    deployment = bank.deployment(tmp_path)
-    deployment.run()
+    deployment = bank.aggregated(tmp_path)
     assert sums_by_instant(deployment) == {"p": bank.sum}
     other = Deployment(
         tmp_path / "other",
@@ -333,9 +288,7 @@ def test_the_sum_is_constant_whatever_comes_when_and_is_killed(
     restarted = Restarted(bank.deployment(tmp_path), monkeypatch)
     names = list(bank.nodes)
     for number in range(8):
-        bank.transfers(dice.randrange(6))
-        bank.point(f"p{number}")
-        bank.transfers(dice.randrange(3))
+        bank.transfers(dice.randrange(6)).point(f"p{number}").transfers(dice.randrange(3))
         bank.describe(f"p{number}")
         for name in dice.sample(names, dice.randrange(len(names) + 1)):
             bank.close(name)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from warehouse.delta.location import WarehouseLocation
 
@@ -18,7 +18,7 @@ def test_a_table_that_a_batch_has_open_is_not_looked_for(
     for space in SPACES:
         node.define(space, f"space{space}").put(space, 1, "x", 5, 1, at=1)
     node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(tmp_path, node)
     looked_for: list[str] = []
     has = WarehouseLocation.has
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.requests.read_again import TimeSpan, read_source_again
 from pipeline.requests.snapshots import heal
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 S = 600
@@ -36,7 +36,7 @@ class Case:
         for number in range(5, 11):
             lost.put(S, number, "lost", 1, 1)
         lost.close()
-        self.deployment = Deployment(folder, {"a1": lost.path}, replicasets_of("a1"))
+        self.deployment = Deployment.of(folder, lost)
         self.deployment.run()
         self.node = begun(folder / "right").put(S, 5, "right", 1, 1).put(S, 6, "right", 1, 1)
         self.node.snapshot({S: [(1, "same", 1, 1), (5, "right", 1, 1), (6, "right", 1, 1)]})
@@ -103,7 +103,7 @@ def test_rows_that_the_member_has_as_well_are_applied_once_more(tmp_path: Path) 
     one.close()
     other.close()
     case = Case.__new__(Case)
-    case.deployment = Deployment(tmp_path, {"a1": one.path}, replicasets_of("a1"))
+    case.deployment = Deployment.of(tmp_path, one)
     case.deployment.run()
     case.node = other
     case.again()

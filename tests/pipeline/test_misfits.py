@@ -10,7 +10,7 @@ from config.policies import Policy
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild
 from schemas.layout import MISFITS_COLUMN
-from tests.jobs.written import FIELDS, Node, replicasets_of
+from tests.jobs.written import FIELDS, Node
 from tests.pipeline.deployment import Deployment
 from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
@@ -25,13 +25,6 @@ TYPED = ("id", "name", "value", "updated")
 def packed(*fields: Any) -> bytes:
     data: bytes = msgpack.packb(list(fields), unicode_errors="surrogateescape")
     return data
-
-
-def deployed(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
-    names = [node.path.name for node in nodes]
-    return Deployment(
-        folder, {node.path.name: node.path for node in nodes}, replicasets_of(*names), **settings
-    )
 
 
 def rows_of(deployment: Deployment, table: str = "people") -> dict[int, tuple[Any, ...]]:
@@ -49,9 +42,7 @@ def quarantined(deployment: Deployment) -> list[tuple[Any, ...]]:
 def test_the_columns_that_fit_are_filled(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people")
     node.put(600, 1, "fine", 1, 1).put(600, 2, BAD, 2, 1).put(600, 3, BAD, BEYOND, 1).put(600, 4, "x", BEYOND)
-    node.close()
-    made = deployed(tmp_path, node)
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     assert rows_of(made) == {
         1: ("fine", 1, None),
         2: (None, 2, ["name"]),
@@ -85,9 +76,7 @@ def test_a_key_that_its_column_does_not_hold_is_a_key(tmp_path: Path, kind: str)
     node = Node(tmp_path, "a1").define(600, "people", [("id", kind), ("name", "string")])
     for key in keys[kind]:
         node.put(600, key, "x")
-    node.close()
-    made = deployed(tmp_path, node, types={"unsigned": "long"})
-    made.run()
+    made = Deployment.aggregated(tmp_path, node, types={"unsigned": "long"})
     node.put(600, keys[kind][1], "changed").put(600, keys[kind][2], BAD).close()
     made.run()
     found = sorted((row["_tuple"], row["id"], row["name"], row["_misfits"]) for row in made.rows("people"))
@@ -103,9 +92,7 @@ def test_a_key_that_its_column_does_not_hold_is_a_key(tmp_path: Path, kind: str)
 
 def test_a_version_is_reported_once_and_a_change_that_fits_ends_it(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, BAD, 1, 1).put(600, 2, "x", 1, 1)
-    node.close()
-    made = deployed(tmp_path, node)
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     node.update(600, 2, ["=", 2, 5]).close()
     made.run()
     assert [one[:2] for one in quarantined(made)] == [(0, 4)]
@@ -125,9 +112,8 @@ def test_a_version_is_reported_once_and_a_change_that_fits_ends_it(tmp_path: Pat
 def test_a_version_takes_part_in_the_choice(tmp_path: Path) -> None:
     a, b = Node(tmp_path, "a1").define(600, "people"), Node(tmp_path, "b1").define(600, "people")
     a.put(600, 1, BAD, 1, 1, at=20).put(600, 2, BAD, 1, 1, at=5).close()
-    b.put(600, 1, "b", 2, 1, at=10).put(600, 2, "b", 2, 1, at=10).close()
-    made = deployed(tmp_path, a, b)
-    made.run()
+    b.put(600, 1, "b", 2, 1, at=10).put(600, 2, "b", 2, 1, at=10)
+    made = Deployment.aggregated(tmp_path, a, b)
     assert rows_of(made) == {1: (None, 1, ["name"]), 2: ("b", 2, None)}
     assert [one[1:3] for one in quarantined(made)] == [(4, ["name"])]
     assert sorted(row["loser_tuple"] for row in made.rows("_conflicts")) == [
@@ -145,8 +131,7 @@ def test_a_policy_makes_tuples_that_do_not_fit(tmp_path: Path) -> None:
     a.put(600, 1, BAD, 2**62, 1, at=20).close()
     b.put(600, 1, "b", 2**62, 1, at=10).close()
     policies = {"default": {"policy": "sum", "columns": ["value"]}}
-    made = deployed(tmp_path, a, b, policies=policies)
-    made.run()
+    made = Deployment.aggregated(tmp_path, a, b, policies=policies)
     assert rows_of(made) == {1: (None, None, ["name", "value"])}
     assert made.tuples("people") == [packed(1, BAD, 2**63, 1)]
 
@@ -158,8 +143,7 @@ def test_strings_of_a_space_or_of_a_field_are_bytes(tmp_path: Path) -> None:
         node.define(600 + number, space, fields).put(600 + number, 1, BAD, 1, 1, BAD)
     node.close()
     strings = {"old_*": "binary", "people": {"name": "binary", "value": "binary"}}
-    made = deployed(tmp_path, node, spaces={"strings": strings})
-    made.run()
+    made = Deployment.aggregated(tmp_path, node, spaces={"strings": strings})
     for space in ("old_one", "old_two"):
         (row,) = made.rows(space)
         assert (row["name"], row["more"], row["value"], row["_misfits"]) == (b"caf\xe9", b"caf\xe9", 1, None)
@@ -169,9 +153,7 @@ def test_strings_of_a_space_or_of_a_field_are_bytes(tmp_path: Path) -> None:
 
 def test_the_choice_of_bytes_writes_a_table_again_with_its_next_change(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, BAD, 1, 1).put(600, 2, "x", 1, 1)
-    node.close()
-    made = deployed(tmp_path, node)
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     node.put(600, 3, "y", 1, 1).close()
     made.settings["spaces"] = {"strings": {"people": "binary"}}
     made.run()
@@ -192,9 +174,8 @@ def set_aside(tmp_path: Path) -> tuple[Deployment, Node, Node]:
     a, b = Node(tmp_path, "a1").define(600, "people"), Node(tmp_path, "b1").define(600, "people")
     a.put(600, 1, BAD, 1, 1, at=20).put(600, 2, BAD, 1, 1, at=20).put(600, 3, BAD, 1, 1, at=20)
     a.put(600, 4, BAD, 1, 1, at=20).put(600, 5, "x", 1, 1, at=20).close()
-    b.put(600, 1, "b", 2, 1, at=10).close()
-    made = deployed(tmp_path, a, b, spaces={"misfits": {"p*": "quarantine"}})
-    made.run()
+    b.put(600, 1, "b", 2, 1, at=10)
+    made = Deployment.aggregated(tmp_path, a, b, spaces={"misfits": {"p*": "quarantine"}})
     return made, a, b
 
 
@@ -252,9 +233,8 @@ def test_a_rebuild_brings_all_of_them_back(tmp_path: Path) -> None:
 def test_a_rebuild_gives_a_table_the_columns_that_are_chosen_now(tmp_path: Path) -> None:
     a, b = (Node(tmp_path, name).define(600, "people") for name in ("a1", "b1"))
     a.put(600, 1, BAD, 1, 1, at=10).put(600, 2, "x", 1, 1, at=10).close()
-    b.put(600, 1, "b", 2, 1, at=20).close()
-    made = deployed(tmp_path, a, b)
-    made.run()
+    b.put(600, 1, "b", 2, 1, at=20)
+    made = Deployment.aggregated(tmp_path, a, b)
     assert rows_of(made) == {1: ("b", 2, None), 2: ("x", 1, None)}
     made.settings["spaces"] = {"strings": {"people": "binary"}}
     config, policy = made.config(), Policy(policy="min", column="value")
@@ -270,8 +250,7 @@ def test_readers_of_a_masked_space_hear_nothing_of_what_they_do_not_see(tmp_path
     node = Node(tmp_path, "a1").define(600, "people", [*FIELDS, ("more", "string")])
     node.put(600, 1, BAD, BEYOND, 1, "x").put(600, 2, BAD, 1, 1, BAD).put(600, 3, "x", 1, 1, "x").close()
     masks = {"people": {"name": "drop"}}
-    made = deployed(tmp_path, node, spaces={"masks": masks})
-    made.run()
+    made = Deployment.aggregated(tmp_path, node, spaces={"masks": masks})
     found = {int(row["id"]): row["_misfits"] for row in made.rows("people")}
     assert found == {1: ["value"], 2: ["more"], 3: None}
     exact = {int(row["id"]): row["_misfits"] for row in made.rows("_exact_people")}
@@ -282,9 +261,7 @@ def test_a_format_that_changes_keeps_what_does_not_fit(tmp_path: Path) -> None:
     node = (
         Node(tmp_path, "a1").define(600, "people").put(600, 1, BAD, 1, 1, "more").put(600, 2, "x", BEYOND, 1)
     )
-    node.close()
-    made = deployed(tmp_path, node)
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     node.redefine(600, "people", [*FIELDS, ("more", "string")]).put(600, 3, "x", 1, 1, BAD).close()
     made.run()
     found = {int(row["id"]): (row["name"], row["more"], row["_misfits"]) for row in made.rows("people")}

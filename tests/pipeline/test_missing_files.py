@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.batch import BatchWriter, MakeDistributed
@@ -83,7 +84,6 @@ class Log:
             self.add(RequestType.UPDATE, body, origin)
 
     def write(self, folder: Path, member: str, begin: int, end: int) -> None:
-        """Write some rows as a file of a member."""
         vclock: dict[int, int] = {}
         for row in self.rows[:begin]:
             vclock[row.origin] = row.lsn
@@ -194,6 +194,22 @@ def test_files_of_two_members_alternate(
     deployment = deployment_of(tmp_path, executor)
     lead(deployment, "a1", budget)
     lead(deployment, "a2", budget)
+    assert outcome(deployment) == whole(tmp_path / "whole", log)
+
+
+def test_rows_that_wait_on_are_not_written_again(tmp_path: Path, executor: MakeDistributed | None) -> None:
+    log = log_of(random.Random(4), [1], 30)
+    bounds = (7, 10, 20)
+    write_files(tmp_path, log, "a1", bounds, lacking={1})
+    deployment = deployment_of(tmp_path, executor)
+    lead(deployment, "a1", 300)
+    folder = tmp_path / "warehouse" / "aggregator.db" / "_pending"
+    written = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+    waiting = len(deployment.rows("_pending"))
+    assert waiting == len(log.rows) - 10
+    assert waiting <= written <= 2 * waiting, "besides joined files, each row is written once"
+    write_files(tmp_path, log, "a2", bounds)
+    lead(deployment, "a2", 300)
     assert outcome(deployment) == whole(tmp_path / "whole", log)
 
 

@@ -35,12 +35,11 @@ def test_fields_that_exchange_their_names(
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "a", 5, 7).put(600, 2, "b", 6, 8)
     if fields[1] == VALUE:
         fields = [ID, ("value", "string"), ("name", "integer"), UPDATED]
-    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    made = Deployment.of(tmp_path, node)
     if is_along:
         node.close()
         made.run()
-    node.redefine(600, "people", fields)
-    node.close()
+    node.redefine(600, "people", fields).close()
     made.run()
     assert rows_of(made, *columns) == rows
 
@@ -68,9 +67,8 @@ def test_fields_that_two_replicasets_add_one_after_the_other(tmp_path: Path, is_
 def test_a_name_that_one_of_two_replicasets_gives_up(tmp_path: Path) -> None:
     a, b = (Node(tmp_path, name).define(600, "people") for name in ("a1", "b1"))
     a.put(600, 1, "a", 5, 7).close()
-    b.put(600, 2, "b", 6, 8).close()
-    made = Deployment(tmp_path, {one.path.name: one.path for one in (a, b)}, replicasets_of("a1", "b1"))
-    made.run()
+    b.put(600, 2, "b", 6, 8)
+    made = Deployment.aggregated(tmp_path, a, b)
     a.redefine(600, "people", [ID, NAME, ("amount", "integer"), UPDATED]).close()
     made.run()
     assert rows_of(made, "id", "value", "amount") == [(1, None, 5), (2, 6, None)]

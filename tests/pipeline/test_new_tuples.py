@@ -26,7 +26,7 @@ def upsert(node: Node, tuple_: Any, operations: Sequence[Any], new: Any) -> Node
 
 def done(folder: Path, node: Node, cut: int | None) -> Deployment:
     node.close()
-    deployment = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
+    deployment = Deployment.of(folder, node)
     deployment.run(cut)
     return deployment
 

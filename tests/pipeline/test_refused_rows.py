@@ -38,9 +38,8 @@ def two(folder: Path, refuse: Refuse) -> tuple[Node, Node, Deployment]:
     """Return two replicasets that have key 1, of which A's version won, and B's space was refused then."""
     a, b = (Node(folder, name).define(S, "people") for name in ("a1", "b1"))
     b.put(S, 1, "b", 20, 2, at=1).put(S, 2, "b", 21, 2, at=1).close()
-    a.put(S, 1, "a", 10, 1, at=2).close()
-    made = Deployment(folder, {one.path.name: one.path for one in (a, b)}, replicasets_of("a1", "b1"))
-    made.run()
+    a.put(S, 1, "a", 10, 1, at=2)
+    made = Deployment.aggregated(folder, a, b)
     refuse(b).put(S, 3, "c", 22, 2, at=3).close()
     return a, b, made
 
@@ -143,9 +142,7 @@ def test_masks_and_a_rebuild_know_refused_rows(tmp_path: Path) -> None:
 
 def test_a_refused_space_that_is_dropped_leaves_its_table(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(S, "people").put(S, 1, "a", 10, 1)
-    node.close()
-    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     REFUSALS["field type"](node).close()
     made.run()
     assert typed(made, "id") == [(1,)]

@@ -25,8 +25,7 @@ def test_versions_of_others_are_read_once(tmp_path: Path, policy: dict[str, Any]
         node.close()
     deployment.run(cut)
     # The fields stay as they are, so each version continues under the first two of them.
-    nodes["a1"].rekey(SPACE, (0, "unsigned"), (1, "string"))
-    nodes["a1"].close()
+    nodes["a1"].rekey(SPACE, (0, "unsigned"), (1, "string")).close()
     deployment.run(cut)
     found = sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.table("people").values())
     assert found == [[1, "x", 5, 1], [2, "y", 7, 1], [2, "z", 2, 1]]

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.requests.snapshots import newly_included_spaces, read_spaces_again
 from schemas.errors import SourceError
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 S = 600
@@ -43,13 +42,9 @@ def continued(node: Node) -> list[list[object]]:
     return [[1, "since", 1, 1], [3, "since", 1, 1]]
 
 
-def deployment_of(folder: Path, node: Node, **settings: Any) -> Deployment:
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), **settings)
-
-
 def test_a_space_that_include_leaves_out_is_refused_by_name_once_it_is_wanted(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    deployment = deployment_of(tmp_path, node, spaces={"include": ["other"]})
+    deployment = Deployment.of(tmp_path, node, spaces={"include": ["other"]})
     holds = continued(node)
     deployment.run()
     assert wanted_now(deployment) == {}
@@ -71,7 +66,7 @@ def test_a_space_that_include_leaves_out_is_refused_by_name_once_it_is_wanted(tm
 
 def test_only_that_space_changes(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    deployment = deployment_of(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     holds = continued(node)
     deployment.run()
     before = {name: deployment.rows(name) for name in ("s", "other", "_cluster", "_applier_map", "_gaps")}
@@ -91,9 +86,7 @@ def test_only_that_space_changes(tmp_path: Path) -> None:
 def test_what_a_table_has_and_the_server_has_not_goes(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.put(S, 9, "wrong", 1, 1)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     node.snapshot({S: [(1, "right", 1, 1)], S + 1: [(7, "right", 1, 1)]})
     asked(deployment, "s")
     assert deployment.fields() == [[1, "right", 1, 1]]
@@ -110,8 +103,7 @@ def test_a_space_whose_definition_is_in_no_file_is_taken_up(tmp_path: Path) -> N
     defining.unlink()
     (snapshot,) = whole.path.glob("*.snap")
     snapshot.rename(tmp_path / snapshot.name)
-    deployment = deployment_of(tmp_path, whole, on_gap="skip")
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, whole, on_gap="skip")
     assert {row["reason"] for row in deployment.rows("_pending", ["reason"])} == {
         f"space {space} is not known: no row of _space has defined it" for space in (S, S + 1)
     }
@@ -126,7 +118,7 @@ def test_a_space_whose_definition_is_in_no_file_is_taken_up(tmp_path: Path) -> N
 
 def test_a_refused_space_that_can_be_followed_now_is_taken_up(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    deployment = deployment_of(tmp_path, node, spaces={"rename": {"other": "s"}})
+    deployment = Deployment.of(tmp_path, node, spaces={"rename": {"other": "s"}})
     holds = continued(node)
     deployment.run()
     assert states(deployment)["other"].startswith("refused: another space")
@@ -139,7 +131,7 @@ def test_a_refused_space_that_can_be_followed_now_is_taken_up(tmp_path: Path) ->
 
 def test_a_space_that_still_cannot_be_followed_says_so(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    deployment = deployment_of(tmp_path, node, spaces={"rename": {"other": "s"}})
+    deployment = Deployment.of(tmp_path, node, spaces={"rename": {"other": "s"}})
     continued(node)
     deployment.run()
     assert "other is refused: another space of its replicaset" in asked(deployment, "other")
@@ -147,9 +139,7 @@ def test_a_space_that_still_cannot_be_followed_says_so(tmp_path: Path) -> None:
 
 def test_the_newest_snapshot_that_the_tables_have_come_to_is_taken(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     with pytest.raises(SourceError, match="there is no complete snapshot that the tables"):
         asked(deployment, "s")
     node.snapshot({S: [(1, "first", 1, 1), (2, "first", 1, 1)], S + 1: [(1, "first", 1, 1)]})
@@ -163,9 +153,8 @@ def test_what_cannot_be_taken_is_refused_before_anything_is_written(tmp_path: Pa
     node = begun(tmp_path)
     node.close()
     node.snapshot({S: [(1, "first", 1, 1)], S + 1: []})
-    node.truncate(S).close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    node.truncate(S)
+    deployment = Deployment.aggregated(tmp_path, node)
     with pytest.raises(SourceError, match="a space was truncated"):
         asked(deployment, "s")
     with pytest.raises(SourceError, match="none of the spaces nobody"):

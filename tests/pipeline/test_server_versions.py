@@ -5,14 +5,12 @@ depends on the version: `=` beyond the end fills the gap from 2.8 on, and severa
 3.0 on (`udfs.operations.update_rules`). An operation that is not possible is passed over.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
@@ -23,12 +21,9 @@ from pipeline.requests.snapshots import read_spaces_again
 from schemas.iproto import BodyKey, RequestType, SystemSpace
 from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked
-
-if TYPE_CHECKING:
-    pass
 
 S = 600
 VERSIONS = ("2.6.0-0-g47aa4e01e", "2.11.8-0-g8ac7d6ff3", "3.9.0-0-g0000000")
@@ -77,12 +72,6 @@ def expected() -> list[list[Any]]:
     return [*whole, [MANY, *ALL]]
 
 
-def deployment_of(
-    folder: Path, node: Node, executor: MakeDistributed | None = None, **settings: Any
-) -> Deployment:
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), executor, **settings)
-
-
 def budget(cut: int | str | None) -> int | Iterable[int] | None:
     if isinstance(cut, str):
         chosen = random.Random(16)
@@ -99,7 +88,7 @@ def test_each_row_has_the_rules_of_its_server(
     tmp_path: Path, executor: MakeDistributed | None, cut: int | str | None
 ) -> None:
     node = upgraded(begun(tmp_path).define(S, "s"))
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     assert (deployment.run(budget(cut)) > 3) == (cut is not None)
     assert deployment.fields() == expected()
     rows = deployment.rows("_changelog", ["replicaset_id", "server_version", "lsn"])
@@ -114,7 +103,7 @@ def test_rows_that_wait_for_a_definition_keep_the_version(
     tmp_path: Path, executor: MakeDistributed | None, cut: int | str | None
 ) -> None:
     node = upgraded(begun(tmp_path).define(S + 1, "other"))
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(budget(cut))
     waiting = deployment.rows("_pending", ["server_version"])
     assert {row["server_version"] for row in waiting} == {"2.6.0", "2.11.8", "3.9.0"}
@@ -131,7 +120,7 @@ def test_rows_that_wait_behind_an_unknown_origin_keep_the_version(
     node = begun(tmp_path).define(S, "s")
     foreign(node, [MANY + 1, "of another origin", 0])
     upgraded(node)
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(budget(cut))
     assert deployment.rows("s") == []
     waiting = deployment.rows("_pending", ["server_version"])
@@ -155,7 +144,7 @@ def test_rows_that_are_applied_once_more_keep_the_version(
     node.close()
     node.snapshot({S: [(MANY + 1, "in the snapshot", 0)]})
     upgraded(node)
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(1)
     with deployment.writer() as (warehouse, writer):
         message = read_spaces_again(deployment.config(), warehouse, writer, ["s"], None, "again")
@@ -172,7 +161,7 @@ def test_a_primary_key_that_changes_on_the_way(
     node.version = VERSIONS[2]
     upserted(node, 1).rekey(S, (1, "string"))
     node.upsert(S, [7, "a", 0], *TWICE).close()
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(budget(cut))
     assert deployment.fields() == [[1, "a", 1 + 2 + 2, None, "late"]]
 
@@ -192,7 +181,7 @@ def test_rows_of_several_peers_in_one_log(
         body = {0x10: S, 0x21: [2, "x", 0], 0x28: list(operations)}
         node.add(encode_row(RequestType.UPSERT, msgpack.packb(body), replica_id=2, lsn=lsn, timestamp=BEGAN))
     node.close()
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(budget(cut))
     assert deployment.fields() == [[1, *BY_VERSION[0]], [2, *BY_VERSION[2]]]
 
@@ -215,7 +204,7 @@ def test_a_log_that_a_newer_server_writes_under_the_older_ones_header(
     upserted(node.put(S, 4, "a", 0), 4).close()
     node.put(S, 5, "a", 0)
     upserted(node, 5).close()
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     sizes = budget(cut)
     if is_restarted and cut is not None:
         steps = iter(sizes) if isinstance(sizes, Iterable) else itertools.repeat(1)
@@ -232,7 +221,7 @@ def test_a_log_that_a_newer_server_writes_under_the_older_ones_header(
 def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server applies rows since its last snapshot once more when it starts, by its new rules."""
     node = begun(tmp_path).define(S, "s")
-    deployment = deployment_of(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     with caplog.at_level(logging.WARNING):
         upgraded(node)
         deployment.run()
@@ -256,7 +245,7 @@ def test_an_upgrade_within_a_file_is_named_once(
     for numbers in ((3, 0, 0), (3, 1, 0), (3, 3, 0), (3, 8, 0)):
         node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {int(BodyKey.TUPLE): ["version", *numbers]})
     node.put(S, 1, "a", 0).close()
-    deployment = deployment_of(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     with caplog.at_level(logging.WARNING):
         deployment.run(cut)
     (warning,) = (one.getMessage() for one in caplog.records if "their UPSERTs" in one.getMessage())

@@ -1,8 +1,7 @@
 """Rows that are lost and accepted as lost: `_gaps` names them, and an INSERT does not prove that its key is new."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Self
 
 import msgpack
 import pytest
@@ -12,7 +11,7 @@ from pipeline.commit.load import load_state
 from pipeline.requests.snapshots import heal, read_spaces_again
 from schemas.iproto import BodyKey, RequestType, RowFlag
 from sources.xlog.format.encode import encode_body, encode_row
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from warehouse.warehouse import Warehouse
 
@@ -22,13 +21,12 @@ S = 600
 class LossyNode(Node):
     """A member whose log lacks rows."""
 
-    def lose(self, rows: int) -> LossyNode:
+    def lose(self, rows: int) -> Self:
         """Leave out the next rows."""
         self._lsn += rows
         return self
 
     def insert(self, space_id: int, *fields: object) -> Node:
-        """INSERT a tuple."""
         return self.row(RequestType.INSERT, space_id, {int(BodyKey.TUPLE): list(fields)})
 
     def put_sync(self, space_id: int, *fields: object) -> Node:
@@ -47,13 +45,11 @@ class LossyNode(Node):
 
 def begun(folder: Path) -> LossyNode:
     """Return a log with two rows, behind which two others are lost."""
-    node = LossyNode(folder, "a1", "2.11.0")
-    node.define(S, "s").put(S, 1, "first", 1, 1)
-    return node
+    return LossyNode(folder, "a1", "2.11.0").define(S, "s").put(S, 1, "first", 1, 1)
 
 
 def deployment_of(folder: Path, node: Node, on_gap: str = "skip") -> Deployment:
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), on_gap=on_gap)
+    return Deployment.of(folder, node, on_gap=on_gap)
 
 
 def states(deployment: Deployment) -> dict[tuple[int, int], set[str]]:
@@ -79,8 +75,7 @@ def has_loss(writer: BatchWriter, warehouse: Warehouse) -> list[bool]:
 
 def check_known_key(deployment: Deployment, node: LossyNode, writer: BatchWriter) -> None:
     """Insert a key that the tables have: the row that removed it is lost."""
-    node.insert(S, 1, "again", 1, 1)
-    node.close()
+    node.insert(S, 1, "again", 1, 1).close()
     read_all(deployment, writer)
     assert deployment.table("s")
     assert [row["name"] for row in deployment.rows("s") if row["id"] == 1] == ["again"]

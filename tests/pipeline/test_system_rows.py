@@ -93,8 +93,7 @@ def done(
 ) -> Deployment:
     """Return what two replicasets gave, after a second start too, with one more row in each odd space."""
     b = good(folder, "b1")
-    a.put(GOOD, 2, "behind", 1, 1)
-    a.close()
+    a.put(GOOD, 2, "behind", 1, 1).close()
     b.close()
     sources, replicasets = {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1")
     deployment = Deployment(folder, sources, replicasets, origins=origins or {}, **settings)
@@ -281,12 +280,9 @@ def test_a_refused_space_that_is_excluded_is_named_nowhere(tmp_path: Path) -> No
 def test_a_row_that_settles_nothing_it_can_name_holds_its_replicaset(tmp_path: Path, body: Any) -> None:
     a, b = good(tmp_path, "a1"), good(tmp_path, "b1")
     a._row(RequestType.RAFT_CONFIRM, msgpack.packb(body), 1.0)
-    a.put(GOOD, 2, "behind", 1, 1)
-    a.close()
+    a.put(GOOD, 2, "behind", 1, 1).close()
     b.put(GOOD, 3, "x", 1, 1)
-    b.close()
-    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, a, b)
     assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 3]
     reasons = {row["reason"] for row in deployment.rows("_pending", ["reason"])}
     assert len(reasons) == 1
@@ -298,12 +294,9 @@ def test_a_row_of_an_unknown_type_in_a_system_space_holds_its_replicaset(
     tmp_path: Path, space_id: SystemSpace
 ) -> None:
     a, b = good(tmp_path, "a1"), good(tmp_path, "b1")
-    a.row(27, space_id, {0x99: [S]}).put(GOOD, 2, "behind", 1, 1)
-    a.close()
+    a.row(27, space_id, {0x99: [S]}).put(GOOD, 2, "behind", 1, 1).close()
     b.put(GOOD, 3, "x", 1, 1)
-    b.close()
-    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, a, b)
     assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 3]
     reasons = {row["reason"] for row in deployment.rows("_pending", ["reason"])}
     assert len(reasons) == 1

@@ -28,12 +28,8 @@ FIELDS = (
 EXACT = "_exact_orders"
 
 
-def deployed(folder: Path, settings: dict[str, Any], *nodes: Node, **more: Any) -> Deployment:
-    names = [node.path.name for node in nodes]
-    spaces = {"tables": settings, **more}
-    return Deployment(
-        folder, {node.path.name: node.path for node in nodes}, replicasets_of(*names), spaces=spaces
-    )
+def aggregated(folder: Path, settings: dict[str, Any], *nodes: Node, **more: Any) -> Deployment:
+    return Deployment.aggregated(folder, *nodes, spaces={"tables": settings, **more})
 
 
 def node_with_orders(folder: Path, name: str = "a1") -> Node:
@@ -63,9 +59,7 @@ SETTINGS = {
 
 def test_readers_see_the_rows_and_columns_of_their_table(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, SETTINGS, node)
-    made.run()
+    made = aggregated(tmp_path, SETTINGS, node)
     assert rows(made, "id", "region", "amount") == [(1, "eu", Decimal("12.5")), (4, "eu", None)]
     columns = set(made.rows("orders")[0])
     assert not {"tags", "_tuple", "_extra"} & columns
@@ -76,12 +70,9 @@ def test_readers_see_the_rows_and_columns_of_their_table(tmp_path: Path) -> None
 
 def test_a_row_enters_and_leaves_the_filter(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, SETTINGS, node)
-    made.run()
+    made = aggregated(tmp_path, SETTINGS, node)
     node.update(600, 2, ["=", 1, "EU"], at=10).update(600, 1, ["=", 1, "US"], at=11)
-    node.update(600, 4, ["=", 2, 99], at=12).delete(600, 3, at=13)
-    node.close()
+    node.update(600, 4, ["=", 2, 99], at=12).delete(600, 3, at=13).close()
     made.run()
     assert rows(made, "id", "amount") == [(2, Decimal("0.05")), (4, Decimal("0.99"))]
     assert rows(made, "id", table=EXACT) == [(1,), (2,), (4,)]
@@ -89,9 +80,7 @@ def test_a_row_enters_and_leaves_the_filter(tmp_path: Path) -> None:
 
 def test_settings_that_change_or_go_write_the_table_again(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, SETTINGS, node)
-    made.run()
+    made = aggregated(tmp_path, SETTINGS, node)
     made.settings["spaces"] = {"tables": {"ord*": {"where": "cents < 10", "columns": {"twice": "cents * 2"}}}}
     made.run()
     assert rows(made, "id", "twice") == [(2, 10), (3, 14)]
@@ -115,20 +104,16 @@ def test_an_expression_that_does_not_fit_is_refused_by_name(
     tmp_path: Path, settings: dict[str, Any], reason: str
 ) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, {"orders": settings}, node)
-    made.run()
+    made = aggregated(tmp_path, {"orders": settings}, node)
     assert re.search(reason, refusal_of(made))
     assert made.rows("orders") == []
 
 
 def test_an_expression_must_not_use_a_masked_field(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(
+    made = aggregated(
         tmp_path, {"orders": {"columns": {"x": "cents + 1"}}}, node, masks={"orders": {"cents": "drop"}}
     )
-    made.run()
     assert "uses cents, which is masked" in refusal_of(made)
     assert made.rows("orders") == []
 
@@ -136,9 +121,7 @@ def test_an_expression_must_not_use_a_masked_field(tmp_path: Path) -> None:
 def test_types_of_one_space(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
     node.define(601, "others", FIELDS).put(601, 1, "x", 1, decimal_ext("1.005"), [1], at=9)
-    node.close()
-    made = deployed(tmp_path, {"orders": {"nested": "variant", "decimal": "decimal(38,2)"}}, node)
-    made.run()
+    made = aggregated(tmp_path, {"orders": {"nested": "variant", "decimal": "decimal(38,2)"}}, node)
     first = min(made.rows("orders"), key=lambda row: row["id"])
     assert (first["price"], first["_inexact"]) == (Decimal("1.00"), "price")
     assert set(first["tags"]) == {"metadata", "value"}
@@ -152,9 +135,7 @@ def test_ddl_that_is_held_leaves_the_table_as_it_is(
 ) -> None:
     """Until somebody says yes: a heal makes the table equal to the server's snapshot. After a DROP it stays."""
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, {"orders": {"on_ddl": "hold"}}, node)
-    made.run()
+    made = aggregated(tmp_path, {"orders": {"on_ddl": "hold"}}, node)
     if how == "truncate":
         node.truncate(600, at=20).put(600, 9, "EU", 1, decimal_ext("1"), None, at=21)
     else:
@@ -165,8 +146,7 @@ def test_ddl_that_is_held_leaves_the_table_as_it_is(
     assert "its rows are held, the table stays as it is" in caplog.text
     if how == "truncate":
         assert "on_ddl is hold" in refusal_of(made)
-    node.define(602, "further", FIELDS).put(602, 1, "x", 1, decimal_ext("1"), None, at=22)
-    node.close()
+    node.define(602, "further", FIELDS).put(602, 1, "x", 1, decimal_ext("1"), None, at=22).close()
     made.run()
     assert rows(made, "id") == [(1,), (2,), (3,), (4,)]
     assert rows(made, "id", table="further") == [(1,)]
@@ -180,10 +160,8 @@ def test_ddl_that_is_held_leaves_the_table_as_it_is(
 
 def test_without_the_setting_ddl_empties_the_table(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.truncate(600, at=20)
-    node.close()
-    made = deployed(tmp_path, {"other": {"on_ddl": "hold"}}, node)
-    made.run()
+    node.truncate(600, at=20).close()
+    made = aggregated(tmp_path, {"other": {"on_ddl": "hold"}}, node)
     assert made.rows("orders") == []
 
 
@@ -204,11 +182,8 @@ def test_patterns_add_up(tmp_path: Path) -> None:
 
 def test_ddl_that_is_refused_stops_the_job_until_the_setting_is_another_one(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, {"orders": {"on_ddl": "refuse"}}, node)
-    made.run()
-    node.truncate(600, at=20).put(600, 9, "EU", 1, decimal_ext("1"), None, at=21)
-    node.close()
+    made = aggregated(tmp_path, {"orders": {"on_ddl": "refuse"}}, node)
+    node.truncate(600, at=20).put(600, 9, "EU", 1, decimal_ext("1"), None, at=21).close()
     for _ in range(2):
         with pytest.raises(UnsupportedError, match=r"TRUNCATE.*lsn \d+\), and on_ddl is refuse"):
             made.run()
@@ -223,9 +198,7 @@ def test_deletion_vectors_of_one_space(tmp_path: Path) -> None:
     node.define(601, "others", FIELDS)
     for number in range(1, 4):
         node.put(601, number, "x", 1, decimal_ext("1"), None, at=number)
-    node.close()
-    made = deployed(tmp_path, {"orders": {"deletion_vectors": "always"}}, node)
-    made.run()
+    made = aggregated(tmp_path, {"orders": {"deletion_vectors": "always"}}, node)
     node.update(600, 1, ["=", 2, 9], at=20).update(601, 1, ["=", 2, 9], at=20).close()
     made.run()
     with made.writer() as (warehouse, _):
@@ -279,7 +252,5 @@ def test_files_are_in_the_order_of_the_analysts_columns(
 
 def test_a_column_to_cluster_by_that_is_not_there_refuses_the_space(tmp_path: Path) -> None:
     node = node_with_orders(tmp_path)
-    node.close()
-    made = deployed(tmp_path, {"orders": {"cluster_by": ["regoin"]}}, node)
-    made.run()
+    made = aggregated(tmp_path, {"orders": {"cluster_by": ["regoin"]}}, node)
     assert "there is no column regoin to cluster by; the space has id, region" in refusal_of(made)

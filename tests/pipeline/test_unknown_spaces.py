@@ -1,20 +1,15 @@
 """Rows of a space that is not known yet wait under its name, and are applied once it is defined, on every cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pytest
 
 from pipeline.batch import MakeDistributed
 from schemas.iproto import BodyKey, RequestType, SystemSpace
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
-
-if TYPE_CHECKING:
-    pass
 
 S = 600
 REASON = "space 600 is not known: no row of _space has defined it"
@@ -29,16 +24,10 @@ def changelog(deployment: Deployment) -> list[dict[str, Any]]:
     return sorted((row for row in rows if row["replicaset_id"] == 1), key=lambda row: int(row["lsn"]))
 
 
-def deployment_of(
-    folder: Path, node: Node, executor: MakeDistributed | None = None, **settings: Any
-) -> Deployment:
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), executor, **settings)
-
-
 class TableVersions(Node):
     """A member that begins a file with each row."""
 
-    def _row(self, kind: int, body: bytes, at: float) -> Node:
+    def _row(self, kind: int, body: bytes, at: float) -> Self:
         found = super()._row(kind, body, at)
         self.close()
         return found
@@ -55,9 +44,7 @@ def test_rows_wait_under_the_name_of_their_space_and_hold_no_others(
     tmp_path: Path, executor: MakeDistributed | None
 ) -> None:
     node = early(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node, executor)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node, distributed=executor)
     assert waiting(deployment) == [(REASON, lsn) for lsn in range(5, 10)]
     assert [row[0] for row in deployment.fields("other")] == [1, 2]
     assert [row["lsn"] for row in changelog(deployment)] == list(range(1, 11))
@@ -70,7 +57,7 @@ def test_they_are_applied_when_the_space_is_defined_later(
 ) -> None:
     node = early(tmp_path, TableVersions)
     node.define(S, "s").put(S, 3, "late", 1, 1).update(S, 1, ["+", 2, 5])
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     assert (deployment.run(budget) > 1) == (budget is not None)
     assert deployment.fields() == [[1, "updated", 6, 1], [3, "late", 1, 1]]
     assert waiting(deployment) == []
@@ -85,7 +72,7 @@ def test_a_range_that_waits_is_deleted_when_the_space_is_defined(
 ) -> None:
     node = early(tmp_path, TableVersions).put(S, 9, "early", 1, 1)
     node.delete_range(S, [2], [9]).put(S, 5, "behind", 1, 1).define(S, "s")
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(budget)
     assert [row[:2] for row in deployment.fields()] == [[1, "updated"], [5, "behind"], [9, "early"]]
     assert waiting(deployment) == []
@@ -93,9 +80,7 @@ def test_a_range_that_waits_is_deleted_when_the_space_is_defined(
 
 def test_a_start_remembers_what_waits(tmp_path: Path) -> None:
     node = early(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     node.put(S, 4, "between", 1, 1).close()
     deployment.run()
     assert len(waiting(deployment)) == 6
@@ -124,7 +109,7 @@ def test_what_was_dropped_or_truncated_meanwhile_is_not_applied(
     node = (
         end(early(tmp_path, TableVersions)).put(S, 7, "behind", 1, 1).define(S, "s").put(S, 8, "late", 1, 1)
     )
-    deployment = deployment_of(tmp_path, node, executor)
+    deployment = Deployment.of(tmp_path, node, distributed=executor)
     deployment.run(budget)
     assert [row[:2] for row in deployment.fields()] == [[7, "behind"], [8, "late"]]
     assert waiting(deployment) == []
@@ -135,7 +120,7 @@ def test_a_changed_definition_does_not_make_a_space_known(tmp_path: Path, budget
     """Rows from before the log are missing: a table without them would lack rows in silence."""
     node = TableVersions(tmp_path, "a1").put(S, 1, "early", 1, 1).redefine(S, "s").rekey(S, (0, "unsigned"))
     node.put(S, 2, "late", 1, 1)
-    deployment = deployment_of(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     deployment.run(budget)
     assert deployment.rows("s") == []
     assert [reason for reason, _ in waiting(deployment)] == [REASON] * 2
@@ -162,7 +147,7 @@ def test_a_new_primary_index_makes_a_described_space_known(tmp_path: Path, budge
     """A space has no tuples before: whether the REPLACE has created it, or has changed it, all its rows are here."""
     node = with_key(without_key(described(tmp_path)).redefine(S, "t").redefine(S, "s"))
     node.put(S, 2, "late", 1, 1)
-    deployment = deployment_of(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     deployment.run(budget)
     assert [row[:2] for row in deployment.fields()] == [[2, "late"]]
     assert waiting(deployment) == []
@@ -170,8 +155,7 @@ def test_a_new_primary_index_makes_a_described_space_known(tmp_path: Path, budge
 
 def test_a_start_remembers_what_describes_a_space(tmp_path: Path) -> None:
     node = TableVersions(tmp_path, "a1").redefine(S, "s")
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     assert [row["state"] for row in deployment.rows("_schema", ["state"])] == ["described"]
     with_key(node).put(S, 2, "late", 1, 1)
     deployment.run()
@@ -181,8 +165,7 @@ def test_a_start_remembers_what_describes_a_space(tmp_path: Path) -> None:
 
 def test_a_start_forgets_a_described_space_that_was_dropped(tmp_path: Path) -> None:
     node = TableVersions(tmp_path, "a1").redefine(S, "s")
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     node.drop(S)
     deployment.run()
     assert sorted(row["state"] for row in deployment.rows("_schema", ["state"])) == ["described", "dropped"]
@@ -193,7 +176,7 @@ def test_a_start_forgets_a_described_space_that_was_dropped(tmp_path: Path) -> N
 
 def test_a_space_that_is_left_out_waits_for_nothing(tmp_path: Path) -> None:
     node = early(tmp_path, TableVersions).define(S, "s").put(S, 4, "late", 1, 1)
-    deployment = deployment_of(tmp_path, node, spaces={"exclude": ["s"]})
+    deployment = Deployment.of(tmp_path, node, spaces={"exclude": ["s"]})
     deployment.run(1)
     assert waiting(deployment) == []
     assert deployment.rows("s") == []

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pipeline.batch import MakeDistributed
 from pipeline.plan.spaces import vshard
 from pipeline.requests.pending_moves import PendingMoves
-from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
 from tests.pipeline.storages import BUCKET, ORDERS, SETTINGS, USERS, Cluster, marked_rows, unpacked_tuples
@@ -89,8 +89,7 @@ def doubling(folder: Path) -> Cluster:
     """Return a cluster in which a bucket became active on both sides, and both were written to."""
     cluster = Cluster(folder, buckets=4)
     for key in range(4):
-        cluster.put(USERS, key, 1)
-        cluster.put(USERS, 10 + key, 2)
+        cluster.put(USERS, key, 1).put(USERS, 10 + key, 2)
     source, target = cluster.owner[1], next(name for name in cluster.names if name != cluster.owner[1])
     cluster.send(1, target)
     # The source was recovered to active although the destination had activated the bucket.
@@ -108,8 +107,7 @@ def test_a_doubled_bucket_is_named_with_its_rows_that_differ(
 ) -> None:
     cluster = doubling(tmp_path)
     source, target = "b1", "a1"
-    cluster.put(USERS, 10, 2)
-    cluster.put(USERS, 4, 2 if cluster.owner[2] == source else 3)
+    cluster.put(USERS, 10, 2).put(USERS, 4, 2 if cluster.owner[2] == source else 3)
     cluster.storages[target].put(700, 1, 1, at=cluster._now())
     cluster.storages[source].put(700, 1, 1, at=cluster._now())
     cluster.close()
@@ -207,9 +205,7 @@ def test_a_key_is_there_once_whichever_log_is_read_first(
     for key in range(24):
         cluster.put(USERS, key)
     keys = sorted(key for space, key in cluster.rows if space == USERS)
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     monkeypatch.setattr(cluster, "write_elsewhere", lambda _: None)
     monkeypatch.setattr(vshard, "MOVE_WAIT", timedelta(hours=1))
     waited = 0
@@ -245,9 +241,7 @@ def test_a_source_waits_a_minute_for_the_destination(
     cluster = Cluster(tmp_path, count=2)
     for key in range(12):
         cluster.put(USERS, key)
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     source, target = send_one(cluster)
     cluster.storages[source].put(SETTINGS, 1, 1, at=cluster.at + 40)
     cluster.close(source)
@@ -284,9 +278,7 @@ def test_conflicts_of_spaces_that_are_not_sharded_stay(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     for name in cluster.names:
         cluster.storages[name].put(SETTINGS, 1, 1 if name == "a1" else 2, at=cluster._now())
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     assert [row["space"] for row in deployment.rows("_conflicts")] == ["settings"]
 
 
@@ -294,10 +286,8 @@ def test_a_space_named_bucket_that_is_not_vshards_is_a_space(tmp_path: Path) -> 
     format_ = (("id", "unsigned"), ("color", "string"))
     nodes = [Node(tmp_path, name).define(512, "_bucket", format_) for name in ("a1", "b1")]
     for number, node in enumerate(nodes):
-        node.put(512, 1, f"color {number}", at=2.0 + number)
-        node.close()
-    deployment = Deployment(tmp_path, {n.path.name: n.path for n in nodes}, replicasets_of("a1", "b1"))
-    deployment.run()
+        node.put(512, 1, f"color {number}", at=2.0 + number).close()
+    deployment = Deployment.aggregated(tmp_path, *nodes)
     assert len(deployment.rows("_conflicts")) == 1
     assert deployment.rows("_vshard") == []
 
@@ -311,11 +301,8 @@ def test_a_doubled_bucket_has_no_tuple_that_left_it(tmp_path: Path, is_cut: bool
     assert cluster.owner[1] == source
     own.put(USERS, 1, 1, 7, at=cluster._now())
     other.put(USERS, 1, 2, 8, at=cluster._now())
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
-    own.put(USERS, 1, 3, 9, at=cluster._now())
-    own.put(USERS, 4, 1, 9, at=cluster._now())
+    deployment = cluster.aggregated(tmp_path)
+    own.put(USERS, 1, 3, 9, at=cluster._now()).put(USERS, 4, 1, 9, at=cluster._now())
     if is_cut:
         cluster.close()
         deployment.run()
@@ -389,19 +376,15 @@ def test_clocks_of_two_servers_may_differ(tmp_path: Path) -> None:
     """By the destination's clock, which is behind, it received the bucket before the source had it."""
     cluster = Cluster(tmp_path, count=2)
     source, target = cluster.storages["a1"], cluster.storages["b1"]
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     at = cluster._now()
-    source.insert(BUCKET, 7, "active", at=at)
-    source.insert(USERS, 100, 7, 1, at=at)
+    source.insert(BUCKET, 7, "active", at=at).insert(USERS, 100, 7, 1, at=at)
     source.set_status(7, "sending", cluster.uuids["b1"], at=at)
     target.insert(BUCKET, 7, "receiving", cluster.uuids["a1"], at=at - 0.9)
     target.insert(USERS, 100, 7, 1, at=at - 0.9)
     target.set_status(7, "active", at=at - 0.9)
     source.set_status(7, "sent", cluster.uuids["b1"], at=at)
-    source.delete(USERS, 100, at=at)
-    source.delete(BUCKET, 7, at=at)
+    source.delete(USERS, 100, at=at).delete(BUCKET, 7, at=at)
     cluster.close()
     deployment.run()
     assert deployment.rows("_pending") == []
@@ -413,9 +396,7 @@ def test_waiting_rows_are_looked_at_again_although_no_log_gets_rows(tmp_path: Pa
     cluster = Cluster(tmp_path, count=2)
     for key in range(12):
         cluster.put(USERS, key)
-    cluster.close()
-    deployment = cluster.deployment(tmp_path)
-    deployment.run()
+    deployment = cluster.aggregated(tmp_path)
     source, target = send_one(cluster)
     sent = datetime.fromtimestamp(BEGAN + cluster.at, UTC)
     cluster.close(source)

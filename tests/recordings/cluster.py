@@ -52,7 +52,6 @@ class Cluster:
         return self.members[name]
 
     def side(self, side: str) -> list[RecordedMaster]:
-        """Return the members of one replicaset."""
         return [member for member in self.members.values() if member.side == side]
 
     def together(self, calls: Sequence[tuple[str, str, Any]]) -> list[Any]:

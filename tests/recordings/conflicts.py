@@ -44,7 +44,6 @@ class Write:
 
 
 def first_side(key: int, number: int) -> str:
-    """Return the side that writes a key first in a round."""
     return "A" if (key + number) % 2 else "B"
 
 

@@ -46,12 +46,10 @@ class Raw:
 
 
 def raw(hexadecimal: str) -> Raw:
-    """Return MessagePack given in hexadecimal."""
     return Raw(bytes.fromhex(hexadecimal))
 
 
 def double(value: float) -> Raw:
-    """Return a value as a MessagePack double."""
     return Raw(b"\xcb" + struct.pack(">d", value))
 
 
@@ -67,7 +65,6 @@ def uuid(number: int) -> ExtType:
 
 
 def insert(space: str, *fields: Any) -> Request:
-    """Return an INSERT of a tuple."""
     return Request(INSERT, space, ((KEY_TUPLE, array(*fields)),))
 
 

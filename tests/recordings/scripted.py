@@ -32,7 +32,6 @@ class Scripted:
 
     @property
     def directory(self) -> Path:
-        """The server's directory."""
         return self.folder / self.name
 
     def record(self, directory: Path, binary: str) -> list[Truth]:

@@ -1,12 +1,11 @@
 """A local S3 store for a test: moto's server, in the environment that `setup.sh with-s3` makes."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -57,7 +56,6 @@ class Store:
 
     @property
     def endpoint(self) -> str:
-        """The address of the server."""
         return f"http://{HERE}:{self._port}"
 
     @property
@@ -81,7 +79,7 @@ class Store:
             "spark.hadoop.fs.s3a.path.style.access": "true",
         }
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         command = [str(PYTHON), "-c", SERVER, HERE, str(self._port)]
         with self._said.open("ab") as file:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)

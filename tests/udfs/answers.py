@@ -37,12 +37,10 @@ class Answered:
 
     @property
     def old(self) -> bytes:
-        """The tuple before."""
         return tuple_of(self.key, self.case.fields, self.case.count)
 
 
 def answers() -> Iterator[Answered]:
-    """Yield the requests and answers of the file."""
     with gzip.open(FILE, "rt") as lines:
         for line in lines:
             kind, key, fields, count, operations, base, answer = json.loads(line)

@@ -187,7 +187,6 @@ operations = st.one_of(
 
 @st.composite
 def requests(draw: st.DrawFn, least: int = 0, most: int = 4) -> Generated:
-    """Draw a tuple and operations on it."""
     fields = draw(st.lists(values, max_size=6))
     made = draw(st.lists(operations, min_size=least, max_size=most))
     return Generated(

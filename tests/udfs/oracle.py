@@ -4,11 +4,10 @@ Requests and answers are raw MessagePack, so that no client changes the encoding
 the space holds all results at the end, and the log all requests.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgpack
 
@@ -54,7 +53,7 @@ class Oracle:
         self.keys = itertools.count(1)
         self.crashes = 0
 
-    def __enter__(self) -> Oracle:
+    def __enter__(self) -> Self:
         self.server.start()
         self.connection = Raw(self.server.socket)
         return self
@@ -90,7 +89,6 @@ class Oracle:
         self.connection = Raw(self.server.socket)
 
     def held(self) -> Iterator[bytes]:
-        """Yield all tuples of the space."""
         body = {SPACE_ID: pack(SPACE), INDEX_ID: pack(0), LIMIT: pack(1 << 30), KEY: b"\x90"}
         code, answer = self.connection.ask(SELECT, _body(body))
         if code:

@@ -69,7 +69,6 @@ class Made:
         self.epoch, self.versions = last["epoch"], dict(last["versions"])
 
     def version(self, table: str) -> int:
-        """Return a table's newest version."""
         return int(DeltaTable(str(self.folder / table)).version())
 
     def values(self, table: str, version: int | None = None) -> list[str]:

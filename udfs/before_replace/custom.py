@@ -6,8 +6,6 @@ the key. It must be pure: the same arguments give the same answer, in every proc
 keys each call is made twice and the answers are compared. A key for which the function fails goes to `_quarantine`.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

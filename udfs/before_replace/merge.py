@@ -5,8 +5,6 @@ replicasets' formats may have them at different positions; a field that the last
 All other fields keep their exact bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from schemas.errors import TupleError

@@ -4,8 +4,6 @@ A policy ranks versions or makes a tuple of them (`PolicyKind`). `schemas.polici
 `pipeline.resolve` orders the versions of each key and calls the policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

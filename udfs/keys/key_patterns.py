@@ -5,8 +5,6 @@ quickly, but may also match other rows, so the caller compares the matches by va
 <https://github.com/msgpack/msgpack/blob/master/spec.md>; extensions: `mp_extension_types.h` of Tarantool.
 """
 
-from __future__ import annotations
-
 import contextlib
 import struct
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Source: `src/box/xrow_update_field.c`. `udfs.operations.scalars` has the operations.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Source: `xrow_update_op_decode` and `xrow_update_read_arg_*` in `src/box/xrow_up
 depend on the tuple: the server refuses the request, even an UPSERT. `udfs.operations.operations` applies operations.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from schemas.errors import TupleError

@@ -14,8 +14,6 @@ without reading the tuple; since 2.6.1 a later read skips an UPSERT whose result
 `src/box/vy_upsert.c`), as `udfs.operations.tuple_check` finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from schemas.errors import TupleError, UnsupportedError

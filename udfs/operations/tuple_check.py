@@ -5,8 +5,6 @@ secondary indexes reads the tuple before it writes the log, so the parts of thes
 primary key does not change. Constraints are functions of the server's user, and are not run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ paths, whose bytes stay; where the paths diverge, the container becomes an updat
 (`udfs.operations.update_tree`) with the first operation as its child.
 """
 
-from __future__ import annotations
-
 from schemas.errors import TupleError, UnsupportedError
 from udfs.operations.arithmetic import Scalar, read_scalar
 from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid_path

@@ -7,8 +7,6 @@ against 2.6.0 and on recorded logs of 3.8.0; the versions in between come from T
 switch names.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ row: in a batch by `remap_runs_udf`, one call for a piece of a log; in a user's 
 stores the maps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 

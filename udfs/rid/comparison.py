@@ -23,8 +23,6 @@ its generations, `|` between them.
     * *  01DT3TPFFQV48H3D51300DH53S  2019-11-20 08:03:35  to epoch 10
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum

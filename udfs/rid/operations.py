@@ -4,8 +4,6 @@ Each operation takes a node and returns the changed node; the caller passes new 
 RID's document; docs/rid-rules.md explains the choices that it leaves open. `warehouse.copies.rid` stores nodes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from ulid import ULID

@@ -9,8 +9,6 @@ The simplified text shows only the ten timestamp characters of each ULID; it is 
 (two generations of one millisecond look alike). One value has one text: ULIDs are upper case.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any

@@ -1,7 +1,5 @@
 """Converts MessagePack to JSON text, for SQL: whole values, tuples and keys, and single fields of tuples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 

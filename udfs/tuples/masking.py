@@ -4,8 +4,6 @@ A hash without a key does not protect values that can be guessed: all phone numb
 only its owner can guess values; equal values have equal hashes for every reader.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ The result has each row that has an effect, with the version after it. Python ru
 space use this module; the aggregator's own batches do not.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

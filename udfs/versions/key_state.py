@@ -15,8 +15,6 @@ Limit: a tuple that operations make longer than `tuple_limit` is a fault, so nei
 grows with the number of earlier rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

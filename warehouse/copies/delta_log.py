@@ -17,8 +17,6 @@ sides have the same commit, all commits before it are the same, too: each is mad
 another location only by a copy, together with those before it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

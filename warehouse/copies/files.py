@@ -4,8 +4,6 @@ A file is written under a temporary name, read back, and moved to its final name
 On HDFS and local disks a move is atomic; object stores show a file only when it is complete.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """The generations of a warehouse and their epochs, from the history of its RID, and their comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

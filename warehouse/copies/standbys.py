@@ -11,8 +11,6 @@ the standby's RID, is done between two epochs.
 `warehouse.copies` copies a warehouse, `udfs.rid` has the rules.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The operator's changes of a RID: promote, demote and connect under the writer lock, disconnect at any time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 

@@ -12,8 +12,6 @@ this one ended.
 `lost_epochs_after` describes the epochs that only the target has, and that a copy over the target would lose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ meanwhile, their commits are read: commits that change no rows are accepted, and
 (`warehouse.delta.foreign_commits`). Not here: writing the files (`warehouse.delta.data_files`).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ Delta's log has no statistics of binary columns, so a lookup of a key uses the P
 greatest key of each row group. Not here: reading files (`warehouse.delta.table_files`), and the log of a table.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

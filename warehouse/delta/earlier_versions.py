@@ -5,8 +5,6 @@ values of each file. `remove_earlier_versions` leaves the newest version alone: 
 names. Nobody else may write to the table meanwhile, since files without a commit are removed, too.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from urllib.parse import unquote

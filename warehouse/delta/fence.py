@@ -14,8 +14,6 @@ Not here: the lock, which lets others wait instead of failing (`warehouse.lock.l
 (`warehouse.system_tables.epochs`).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field

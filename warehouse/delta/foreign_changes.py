@@ -1,7 +1,5 @@
 """Refuses tables that somebody else has changed: their rows are not those that the logs of the replicasets give."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any

@@ -7,8 +7,6 @@ name. Whether rows change is what the commit itself says (`dataChange`, Delta pr
 File").
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A location is the folder of one database, `<warehouse>/<database>.db`. The two l
 (for S3: in the environment, or from the machine's role). Not here: what is in the tables.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

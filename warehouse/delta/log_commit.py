@@ -6,8 +6,6 @@ it checks for conflicts by its own rules and takes a later version; and it canno
 issue 4512). Not here: what a commit contains (`warehouse.delta.commits`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ An epoch names a consistent snapshot: one version of each table, all of them aft
 epoch is written (`warehouse.system_tables.epochs`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

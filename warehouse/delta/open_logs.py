@@ -1,7 +1,5 @@
 """What a writer knows of the logs of its open tables: read once, and continued by each commit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ The aggregator's own tables are appended to, and users may stream them. So there
 batch that was rolled back is never used again (`pipeline.commit.epoch.after_roll_back`).
 """
 
-from __future__ import annotations
-
 from urllib.parse import unquote
 
 import pyarrow.fs as pafs

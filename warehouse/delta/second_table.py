@@ -3,8 +3,6 @@
 Data files and deletion vectors never change, so on a local disk they are not copied: both tables have links to them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 Rows that count are read by `table_files`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Their names are in a property of the table, since a log forgets in time who has 
 column is a change of rows, which is refused.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 

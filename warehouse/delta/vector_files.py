@@ -1,7 +1,5 @@
 """Writes the files of deletion vectors of a table, and reads vectors, which a process keeps."""
 
-from __future__ import annotations
-
 import uuid as uuids
 from collections import OrderedDict
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Not here: commits of files that tasks have written (`warehouse.delta.commits`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -10,8 +10,6 @@ does (`warehouse.delta.fence`). Not here: the requests to a store (`warehouse.lo
 the lease (`warehouse.lock.lock`).
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -4,8 +4,6 @@
 the lease is taken, requests that the store must refuse show whether it honours conditions.
 """
 
-from __future__ import annotations
-
 import uuid as uuids
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

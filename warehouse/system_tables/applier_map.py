@@ -12,8 +12,6 @@ first; rows with a source apply only to the logs of that source. An instance wit
 first member's `_cluster` gets a number above Tarantool's (32 and up).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -9,8 +9,6 @@ The table's property `aggregator.allocation` records how ids are assigned; a sta
 Not here: replica ids over time (`warehouse.system_tables.applier_map`).
 """
 
-from __future__ import annotations
-
 import random
 import time
 import uuid as uuids

@@ -6,8 +6,6 @@ epoch names, so a batch takes effect as a whole or not at all. For a consistent 
 newest row names; the newest versions of the tables may contain an unfinished batch.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """The gaps of a warehouse that are open, from the rows of `_gaps`; the newest row of a gap has its state. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

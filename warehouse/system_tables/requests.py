@@ -4,8 +4,6 @@ Rows are only appended; the newest row of a request is its state. Asking needs n
 and appends of several processes do not conflict. Not here: what a kind of request does (`pipeline.requests.service`).
 """
 
-from __future__ import annotations
-
 import json
 import uuid as uuids
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The newest row of a (replicaset, space id) is the space's current definition. It
 tuples, since the next change of the space may be an operation on them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass

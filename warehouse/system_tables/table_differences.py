@@ -8,8 +8,6 @@ the aggregator's last change are read. Not here: what one commit does (`warehous
 back (`warehouse.system_tables.epochs`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ primary (`warehouse.copies.rid.is_writable`), since it would then differ from it
 (`observe.validation`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any

@@ -6,8 +6,6 @@ here they are by global id, for SQL, and to compute a vclock in the replica ids 
 Replicaset 0 is the aggregator itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Defines two tables of a pipeline: `changes` has each row of the logs, `changes_by_type` counts them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark import accumulators

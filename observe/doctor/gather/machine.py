@@ -1,7 +1,5 @@
 """Gathers facts of this machine: programs, packages, jars, memory, disk space. Runs `java -version`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -8,8 +8,6 @@ Two requests test the right to replicate; they change nothing on the server:
    it is missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Sequence

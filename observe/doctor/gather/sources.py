@@ -1,7 +1,5 @@
 """Gathers facts of each source's files: their headers, their ends, and the newest rows. Reads only."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from itertools import pairwise

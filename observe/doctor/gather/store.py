@@ -3,8 +3,6 @@
 The writer lock is not acquired, since a job that starts at that moment would be refused.
 """
 
-from __future__ import annotations
-
 import uuid as uuids
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path

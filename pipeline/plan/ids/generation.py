@@ -9,8 +9,6 @@ tuples are updated, and equal ones keep their origin and time. The missing rows 
 Pure. `pipeline.reduce` finds the keys that change; `sources.xlog.stream.read_ahead` finds generations in a stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

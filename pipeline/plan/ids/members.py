@@ -9,8 +9,6 @@ another instance. It is none if the source had the id and deleted it before: the
 Pure: the state before, the segments and the batch's rows of `_cluster` in; translations out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -14,8 +14,6 @@ Pure: a summary and the vclock read so far in, a `Settlement` out. Three rules:
 `pipeline.changelog` writes the rows with these states.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -8,8 +8,6 @@ were written by that version or a later one. The header of the next file names t
 Pure, but for a warning. Headers of spools are always right: the daemon asks the server.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Positions of rows and segments in a replicaset's log, within one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -9,11 +9,9 @@ Such a row stops its space: the table does not change any more, and the row and 
 `_changelog` only. Other spaces continue. `pipeline.plan.spaces.meanings_builder` then refuses the space.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -316,6 +314,31 @@ def interleave_summaries(summaries: Sequence[Summary]) -> Summary:
         last_time_us=max(
             (part.last_time_us for part in summaries if part.last_time_us is not None), default=None
         ),
+    )
+
+
+def in_segment(summary: Summary, segment: int) -> Summary:
+    """Return the summary of one segment with another number of the segment, to be interleaved with others."""
+
+    def moved(position: LogPosition) -> LogPosition:
+        return position._replace(segment=segment)
+
+    waiting = (
+        replace(
+            one,
+            position=moved(one.position),
+            space_positions=tuple((space_id, moved(last)) for space_id, last in one.space_positions),
+        )
+        for one in summary.transactions.waiting
+    )
+    return replace(
+        summary,
+        runs=tuple(replace(run, start=moved(run.start)) for run in summary.runs),
+        row_counts=Counter(
+            {(segment, space, kind): count for (_, space, kind), count in summary.row_counts.items()}
+        ),
+        control=tuple(replace(row, position=moved(row.position)) for row in summary.control),
+        transactions=Transactions(tuple(waiting)),
     )
 
 

@@ -4,8 +4,6 @@ Pure. A record batch may end inside a transaction, so each part reports its firs
 `join_transactions` joins the pieces. `pipeline.plan.ids.settle` decides whether waiting transactions are committed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

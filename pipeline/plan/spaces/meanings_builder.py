@@ -4,8 +4,6 @@ Pure: definitions before the batch, their changes in log order, and a router in;
 `pipeline.plan.spaces.system_rows` decodes the system rows, `pipeline.plan.spaces.tables` chooses the columns of tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge

@@ -10,8 +10,6 @@ logs of two replicasets have no common order, so the definition that is read fir
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

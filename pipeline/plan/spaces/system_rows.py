@@ -8,8 +8,6 @@ names neither a space nor an instance changes nothing. `udfs.remap.cluster_repla
 `pipeline.plan.spaces.meanings_builder` chooses tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

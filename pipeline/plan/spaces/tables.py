@@ -5,8 +5,6 @@ field name. Each replicaset's definition at the end of the batch is such a forma
 against it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass

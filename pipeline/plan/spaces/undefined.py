@@ -10,8 +10,6 @@ master that created the space, or if rows of several masters are merged by time.
 Pure. `pipeline.plan.spaces.meanings_builder` assigns these rows to tables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

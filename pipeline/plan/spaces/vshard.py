@@ -17,8 +17,6 @@ Times of different servers are compared with a tolerance (`MAX_CLOCK_DIFFERENCE`
 show how far it is read: `pipeline.requests.pending_moves` looks at the waiting rows again by the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

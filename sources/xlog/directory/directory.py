@@ -12,8 +12,6 @@ Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`:
 and only the new part of a growing file is walked. It reads block headers only, except in `FileEnds.end_vclock`.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

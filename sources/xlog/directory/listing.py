@@ -1,7 +1,5 @@
 """The files of a source as plain data, and the order in which they are read: pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

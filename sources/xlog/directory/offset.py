@@ -26,8 +26,6 @@ present, is the last point that the stream has reached in this replicaset (`sour
 This module has plain data and its strict parser, without I/O. Names of fields may differ from the keys of the JSON.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

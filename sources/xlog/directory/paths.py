@@ -6,8 +6,6 @@ the last part ends in `*`, only files with a suffix of Tarantool's log files mat
 files.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A source, as the configuration and the options of a reader name it. Plain data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

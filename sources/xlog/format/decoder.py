@@ -6,8 +6,6 @@ whole block is left out. If a row is bad, only this row is left out; but if its 
 the rest of its block is left out too.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Pure functions. A body is raw MessagePack pieces, so that a row from the network
 `xrow_header_encode` and `xrow_encode_dml` in Tarantool's `src/box/xrow.c`.
 """
 
-from __future__ import annotations
-
 import msgpack
 
 from schemas.iproto import BodyKey, HeaderKey, RequestType, RowFlag

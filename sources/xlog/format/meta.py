@@ -12,8 +12,6 @@ Source: `xlog_meta_parse` and `xlog_meta_format` in Tarantool's `src/box/xlog.c`
 `src/lib/vclock/vclock.c`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

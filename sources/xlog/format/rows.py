@@ -4,8 +4,6 @@
 the row headers alone, for summaries and plans.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any

@@ -5,8 +5,6 @@ A vclock is a `Mapping[int, int]`. Its items are its *components*; a missing com
 members of the replicaset, so it is left out before vclocks of two *members* are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from schemas.iproto import VCLOCK_MAX

@@ -20,8 +20,6 @@ A checkpoint starts a new file with that state and the SNAPSHOT record. Later re
 compactions, whose rows are in the `.xlog` files too, and are not read. `sources.xlog.stream.vinyl` reads the files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum

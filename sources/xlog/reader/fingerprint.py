@@ -8,8 +8,6 @@ bytes. A block has the times of its rows, so two histories do not have the same 
 The checksum depends on nothing but these bytes of the file. Finding the block decodes no row.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow.fs
 

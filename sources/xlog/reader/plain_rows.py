@@ -4,8 +4,6 @@ It imports neither numpy nor compiled kernels, so the first row is ready at once
 whole file takes many times as long as with `reader`; the rows are equal. Damage is an error.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ All of Tarantool's files are read in the same way: `.xlog`, `.snap`, `.vylog`, `
 ends in `.inprogress`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple

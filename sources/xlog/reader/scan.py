@@ -10,8 +10,6 @@ Bytes of a tuple may be a valid block, and a search could take them for a block 
 with large blocks begin at known block starts (`reader.block_starts`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

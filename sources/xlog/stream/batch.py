@@ -4,8 +4,6 @@ Only the offsets decide what is read. The directories are only listed to find wh
 missing.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

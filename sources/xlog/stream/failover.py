@@ -19,8 +19,6 @@ older ones are there. Then it reads the files again (`start_of_changed_history`)
 settled are divergences (`pipeline.changelog.divergence`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -13,8 +13,6 @@ uuid. An unknown instance is not refused while its snapshot is still being copie
 all headers name the same instance, no file is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain

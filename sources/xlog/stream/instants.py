@@ -14,8 +14,6 @@ The offset has the instant of each replicaset, so a restart, a replay or a failo
 decodes the rows of the marker spaces; it reads each byte of the logs only once.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

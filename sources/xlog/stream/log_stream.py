@@ -4,8 +4,6 @@
 rows of a batch depend only on its offsets. `sources.xlog.stream.failover` and `plan` choose where to read.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

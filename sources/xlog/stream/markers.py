@@ -12,8 +12,6 @@ replicasets is in progress. There are two kinds of markers:
 A marker without a label, or with a malformed row, is skipped. `sources.xlog.stream.instants` uses the markers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

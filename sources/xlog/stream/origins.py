@@ -19,8 +19,6 @@ Rows of a snapshot have no origin and are not filtered. Rows of local spaces bel
 subscriber before any row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise

@@ -6,8 +6,6 @@ snapshot's vclock. The part of each file that is read is one `Segment`, and a ta
 has the blocks that *start* in it, so every block belongs to exactly one task, however a segment is split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -3,8 +3,6 @@
 There is no state: the batches depend only on the range, the options and the file.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from functools import partial

@@ -8,8 +8,6 @@ always ends at the end of a complete block; this position is in the canonical fo
 A generation (a spool's snapshot after a gap) is read in one batch, which begins with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

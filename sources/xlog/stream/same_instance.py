@@ -4,8 +4,6 @@ Two sources may be copies of one instance's directory: then each can take over f
 or written to on its own, they differ, and it depends on the leader which rows are in the tables.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from schemas.errors import SourceError, XlogError

@@ -1,7 +1,5 @@
 """The part of one file that a batch reads, as plain data that is sent to Spark's workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -15,8 +15,6 @@ are always refused, because then only a part of a run belongs to the range (Tara
 than 1 GiB).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

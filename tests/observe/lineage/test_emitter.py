@@ -20,7 +20,7 @@ from observe.lineage.emitter import MAX_WAITING_EVENTS, LineageEmitter, lineage_
 from pipeline.commit.batch import BatchName
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 
 USERS = 600
 EVENT = RunEvent(
@@ -46,7 +46,7 @@ def deployment(tmp_path: Path) -> Deployment:
     node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "a", 1, 1)
     node.close()
     settings = {"lineage": {"file": str(tmp_path / "lineage.jsonl"), "namespace": "shop"}}
-    return Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **settings)
+    return Deployment.of(tmp_path, node, **settings)
 
 
 @pytest.mark.spark

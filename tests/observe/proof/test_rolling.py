@@ -157,19 +157,16 @@ def test_the_thread_compares_and_ends(deployment: Deployment, tarantool: Taranto
     assert [row["unexpected"] for row in deployment.rows("_validations")] == [1]
 
 
-def test_requests_wait_for_the_server_at_most_the_share_of_time(
+async def test_requests_wait_for_the_server_at_most_the_share_of_time(
     deployment: Deployment, tarantool: Tarantool
 ) -> None:
-    async def shares() -> float:
-        peer = servers_to_read(deployment.config(), [f"unix/:{tarantool.socket}"])[0][0]
-        began = time.monotonic()
-        connection = await connect(peer, 20)
-        limit = ReadRateLimit(ProofLimits(share_of_time=0.1), connection)
-        pages = SpacePages(connection, tarantool.eval("return box.space.orders.id"))
-        for _ in range(20):
-            await limit.wait(len(await pages.read_page(None, 1000)))
-        spent = connection.answer_seconds
-        connection.close()
-        return spent / (time.monotonic() - began)
-
-    assert 0.0 < asyncio.run(shares()) <= 0.1
+    peer = servers_to_read(deployment.config(), [f"unix/:{tarantool.socket}"])[0][0]
+    began = time.monotonic()
+    connection = await connect(peer, 20)
+    limit = ReadRateLimit(ProofLimits(share_of_time=0.1), connection)
+    pages = SpacePages(connection, tarantool.eval("return box.space.orders.id"))
+    for _ in range(20):
+        await limit.wait(len(await pages.read_page(None, 1000)))
+    spent = connection.answer_seconds
+    connection.close()
+    assert 0.0 < spent / (time.monotonic() - began) <= 0.1

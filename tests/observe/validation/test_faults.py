@@ -15,7 +15,7 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from warehouse.warehouse import Warehouse
 
 # Great Expectations calls what its own dependencies have deprecated.
@@ -51,7 +51,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     a.define(606, "odd", [("id", "string"), ("value", "integer")]).put(606, "\udcff", 2**63).put(606, "x", 1)
     a.close()
     b.close()
-    deployment = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    deployment = Deployment.of(folder, a, b)
     deployment.write()
     return deployment
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.written import FIELDS, Node, replicasets_of
+from tests.jobs.written import FIELDS, Node
 from tests.pipeline.deployment import Deployment
 
 KEY = "not a guess: 6c1f0be2"
@@ -19,9 +19,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deployed(folder: Path, node: Node, **masks: str) -> Deployment:
-    made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"), spaces=masked(**masks))
-    made.run()
-    return made
+    return Deployment.aggregated(folder, node, spaces=masked(**masks))
 
 
 def masked(**masks: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 
 SECRET = "Ann of Aran"
@@ -34,9 +34,7 @@ def aged(table: Path, days: float) -> None:
 @pytest.mark.parametrize("is_shortened", [False, True], ids=["30 days", "a day"])
 def test_old_log_entries_show_values_until_they_are_cleaned(tmp_path: Path, is_shortened: bool) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, SECRET, 5, 7)
-    node.close()
-    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    made.run()
+    made = Deployment.aggregated(tmp_path, node)
     table = tmp_path / "warehouse" / "aggregator.db" / "people"
     DeltaTable(table).create_checkpoint()
     made.settings["spaces"] = {"masks": {"people": {"name": "drop"}}}

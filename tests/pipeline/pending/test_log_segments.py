@@ -76,10 +76,7 @@ def test_what_was_deleted_is_left_out_until_somebody_else_gets_it(tmp_path: Path
     body = encode_body(space_id=int(SystemSpace.CLUSTER), key=msgpack.packb([2]))
     server.vclock[1] = 1
     server.append(encode_block(encode_row(RequestType.DELETE, body, replica_id=1, lsn=1, timestamp=1.0)))
-    server.rotate()
-    server.system(int(SystemSpace.CLUSTER), [2, uuid_of("a3")])
-    server.rotate()
-    server.write(1)
+    server.rotate().system(int(SystemSpace.CLUSTER), [2, uuid_of("a3")]).rotate().write(1)
     asked = log_stream(tmp_path / "a1")
     logs = [segment for segment in segments_of(asked) if not segment.is_snapshot]
     assert [at(asked, segment) for segment in logs] == [

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.pending.order import InstanceLsnRange, LogPart, order_waiting
+from pipeline.pending.order import LogPart, order_waiting
+from pipeline.pending.parts import InstanceLsnRange
 
 
 def lsns(first: int, last: int, replica_id: int = 1) -> InstanceLsnRange:

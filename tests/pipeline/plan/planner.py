@@ -4,12 +4,10 @@ Everything that decides is the project's own; only where rows lie between two ba
 `pipeline.changelog.rows` says it in columns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -62,14 +60,12 @@ class Piece:
             *origin, self.vclock or {}, self.server, members=self.members, is_generation=self.is_generation
         )
 
-    def part(self, begin: int, end: int) -> Piece:
+    def part(self, begin: int, end: int) -> Self:
         return replace(self, rows=self.rows.slice(begin, end - begin))
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of one row."""
-
     state: str
     global_id: int | None
     table: str | None

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.commit.load import load_state
 from pipeline.plan.batch_plan import BatchPlan
-from tests.jobs.written import FIELDS, Node, replicasets_of
+from tests.jobs.written import FIELDS, Node
 from tests.pipeline import logs
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.logs import A1, B1, A, B, Row, Transaction, define, drop, index, put, register, txn
@@ -136,9 +136,8 @@ def test_the_rows_of_a_space_that_is_dropped(tmp_path: Path, budget: int | None,
     a, b = (Node(tmp_path / "logs", one).define(S, "people") for one in ("a1", "b1"))
     a.is_apart = b.is_apart = True
     a.put(S, 1, "a", 10, 1, at=1).put(S, 3, "a", 10, 1, at=1).close()
-    b.put(S, 1, "b", 20, 2, at=2).put(S, 2, "b", 21, 2, at=2).close()
-    made = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    made.run()
+    b.put(S, 1, "b", 20, 2, at=2).put(S, 2, "b", 21, 2, at=2)
+    made = Deployment.aggregated(tmp_path, a, b)
     assert {row["id"]: row["name"] for row in made.rows("people")} == {1: "b", 2: "b", 3: "a"}
     b.put(S, 4, "b", 22, 2, at=3)
     b.drop(S).define(S, "people", [FIELDS[0], ("name", "map"), *FIELDS[2:]]).put(

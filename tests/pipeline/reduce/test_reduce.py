@@ -38,7 +38,6 @@ def reduced(*transactions: Transaction) -> Reduced:
 
 
 def reduced_after(planner: Planner, rows: pa.RecordBatch, base_versions: pa.Table) -> Reduced:
-    """Return what the next batch of a planner changes."""
     plan = planner.batch(Piece(rows))
     keyed = segment_rows(rows, segment_plans(plan)[0]).keyed
     known = reduce_plan(plan)

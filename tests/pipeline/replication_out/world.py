@@ -34,12 +34,10 @@ ACCOUNTS = """
 
 
 def replicaset_uuid(name: str) -> str:
-    """Return the uuid of a replicaset by its name, a letter."""
     return str(UUID(int=int(name, 16) << 124 | 4 << 76 | 8 << 60))
 
 
 def instance_uuid(name: str) -> str:
-    """Return the uuid of the one instance of a replicaset."""
     return str(UUID(int=int(name, 16) << 124 | 4 << 76 | 8 << 60 | 1))
 
 
@@ -69,7 +67,6 @@ class World:
         return self._stack.enter_context(Tarantool(self.root / name, cfg=cfg))
 
     def eval(self, name: str, lua: str, *arguments: Any) -> Any:
-        """Run Lua on a master."""
         return self.masters[name].eval(lua, *arguments)
 
     def settle(self) -> int:
@@ -78,7 +75,6 @@ class World:
 
     @contextmanager
     def writing(self, **options: Any) -> Iterator[ReplicationWriter]:
-        """Write the stream."""
         with Stream(self.directory) as stream:
             yield ReplicationWriter(self.warehouse, stream, READERS, **options)
 
@@ -90,7 +86,6 @@ class World:
 
     @contextmanager
     def serving(self, **other: Any) -> Iterator[Relay]:
-        """Serve the stream."""
         with serving(self.directory, self.socket, **other) as relay:
             yield relay
 

@@ -2,21 +2,16 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.requests.snapshots import read_spaces_again
 from schemas.errors import SourceError
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import S, cleaned, gone, planned
 
 MONTH = {"changelog": 30}
-
-
-def deployment_of(folder: Path, node: Node, **settings: Any) -> Deployment:
-    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), **settings)
 
 
 def types(deployment: Deployment) -> Counter[tuple[int | None, str]]:
@@ -36,9 +31,7 @@ def begun(folder: Path) -> Node:
 
 def test_rows_of_tables_go_and_definitions_stay(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     before, control = deployment.rows("s"), types(deployment)
     assert gone(planned(deployment, days=29, **MONTH)) == {}, "not old enough"
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 3}
@@ -55,9 +48,7 @@ def test_rows_of_tables_go_and_definitions_stay(tmp_path: Path) -> None:
 
 def test_what_is_read_once_more_is_no_divergence(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     cleaned(deployment, **MONTH)
     node.put(S, 3, "later", 1, 1).close()
     deployment.offset = {}
@@ -69,9 +60,7 @@ def test_what_is_read_once_more_is_no_divergence(tmp_path: Path) -> None:
 
 def test_rows_behind_the_newest_snapshot_stay_and_are_applied_from_it(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     node.snapshot({S: [(1, "first", 1, 1)]})
     node.update(S, 1, ["=", 1, "since"]).put(S, 3, "since", 1, 1).close()
     deployment.run()
@@ -83,7 +72,7 @@ def test_rows_behind_the_newest_snapshot_stay_and_are_applied_from_it(tmp_path: 
 
 def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    deployment = deployment_of(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     node.snapshot({S: [(1, "first", 1, 1)]})
     (old,) = node.path.glob("*.snap")
     old = old.rename(tmp_path / old.name)
@@ -100,11 +89,9 @@ def test_an_older_snapshot_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_rows_that_wait_for_a_definition_stay_in_their_order(tmp_path: Path) -> None:
     whole = Node(tmp_path, "a1").put(S + 1, 7, "other", 1, 1)
-    whole.put(S, 1, "first", 1, 1).update(S, 1, ["=", 1, "second"])
-    whole.close()
-    whole.update(S, 1, ["=", 1, "third"]).close()
-    deployment = deployment_of(tmp_path, whole)
-    deployment.run()
+    whole.put(S, 1, "first", 1, 1).update(S, 1, ["=", 1, "second"]).close()
+    whole.update(S, 1, ["=", 1, "third"])
+    deployment = Deployment.aggregated(tmp_path, whole)
     assert len(deployment.rows("_pending")) == 4
     assert gone(cleaned(deployment, **MONTH)) == {}
     whole.define(S, "s").close()
@@ -115,18 +102,14 @@ def test_rows_that_wait_for_a_definition_stay_in_their_order(tmp_path: Path) -> 
 
 def test_rows_of_a_refused_space_stay(tmp_path: Path) -> None:
     node = begun(tmp_path).define(S + 1, "other").put(S + 1, 1, "kept", 1, 1)
-    node.close()
-    deployment = deployment_of(tmp_path, node, spaces={"rename": {"other": "s"}})
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node, spaces={"rename": {"other": "s"}})
     assert gone(cleaned(deployment, **MONTH)) == {"_changelog": 3}
     assert types(deployment)[S + 1, "REPLACE"] == 1
 
 
 def test_an_open_divergence_keeps_the_rows_of_its_replicaset(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     other = Node(tmp_path / "other", "a1").define(S, "s").put(S, 1, "differs", 1, 1)
     other.close()
     deployment.sources["a1"], deployment.offset = other.path, {}
@@ -138,9 +121,7 @@ def test_an_open_divergence_keeps_the_rows_of_its_replicaset(tmp_path: Path) -> 
 
 def test_a_source_that_cannot_be_read_keeps_all_rows(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.close()
-    deployment = deployment_of(tmp_path, node)
-    deployment.run()
+    deployment = Deployment.aggregated(tmp_path, node)
     deployment.sources["a2"] = tmp_path / "nowhere"
     found = planned(deployment, **MONTH)
     assert (gone(found), found.stay_reasons) == ({}, ["_changelog stays: a2 cannot be read"])

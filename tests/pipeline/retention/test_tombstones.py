@@ -15,9 +15,8 @@ from tests.pipeline.retention.cleaned import ALL, DAY, S, cleaned, gone, planned
 MONTH = {"tombstones": 30}
 
 
-def deployment_of(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
-    sources = {node.path.name: node.path for node in nodes}
-    return Deployment(folder, sources, replicasets_of(*sources), **{"policies": ALL, **settings})
+def aggregated(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
+    return Deployment.aggregated(folder, *nodes, **{"policies": ALL, **settings})
 
 
 def keys(deployment: Deployment) -> set[object]:
@@ -36,7 +35,7 @@ def two(folder: Path) -> tuple[Node, Node]:
 @pytest.mark.parametrize("is_cleaned", [False, True])
 def test_a_late_source_with_rows_older_than_a_deletion(tmp_path: Path, is_cleaned: bool) -> None:
     a, b = two(tmp_path)
-    deployment = deployment_of(tmp_path, a, b)
+    deployment = Deployment.of(tmp_path, a, b, policies=ALL)
 
     def maintain() -> dict[str, int]:
         return gone(cleaned(deployment, **MONTH)) if is_cleaned else {}
@@ -61,8 +60,7 @@ def test_a_source_that_was_never_read_holds_every_deletion(tmp_path: Path) -> No
     b.put(S, 9, "b", 1, 1, at=200 * DAY).close()
     late = Node(tmp_path, "c1").define(S, "s").put(S, 1, "c", 1, 1, at=15 * DAY)
     late.put(S, 9, "c", 1, 1, at=200 * DAY)
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    deployment = aggregated(tmp_path, a, b)
     assert gone(planned(deployment, **MONTH)) == {"_versions": 1}
     deployment.sources["c1"] = late.path
     deployment.replicasets |= replicasets_of("c1")
@@ -76,9 +74,8 @@ def test_a_source_that_was_never_read_holds_every_deletion(tmp_path: Path) -> No
 
 def test_a_source_that_cannot_be_read_holds_every_deletion(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    b.put(S, 9, "b", 1, 1, at=200 * DAY).close()
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    b.put(S, 9, "b", 1, 1, at=200 * DAY)
+    deployment = aggregated(tmp_path, a, b)
     deployment.sources["c1"] = tmp_path / "nowhere"
     found = planned(deployment, **MONTH)
     assert gone(found) == {}
@@ -87,8 +84,7 @@ def test_a_source_that_cannot_be_read_holds_every_deletion(tmp_path: Path) -> No
 
 def test_the_slowest_replicaset_is_named_until_its_logs_have_ended(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    deployment = aggregated(tmp_path, a, b)
     uuid = replicasets_of("b1")["b1"]
     stay_reasons = planned(deployment, **MONTH).stay_reasons
     assert any(f"replicaset b1 ({uuid[:8]}) was read up to 2023-11-19" in one for one in stay_reasons)
@@ -100,8 +96,7 @@ def test_the_slowest_replicaset_is_named_until_its_logs_have_ended(tmp_path: Pat
 
 def test_rows_that_wait_hold_deletions_that_are_later(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    deployment = aggregated(tmp_path, a, b)
     b.put(S, 3, "missing", 1, 1, at=15 * DAY)
     lost = b.close()
     b.put(S, 1, "b", 1, 1, at=15 * DAY).put(S, 9, "b", 1, 1, at=200 * DAY).close()
@@ -118,9 +113,8 @@ def test_rows_that_wait_hold_deletions_that_are_later(tmp_path: Path) -> None:
 
 def test_a_tombstone_is_kept_for_its_days_in_the_log_and_in_the_tables(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    b.put(S, 9, "b", 1, 1, at=49 * DAY).close()
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    b.put(S, 9, "b", 1, 1, at=49 * DAY)
+    deployment = aggregated(tmp_path, a, b)
     assert gone(planned(deployment, tombstones=30)) == {}, "B was read to 29 days behind it"
     assert gone(planned(deployment, tombstones=28)) == {"_versions": 1}
     assert gone(planned(deployment, days=27, tombstones=28)) == {}, "it has been in the tables for 27 days"
@@ -130,9 +124,8 @@ def test_a_tombstone_is_kept_for_its_days_in_the_log_and_in_the_tables(tmp_path:
 def test_a_clock_that_was_ahead_is_not_believed(tmp_path: Path) -> None:
     a, b = two(tmp_path)
     a.put(S, 9, "a", 1, 1, at=100_000 * DAY).put(S, 9, "a", 1, 1, at=40 * DAY).close()
-    b.put(S, 9, "b", 1, 1, at=100_000 * DAY).close()
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    b.put(S, 9, "b", 1, 1, at=100_000 * DAY)
+    deployment = aggregated(tmp_path, a, b)
     assert gone(planned(deployment, tombstones=30)) == {}, "A's last row is of day 40"
 
 
@@ -150,9 +143,8 @@ def test_a_policy_under_which_a_deletion_may_win_later_keeps_it(
     tmp_path: Path, policy: dict[str, Any], goes: bool
 ) -> None:
     a, b = two(tmp_path)
-    b.put(S, 9, "b", 1, 1, at=200 * DAY).close()
-    deployment = deployment_of(tmp_path, a, b, policies={"default": policy})
-    deployment.run()
+    b.put(S, 9, "b", 1, 1, at=200 * DAY)
+    deployment = aggregated(tmp_path, a, b, policies={"default": policy})
     found = cleaned(deployment, **MONTH)
     assert (1 in keys(deployment)) is not goes
     assert any("deleted keys of s stay" in one for one in found.stay_reasons) is not goes
@@ -164,9 +156,8 @@ def test_a_policy_under_which_a_deletion_may_win_later_keeps_it(
 
 def test_an_open_divergence_holds_every_deletion(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    b.put(S, 9, "b", 1, 1, at=200 * DAY).close()
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    b.put(S, 9, "b", 1, 1, at=200 * DAY)
+    deployment = aggregated(tmp_path, a, b)
     other = Node(tmp_path / "other", "b1").define(S, "s").put(S, 2, "differs", 1, 1, at=5 * DAY)
     other.close()
     deployment.sources["b1"] = other.path
@@ -180,9 +171,8 @@ def test_an_open_divergence_holds_every_deletion(tmp_path: Path) -> None:
 
 def test_cleaning_twice_finds_nothing(tmp_path: Path) -> None:
     a, b = two(tmp_path)
-    b.put(S, 9, "b", 1, 1, at=200 * DAY).close()
-    deployment = deployment_of(tmp_path, a, b)
-    deployment.run()
+    b.put(S, 9, "b", 1, 1, at=200 * DAY)
+    deployment = aggregated(tmp_path, a, b)
     before = deployment.rows("s")
     assert gone(cleaned(deployment, **MONTH)) == {"_versions": 1}
     assert [(row["table"], row["rows"]) for row in deployment.rows("_retention")] == [("_versions", 1)]
@@ -219,7 +209,7 @@ def test_tables_are_the_same_as_without_retention(tmp_path: Path, seed: int, del
         node.close()
     policies = {"default": {"deletes": deletes}}
     whole, cut = (
-        deployment_of(tmp_path / kind, *nodes.values(), policies=policies) for kind in ("whole", "cut")
+        Deployment.of(tmp_path / kind, *nodes.values(), policies=policies) for kind in ("whole", "cut")
     )
     todo = {name: acts(seed, name) for name in nodes}
     chance = random.Random(seed)

@@ -12,8 +12,6 @@ INSERT, REPLACE, NOP = 2, 3, 12
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a stream."""
-
     replica: int
     lsn: int
     tsn: int

@@ -1,12 +1,10 @@
 """Writes spools for tests, and runs a relay and a raw client in the test's event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 import numpy as np
@@ -83,7 +81,7 @@ class Client:
         self._port, self._source = relay.port, source
         self.salt = b""
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         local = None if self._source is None else (self._source, 0)
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=local)
         return self
@@ -91,7 +89,7 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         self.writer.transport.abort()
 
-    async def greet(self) -> Client:
+    async def greet(self) -> Self:
         """Read the greeting; raise IncompleteReadError if the connection is closed."""
         greeting = await self.reader.readexactly(128)
         self.salt = greeting[64:108]

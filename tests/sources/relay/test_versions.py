@@ -31,7 +31,6 @@ def row(space: int, fields: list[object], lsn: int, replica_id: int | None = Non
 
 
 def write_snapshot(spool: Spool, versions: ServerVersions = OLD) -> None:
-    """Write a server's snapshot to an empty spool."""
     spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance_uuid(9), REPLICASET, versions
     with spool.create_snapshot({1: 1}) as writer:
         writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 import numpy as np
@@ -28,28 +28,33 @@ class WrittenSpool:
         self.spool = Spool(directory, SpoolOptions(compress=False))
         self.spool.instance_uuid, self.spool.replicaset_uuid = DAEMON, REPLICASET
 
-    def begin(self, members: dict[int, str], vclock: dict[int, int]) -> None:
+    def begin(self, members: dict[int, str], vclock: dict[int, int]) -> Self:
         with self.spool.create_snapshot(vclock) as writer:
             writer.write([system_row(0, SystemSpace.SCHEMA, ["cluster", REPLICASET])])
             writer.write([system_row(i, SystemSpace.CLUSTER, [i, uuid]) for i, uuid in members.items()])
         self.spool.continue_from(vclock)
+        return self
 
-    def put(self, origin: int, count: int = 1) -> None:
+    def put(self, origin: int, count: int = 1) -> Self:
         for _ in range(count):
             self._append(origin, RequestType.REPLACE, encode_body(space_id=512, tuple_=msgpack.packb([1])))
+        return self
 
-    def register(self, id_: int, uuid: str, kind: RequestType = RequestType.INSERT) -> None:
+    def register(self, id_: int, uuid: str, kind: RequestType = RequestType.INSERT) -> Self:
         tuple_ = msgpack.packb([id_, uuid])
         self._append(1, kind, encode_body(space_id=SystemSpace.CLUSTER, tuple_=tuple_))
+        return self
 
-    def replace_in_place(self, id_: int, uuid: str) -> None:
+    def replace_in_place(self, id_: int, uuid: str) -> Self:
         operations = msgpack.packb([["=", 1, uuid]])
         body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]), tuple_=operations)
         self._append(1, RequestType.UPDATE, body)
+        return self
 
-    def expel(self, id_: int) -> None:
+    def expel(self, id_: int) -> Self:
         body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]))
         self._append(1, RequestType.DELETE, body)
+        return self
 
     def name_replicaset(self) -> None:
         body = encode_body(space_id=SystemSpace.SCHEMA, tuple_=msgpack.packb(["cluster", REPLICASET]))
@@ -95,18 +100,28 @@ async def receive_rows(
         return found
 
 
+def sent(directory: Path, origins: list[str], vclock: dict[int, int], last: int) -> list[tuple[int, int]]:
+    """Return (replica id, lsn) of the rows that a relay sends up to lsn `last` of id 1, except NOPs."""
+
+    async def rows() -> list[tuple[int, int]]:
+        async with relaying(directory) as relay:
+            return await receive_rows(relay, [A, *origins], vclock, (1, last))
+
+    return asyncio.run(rows())
+
+
+def received(directory: Path, origins: list[str], vclock: dict[int, int], last: int) -> list[tuple[int, int]]:
+    """Return what is sent, without the rows of A."""
+    return [row for row in sent(directory, origins, vclock, last) if row[0] != 1]
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> WrittenSpool:
     """Return a spool in which id 2 belongs to B, and from the middle of the log on to C; in one or several blocks."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(2, 3)
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(2, 3).put(1)
     spool_writer.expel(2)
     spool_writer.put(2)  # a row after the expulsion is still of the old owner
-    spool_writer.register(2, C)
-    spool_writer.put(2, 3)
-    spool_writer.put(1)
+    spool_writer.register(2, C).put(2, 3).put(1)
     spool_writer.spool.close()
     return spool_writer
 
@@ -123,51 +138,30 @@ ROWS_OF_A = [(1, n) for n in (11, 12, 13, 14)]
 def test_rows_belong_to_the_owner_of_the_id_at_that_time(
     tmp_path: Path, origins: list[str], wanted: list[tuple[int, int]]
 ) -> None:
-    async def ran() -> list[tuple[int, int]]:
-        async with relaying(tmp_path) as relay:
-            return await receive_rows(relay, [*origins, A], {1: 10}, (1, 14))
-
-    found = asyncio.run(ran())
+    found = sent(tmp_path, origins, {1: 10}, 14)
     assert [one for one in found if one not in ROWS_OF_A] == [one for one in wanted if one not in ROWS_OF_A]
     assert [one for one in found if one in ROWS_OF_A] == ROWS_OF_A
 
 
 @pytest.mark.usefixtures("written")
 def test_a_subscriber_with_rows_begins_with_the_right_owner(tmp_path: Path) -> None:
-    async def ran(vclock: dict[int, int]) -> list[tuple[int, int]]:
-        async with relaying(tmp_path) as relay:
-            return await receive_rows(relay, [A, C], vclock, (1, 14))
-
-    assert asyncio.run(ran({1: 12, 2: 4})) == [(1, 13), *ROWS_OF_C, (1, 14)]
-    assert asyncio.run(ran({1: 13, 2: 5})) == [(2, 6), (2, 7), (1, 14)]
+    assert sent(tmp_path, [C], {1: 12, 2: 4}, 14) == [(1, 13), *ROWS_OF_C, (1, 14)]
+    assert sent(tmp_path, [C], {1: 13, 2: 5}, 14) == [(2, 6), (2, 7), (1, 14)]
 
 
-def test_an_id_gets_another_owner_while_rows_are_sent(written: WrittenSpool, tmp_path: Path) -> None:
-    async def ran() -> list[tuple[int, int]]:
-        async with relaying(tmp_path) as relay:
-            waiting = asyncio.create_task(receive_rows(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
-            await asyncio.sleep(0)
-            with Spool(tmp_path, SpoolOptions(compress=False)) as written.spool:
-                written.put(2)
-                written.replace_in_place(2, B)
-                written.put(2, 2)
-                written.register(3, C)
-                written.put(3)
-                written.put(1)
-            return await waiting
-
-    assert asyncio.run(ran()) == [(2, 8), (1, 15), (1, 16), (3, 1), (1, 17)]
+async def test_an_id_gets_another_owner_while_rows_are_sent(written: WrittenSpool, tmp_path: Path) -> None:
+    async with relaying(tmp_path) as relay:
+        waiting = asyncio.create_task(receive_rows(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
+        await asyncio.sleep(0)
+        with Spool(tmp_path, SpoolOptions(compress=False)) as written.spool:
+            written.put(2).replace_in_place(2, B).put(2, 2).register(3, C).put(3).put(1)
+        assert await waiting == [(2, 8), (1, 15), (1, 16), (3, 1), (1, 17)]
 
 
 def test_each_log_begins_with_its_own_owners_of_ids(tmp_path: Path) -> None:
     """A snapshot is between two logs; the second log does not register its instances."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(2, 2)
-    spool_writer.put(1)
-    spool_writer.begin({1: A, 2: C}, {1: 11, 2: 2})
-    spool_writer.put(2, 2)
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(2, 2).put(1)
+    spool_writer.begin({1: A, 2: C}, {1: 11, 2: 2}).put(2, 2).put(1)
     spool_writer.spool.close()
 
     async def ran(origin: str) -> list[tuple[int, int]]:
@@ -180,8 +174,7 @@ def test_each_log_begins_with_its_own_owners_of_ids(tmp_path: Path) -> None:
 
 
 def test_several_registrations_in_one_block_are_applied_in_order(tmp_path: Path) -> None:
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10})
     body = encode_body(space_id=512, tuple_=msgpack.packb([1]))
     members = [[2, C], [2, B]]
     rows, lsn = b"", 0
@@ -196,38 +189,16 @@ def test_several_registrations_in_one_block_are_applied_in_order(tmp_path: Path)
     spool_writer.spool.append(np.frombuffer(rows, np.uint8), {1: 13, 2: 5})
     spool_writer.spool.close()
 
-    async def ran(origin: str) -> list[tuple[int, int]]:
-        async with relaying(tmp_path) as relay:
-            return await receive_rows(relay, [A, origin], {1: 10}, (1, 13))
-
-    assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12), (1, 13)]
-    assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
-
-
-def received(directory: Path, origins: list[str], vclock: dict[int, int], last: int) -> list[tuple[int, int]]:
-    """Return (replica id, lsn) of the rows that a relay sends up to lsn `last` of id 1, except NOPs and rows of A."""
-
-    async def ran() -> list[tuple[int, int]]:
-        async with relaying(directory) as relay:
-            return await receive_rows(relay, [A, *origins], vclock, (1, last))
-
-    return [row for row in asyncio.run(ran()) if row[0] != 1]
+    assert sent(tmp_path, [C], {1: 10}, 13) == [(1, 11), (2, 3), (2, 4), (1, 12), (1, 13)]
+    assert sent(tmp_path, [B], {1: 10}, 13) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
 
 
 def test_rows_before_their_registration_are_of_the_registered_instance(tmp_path: Path) -> None:
     """A spool with `feed: own_peer` may have such rows, also in an earlier log than the registration."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(3, 2)
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(3, 2).put(1)
     spool_writer.spool.close()
-    spool_writer.put(3)
-    spool_writer.register(3, C)
-    spool_writer.put(3)
-    spool_writer.expel(3)
-    spool_writer.register(3, B)
-    spool_writer.put(3)
-    spool_writer.put(1)
+    spool_writer.put(3).register(3, C).put(3).expel(3)
+    spool_writer.register(3, B).put(3).put(1)
     spool_writer.spool.close()
     assert len(list(tmp_path.glob("*.xlog"))) == 2
     assert received(tmp_path, [C], {1: 10}, 15) == [(3, 1), (3, 2), (3, 3), (3, 4)]
@@ -235,26 +206,20 @@ def test_rows_before_their_registration_are_of_the_registered_instance(tmp_path:
     assert received(tmp_path, [C], {1: 11, 3: 2}, 15) == [(3, 3), (3, 4)]
 
 
-def test_rows_of_an_unknown_instance_are_refused_until_it_is_registered(tmp_path: Path) -> None:
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
-    spool_writer.put(1)
-    spool_writer.put(3)
+async def test_rows_of_an_unknown_instance_are_refused_until_it_is_registered(tmp_path: Path) -> None:
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10}).put(1).put(3)
     spool_writer.put(1)
     spool_writer.spool.close()
 
-    async def ran() -> list[tuple[int, int]]:
-        async with relaying(tmp_path) as relay:
-            with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 3"):
-                await receive_rows(relay, [A, C], {1: 10}, (1, 12))
-            assert await receive_rows(relay, [A, C], {1: 10}, (1, 11)) == [(1, 11)]
-            with Spool(tmp_path, SpoolOptions(compress=False)) as spool_writer.spool:
-                spool_writer.register(3, C)
-            while relay.catalog.vclock.get(1) != 13:
-                await asyncio.sleep(0.01)
-            return await receive_rows(relay, [A, C], {1: 10}, (1, 13))
-
-    assert asyncio.run(ran()) == [(1, 11), (3, 1), (1, 12), (1, 13)]
+    async with relaying(tmp_path) as relay:
+        with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 3"):
+            await receive_rows(relay, [A, C], {1: 10}, (1, 12))
+        assert await receive_rows(relay, [A, C], {1: 10}, (1, 11)) == [(1, 11)]
+        with Spool(tmp_path, SpoolOptions(compress=False)) as spool_writer.spool:
+            spool_writer.register(3, C)
+        while relay.catalog.vclock.get(1) != 13:
+            await asyncio.sleep(0.01)
+        assert await receive_rows(relay, [A, C], {1: 10}, (1, 13)) == [(1, 11), (3, 1), (1, 12), (1, 13)]
 
 
 @pytest.mark.parametrize("change", ["expel", "rename", "replace"])
@@ -265,18 +230,15 @@ def test_rows_before_an_id_passes_to_another_instance_are_not_of_that_one(
     spool_writer = WrittenSpool(tmp_path)
     spool_writer.spool.begin_at({1: 10})
     spool_writer.name_replicaset()
-    spool_writer.register(1, A)
-    spool_writer.put(2)
+    spool_writer.register(1, A).put(2)
     if change == "expel":
-        spool_writer.expel(2)
-        spool_writer.register(2, C)
+        spool_writer.expel(2).register(2, C)
     elif change == "rename":
         spool_writer.replace_in_place(2, C)
     else:
         spool_writer.register(2, C, RequestType.REPLACE)
     last = spool_writer.lsn(1)
-    spool_writer.put(2)
-    spool_writer.put(1)
+    spool_writer.put(2).put(1)
     spool_writer.spool.close()
     for origin in (C, B):
         with pytest.raises(ServerError, match="no row of _cluster names the instance of replica id 2"):
@@ -289,12 +251,8 @@ def test_a_snapshot_names_the_instances_of_rows_before_it_unless_rows_are_missin
     tmp_path: Path, has_gap: bool
 ) -> None:
     """The spool had another snapshot at its beginning, which is removed."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: C}, {1: 10})
-    spool_writer.put(2)
-    spool_writer.put(1)
-    spool_writer.begin({1: A, 2: C}, {1: 15 if has_gap else 11, 2: 1})
-    spool_writer.put(1)
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: C}, {1: 10}).put(2).put(1)
+    spool_writer.begin({1: A, 2: C}, {1: 15 if has_gap else 11, 2: 1}).put(1)
     spool_writer.spool.close()
     min(tmp_path.glob("*.snap")).unlink()
     if has_gap:
@@ -305,10 +263,9 @@ def test_a_snapshot_names_the_instances_of_rows_before_it_unless_rows_are_missin
         assert received(tmp_path, [B], {1: 10}, 12) == []
 
 
-def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) -> None:
+async def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) -> None:
     """The rows are of an instance outside of the whitelist; its other rows become NOPs with the same timestamps."""
-    spool_writer = WrittenSpool(tmp_path)
-    spool_writer.begin({1: A, 2: B}, {1: 10})
+    spool_writer = WrittenSpool(tmp_path).begin({1: A, 2: B}, {1: 10})
     defines = encode_body(space_id=SystemSpace.SPACE, tuple_=msgpack.packb([512, 1, "s"]))
     plain = encode_body(space_id=512, tuple_=msgpack.packb([1]))
     rows = [
@@ -333,32 +290,27 @@ def test_rows_that_register_define_or_settle_pass_any_whitelist(tmp_path: Path) 
     spool_writer.put(1)
     spool_writer.spool.close()
 
-    async def ran() -> list[tuple[Any, ...]]:
-        async with relaying(tmp_path) as relay, Client(relay) as client:
-            await client.greet()
-            body: dict[int, Any] = {
-                MessageKey.INSTANCE_UUID: SUBSCRIBER_PREFIX,
-                MessageKey.VCLOCK: {1: 10},
-                MessageKey.REPLICA_ANON: True,
-                MessageKey.ORIGINS: [A],
-            }
-            client.writer.write(encode_packet(Command.SUBSCRIBE, 1, body))
-            await client.answer()
-            found: list[tuple[Any, ...]] = []
-            async with asyncio.timeout(20):
-                while not found or found[-1][1:3] != (1, 11):
-                    packet = await client.answer()
-                    header = packet.header
-                    if HeaderKey.LSN in header:
-                        keys = (HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.TIMESTAMP)
-                        optional = (header.get(HeaderKey.TSN, 0), header.get(HeaderKey.FLAGS, 0))
-                        found.append(
-                            (packet.type, *(header[key] for key in keys), *optional, bool(packet.body))
-                        )
-            return found
-
+    async with relaying(tmp_path) as relay, Client(relay) as client:
+        await client.greet()
+        body: dict[int, Any] = {
+            MessageKey.INSTANCE_UUID: SUBSCRIBER_PREFIX,
+            MessageKey.VCLOCK: {1: 10},
+            MessageKey.REPLICA_ANON: True,
+            MessageKey.ORIGINS: [A],
+        }
+        client.writer.write(encode_packet(Command.SUBSCRIBE, 1, body))
+        await client.answer()
+        found: list[tuple[Any, ...]] = []
+        async with asyncio.timeout(20):
+            while not found or found[-1][1:3] != (1, 11):
+                packet = await client.answer()
+                header = packet.header
+                if HeaderKey.LSN in header:
+                    keys = (HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.TIMESTAMP)
+                    optional = (header.get(HeaderKey.TSN, 0), header.get(HeaderKey.FLAGS, 0))
+                    found.append((packet.type, *(header[key] for key in keys), *optional, bool(packet.body)))
     nop = int(RequestType.NOP)
-    assert asyncio.run(ran()) == [
+    assert found == [
         (RequestType.INSERT, 2, 1, 1.5, 0, 0, True),
         (nop, 2, 2, 1.5, 1, 0, False),
         (nop, 2, 3, 1.5, 2, 1, False),

@@ -141,7 +141,6 @@ class Disk:
 
 
 def fresh(folder: Path) -> Path:
-    """Return an empty folder of that name."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

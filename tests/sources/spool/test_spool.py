@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,15 @@ def rows(replica: int, first: int, count: int) -> Bytes:
     return np.frombuffer(b"".join(encoded), np.uint8)
 
 
-def open_spool(directory: Path, **options: Any) -> Spool:
-    spool = Spool(directory, SpoolOptions(**options))
-    spool.instance_uuid = UUID
-    return spool
+@contextlib.contextmanager
+def open_spool(directory: Path, **options: Any) -> Iterator[Spool]:
+    with Spool(directory, SpoolOptions(**options)) as spool:
+        spool.instance_uuid = UUID
+        yield spool
 
 
 def append_blocks(directory: Path, blocks: int, **options: Any) -> None:
     with open_spool(directory, **options) as spool:
-        spool.instance_uuid = UUID
         if spool.vclock is None:
             spool.begin_at({})
         first = (spool.vclock or {}).get(1, 0) + 1
@@ -113,7 +114,7 @@ def test_a_damaged_end_is_cut_off(tmp_path: Path) -> None:
 def test_a_killed_daemon_continues_a_log_that_ends_like_the_end_marker(tmp_path: Path) -> None:
     append_blocks(tmp_path, 1)
     body = encode_body(space_id=512, tuple_=msgpack.packb([1, EOF_MARKER]))
-    spool = open_spool(tmp_path, compress=False)
+    spool = Spool(tmp_path, SpoolOptions(compress=False))
     spool.__enter__()
     spool.append(np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=11), np.uint8), {1: 11})
     spool.abandon()
@@ -143,7 +144,6 @@ def test_a_full_disk_loses_nothing_and_the_spool_continues(
 
     monkeypatch.setattr(os, "write", write)
     with open_spool(tmp_path, compress=False) as spool:
-        spool.instance_uuid = UUID
         spool.begin_at({})
         spool.append(rows(1, 1, 10), {1: 10})
         room[0] = 100
@@ -178,7 +178,7 @@ def version_headers(directory: Path) -> list[dict[str, str]]:
 
 
 def append_as(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
-    spool.versions, spool.instance_uuid = versions, UUID
+    spool.versions = versions
     for _ in range(blocks):
         first = (spool.vclock or {}).get(1, 0) + 1
         spool.append(rows(1, first, 10), {1: first + 9})
@@ -291,13 +291,11 @@ def test_writing_and_reading_have_the_same_block_limit(tmp_path: Path, compress:
     body = encode_body(space_id=512, tuple_=msgpack.packb([1, noise]))
     row = np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=1), np.uint8)
     with open_spool(tmp_path, compress=compress, max_block_bytes=row.size - 1) as spool:
-        spool.instance_uuid = UUID
         spool.begin_at({})
         with pytest.raises(TransactionLimitError, match="max_block_bytes"):
             spool.append(row, {1: 1})
         assert (spool.vclock, spool.is_full, names(tmp_path)) == ({}, False, [])
     with open_spool(tmp_path, compress=compress, max_block_bytes=row.size) as spool:
-        spool.instance_uuid = UUID
         spool.begin_at({})
         spool.append(row, {1: 1})
     assert read_state(tmp_path, row.size).vclock == {1: 1}
@@ -320,7 +318,6 @@ def test_a_block_beyond_the_limit_is_refused_by_writer_and_reader(tmp_path: Path
 
 def test_an_unfinished_snapshot_is_removed(tmp_path: Path) -> None:
     with open_spool(tmp_path) as spool:
-        spool.instance_uuid = UUID
         spool.create_snapshot({1: 50}).abandon()
     with open_spool(tmp_path) as spool:
         assert spool.vclock is None
@@ -375,7 +372,6 @@ def test_a_daemon_that_is_killed_while_it_sets_a_spool_aside_sets_aside_the_rest
     for killed_at in range(5):
         directory, calls = tmp_path / str(killed_at), iter(range(100))
         with open_spool(directory) as spool:
-            spool.instance_uuid = UUID
             spool.create_snapshot({1: 7}).close()
             spool.continue_from({1: 7})
             for first in (8, 18):
@@ -412,7 +408,6 @@ def test_limits_apply_only_without_readers(tmp_path: Path) -> None:
 
 def test_a_snapshot_is_removed_with_the_logs_that_continue_it(tmp_path: Path) -> None:
     with open_spool(tmp_path, rotate_bytes=1, compress=False) as spool:
-        spool.instance_uuid = UUID
         spool.create_snapshot({1: 10}).close()
         spool.continue_from({1: 10})
         for k in range(3):

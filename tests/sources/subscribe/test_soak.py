@@ -1,7 +1,5 @@
 """The daemon and masters in full mesh are killed for minutes: no row is lost or written twice."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
@@ -12,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -54,7 +53,7 @@ class Load:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in masters.members]
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

@@ -50,7 +50,6 @@ def expected(paths: Iterable[Path]) -> Counter[RowPosition]:
 
 
 def positions(rows: Iterable[Mapping[str, Any]]) -> Counter[RowPosition]:
-    """Return the positions and types of rows."""
     return Counter((row["file"], row["position"], row["row"], row["type"]) for row in rows)
 
 
@@ -87,7 +86,6 @@ def _path(path: str | list[str]) -> dict[str, str]:
 
 
 def spark_batch(spark: SparkSession, path: str | list[str], **options: str) -> list[dict[str, Any]]:
-    """Return the rows of a batch read by Spark."""
     register(spark)
     return [row.asDict() for row in spark.read.format("xlog").options(**options).load(path).collect()]
 

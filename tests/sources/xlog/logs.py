@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import msgpack
 
@@ -45,7 +46,7 @@ def insert(replica_id: int, lsn: int, space_id: int, fields: list[object], **hea
 
 @dataclass
 class Server:
-    """One member of a replicaset, and its directory."""
+    """One member of a replicaset, and its directory; what writes can be chained."""
 
     path: Path
     name: str = "a1"
@@ -76,36 +77,41 @@ class Server:
                 self.previous = dict(self.vclock)
         return self.log
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes) -> Self:
         """Write bytes behind the current log."""
         with self.open().open("ab") as file:
             file.write(data)
+        return self
 
     def row(self, replica_id: int, space_id: int = SPACE, fields: list[object] | None = None) -> bytes:
         lsn = self.vclock[replica_id] = self.vclock.get(replica_id, 0) + 1
         return insert(replica_id, lsn, space_id, [lsn, self.filler] if fields is None else fields)
 
-    def write(self, replica_id: int = 1, rows: int = 1) -> None:
+    def write(self, replica_id: int = 1, rows: int = 1) -> Self:
         """Write that many transactions of one row, each in a block of its own."""
         for _ in range(rows):
             self.open()
             self.append(encode_block(self.row(replica_id), compress=False))
+        return self
 
-    def system(self, space_id: int, fields: list[object], by: int = 1) -> None:
+    def system(self, space_id: int, fields: list[object], by: int = 1) -> Self:
         """Write a row of a system space, such as a `_cluster` row that registers an instance."""
         self.open()
         self.append(encode_block(self.row(by, space_id, fields)))
+        return self
 
-    def rotate(self) -> None:
+    def rotate(self) -> Self:
         """Close the current log, as a full one or a checkpoint does."""
         if self.log is not None:
             self.append(EOF_MARKER)
             self.log = None
+        return self
 
-    def crash(self, torn: int = 0) -> None:
+    def crash(self, torn: int = 0) -> Self:
         """Leave the current log without its marker, with `torn` bytes of a block that was not written wholly."""
         self.append(encode_block(insert(1, 10**9, SPACE, ["lost"]))[:torn])
         self.log = None
+        return self
 
     def snapshot(self, rows: int = 2, cluster: Mapping[int, str] | None = None) -> Path:
         """Take a snapshot; the log is rotated as Tarantool does."""

@@ -51,7 +51,6 @@ def blocks_of(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def signed(value: int) -> int:
-    """Return a number modulo 2^64 as a signed one."""
     return (value + 2**63) % 2**64 - 2**63
 
 
@@ -86,7 +85,6 @@ def row_of(header: dict[int, Any], body: dict[int, bytes] | None, whole: bytes |
 
 
 def rows_of(rows: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the columns of the rows of one block."""
     at = 0
     while at < len(rows):
         unpacker = msgpack.Unpacker(strict_map_key=False, raw=True)

@@ -27,7 +27,6 @@ FILE = "00000000000000000005.xlog"
 
 
 def insert(lsn: int, *fields: object, space_id: int = 512, **header: Any) -> bytes:
-    """Return an encoded INSERT of replica 1."""
     body = encode_body(space_id=space_id, tuple_=msgpack.packb([lsn, *fields]))
     header = {"replica_id": 1, "timestamp": 1.6e9 + lsn / 8, **header}
     return encode_row(RequestType.INSERT, body, lsn=lsn, **header)
@@ -43,12 +42,10 @@ def blocks(count: int, rows: int = 2, first: int = 6) -> list[bytes]:
 
 
 def log(*parts: bytes, marker: bool = True) -> bytes:
-    """Return a whole file."""
     return HEADER + b"".join(parts) + (EOF_MARKER if marker else b"")
 
 
 def put(folder: Path, data: bytes, name: str = FILE) -> str:
-    """Write a file and return its path."""
     path = folder / name
     path.write_bytes(data)
     return str(path)

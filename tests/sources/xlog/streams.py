@@ -39,7 +39,6 @@ class Collected:
 
     @property
     def lsns(self) -> list[int]:
-        """The lsns of rows of logs."""
         return [lsn for file, _, lsn in self.rows if file.endswith(".xlog")]
 
 

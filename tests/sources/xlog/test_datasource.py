@@ -123,8 +123,7 @@ def test_damage_names_file_offset_and_class_and_permissive_shows_it(
 def test_a_gap_is_not_jumped_in_silence(spark: SparkSession, tmp_path: Path) -> None:
     server = Server(tmp_path)
     for _ in range(3):
-        server.write(rows=2)
-        server.rotate()
+        server.write(rows=2).rotate()
     (tmp_path / "00000000000000000002.xlog").unlink()
     with pytest.raises(PySparkException, match="XlogGapError"):
         read(spark, tmp_path).count()

@@ -39,7 +39,6 @@ def node(drawn: str, mark: int | None = None, **flags: Any) -> Node:
 
 
 def drawn(value: Rid | Node) -> str:
-    """Return the drawing of a RID, or of a node's RID."""
     of = value.rid if isinstance(value, Node) else value
     ulids = (of.incoming, *of.generations, of.base)
     return ":".join(f"{int(one) >> 80:04d}" for one in ulids)

@@ -65,13 +65,17 @@ class Standby:
         self.a.commit()
         return self.a.epoch
 
+    def copied_batch(self, lock: PrimaryLock, standbys: Standbys, value: str) -> None:
+        """Commit an epoch and copy it."""
+        self.batch(lock, value, "accounts")
+        standbys.copy_and_reconnect()
+
     def session(self, *values: str) -> None:
         """Run a writer that commits epochs and ends."""
         standbys = self.standbys()
         with self.lock(standbys) as lock:
             for value in values:
-                self.batch(lock, value, "accounts")
-                standbys.copy_and_reconnect()
+                self.copied_batch(lock, standbys, value)
 
     def compared(self) -> Comparison:
         return compare_warehouses(read_compared_rid(self.a.location), read_compared_rid(self.b.location))
@@ -96,15 +100,13 @@ def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Stand
         head = now(standby.a).rid.head
         assert connected(standbys) == [True]
         for number in range(5):
-            standby.batch(lock, f"value {number}", "accounts")
-            standbys.copy_and_reconnect()
+            standby.copied_batch(lock, standbys, f"value {number}")
             assert standby.b.read_cut() == standby.a.read_cut()
             assert now(standby.a).rid.head == now(standby.b).rid.head == head
             assert now(standby.a).next_head is None
         assert now(standby.b).rid.file_lock is FileLock.ALLOW_READ
         rows = [len(RidTable(made.location).history()) for made in (standby.a, standby.b)]
-        standby.batch(lock, "more", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "more")
         assert [len(RidTable(made.location).history()) for made in (standby.a, standby.b)] == rows
     assert now(standby.a).next_head is not None
     assert now(standby.b).rid.file_lock is FileLock.UNLOCKED
@@ -146,15 +148,13 @@ def test_a_lost_peer_stops_nothing_and_begins_one_generation(
 ) -> None:
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
-        standby.batch(lock, "first", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "first")
         head = now(standby.a).rid.head
         mend = break_(standby)
         standby.batch(lock, "in flight", "accounts")
         assert now(standby.a).rid.head == head
         for value in ("lost", "lost again", "lost for long"):
-            standby.batch(lock, value, "accounts")
-            standbys.copy_and_reconnect()
+            standby.copied_batch(lock, standbys, value)
             assert now(standby.a).rid.old1 == head
         assert connected(standbys) == [False]
         assert standbys.states()[0].reason
@@ -166,8 +166,7 @@ def test_a_lost_peer_stops_nothing_and_begins_one_generation(
         standbys.copy_and_reconnect()
         assert connected(standbys) == [True]
         began = now(standby.a).rid.head
-        standby.batch(lock, "found", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "found")
         assert now(standby.a).rid.head == now(standby.b).rid.head == began
     assert standby.b.read_cut() == standby.a.read_cut()
     assert now(standby.b).rid.generations == now(standby.a).rid.generations
@@ -178,13 +177,11 @@ def test_the_others_stay_connected_when_one_is_lost(tmp_path: Path) -> None:
     standby = Standby(tmp_path, 2)
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
-        standby.batch(lock, "first", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "first")
         head = now(standby.a).rid.head
         mend = unreachable(standby)
         for value in ("second", "third", "fourth", "fifth"):
-            standby.batch(lock, value, "accounts")
-            standbys.copy_and_reconnect()
+            standby.copied_batch(lock, standbys, value)
         assert connected(standbys) == [False, True]
         # "second" was in flight; all after it is one generation, although one standby is away for long.
         assert now(standby.a).rid.generations[:2] == now(standby.others[1]).rid.generations[:2]
@@ -357,11 +354,9 @@ def test_an_old_primary_that_cannot_reach_its_peer_is_a_split_brain_later(standb
 def test_a_peer_that_was_promoted_meanwhile_does_not_stop_the_stream(standby: Standby) -> None:
     standbys = standby.standbys()
     with standby.lock(standbys) as lock:
-        standby.batch(lock, "first", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "first")
         mend = unreachable(standby)
-        standby.batch(lock, "in flight", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "in flight")
         mend()
         switch.promote(standby.b.location)
         standby.time += 61
@@ -394,8 +389,7 @@ def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tm
     standbys = standby.standbys()
     elsewhere = Made(tmp_path / "elsewhere")
     with standby.lock(standbys) as lock:
-        standby.batch(lock, "first", "accounts")
-        standbys.copy_and_reconnect()
+        standby.copied_batch(lock, standbys, "first")
         head = now(standby.a).rid.head
         sync(standby.a.location, elsewhere.location)
     standby.session()

@@ -4,12 +4,10 @@ What delta-rs and a store with conditional writes do is modelled here and nowher
 the real ones. The code that is explored is the real one: `OpenTables`, `Fence`, `Lease`, `roll_back`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
@@ -54,7 +52,7 @@ class World:
         """Return the commits of a table; none where it is not there."""
         return dict(self.logs).get(table, ())
 
-    def with_log(self, table: str, log: Log) -> World:
+    def with_log(self, table: str, log: Log) -> Self:
         return replace(self, logs=tuple(sorted({**dict(self.logs), table: log}.items())))
 
 
@@ -130,7 +128,6 @@ class ModelTable:
         self.log = self._ask(Request("open", self._name))
 
     def transaction_version(self, app: str) -> int | None:
-        """Return the newest transaction version of an application."""
         assert app == APP_ID
         return next((one.mark for one in reversed(self.log) if one.mark is not None), None)
 
@@ -140,11 +137,9 @@ class ModelTable:
         return found[::-1][:limit]
 
     def protocol(self) -> SimpleNamespace:
-        """Return a protocol without features."""
         return SimpleNamespace(writer_features=None, reader_features=None, min_reader_version=1)
 
     def metadata(self) -> SimpleNamespace:
-        """Return metadata without properties."""
         return SimpleNamespace(configuration={})
 
     def schema(self) -> None:
@@ -166,7 +161,6 @@ class ModelTable:
         self._commit(Commit((), _mark(commit_properties), restored=version))
 
     def rows(self) -> tuple[str, ...]:
-        """Return the rows of the open version."""
         return rows_at(self.log, self.version())
 
     def _commit(self, commit: Commit) -> None:
@@ -202,7 +196,6 @@ class ModelPlace:
         self._seen: dict[str, Log] = {}
 
     def open(self, table: str) -> ModelTable | None:
-        """Return a table, None where there is none."""
         log = self._seen[table] = self._ask(Request("open", table))
         return ModelTable(self._ask, table, log) if log else None
 
@@ -227,7 +220,6 @@ class ModelPlace:
             raise VersionTakenError("the version is taken", table=table)
 
     def may_have(self, table: str, version: int) -> bool:
-        """Whether a table has a version."""
         return len(self._ask(Request("open", table))) > version
 
     def at(self, *names: str) -> str:
@@ -240,7 +232,6 @@ class ModelPlace:
         return list(self._ask(Request("tables")))
 
     def make(self, table: str) -> None:
-        """Create a table where none is."""
         self._ask(Request("make", table))
 
 
@@ -270,7 +261,6 @@ class ModelLease:
         return float(self._ask(Request("now")))
 
     def read(self) -> StoredLease | None:
-        """Return the lease, None where there is none."""
         found = self._ask(Request("read"))
         return None if found is None else StoredLease(found[0], found[1], 0.0)
 

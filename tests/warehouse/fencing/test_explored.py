@@ -58,7 +58,6 @@ class Job:
     batches: int = 1
 
     def __call__(self, ask: Ask, name: str) -> None:
-        """Run to the end."""
         lease = Lease(ModelLease(ask), {"purpose": name}, "", clock=lambda: float(ask(Request("clock"))))
         lease._id = name
         lease.take()

@@ -51,8 +51,6 @@ class Late(ObjectLease):
 
 
 class Writers:
-    """Writers of one store."""
-
     def __init__(self) -> None:
         self.memory, self.clocks = MemoryStore(), Clocks()
 

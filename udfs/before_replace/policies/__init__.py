@@ -1,7 +1,5 @@
 """The conflict policies, one per module; `schemas.policies` lists them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """`custom`: the user's function, called only for keys with several versions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from udfs.before_replace.custom import fold_custom, load_function

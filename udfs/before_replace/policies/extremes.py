@@ -3,8 +3,6 @@
 A version without such a value ranks lowest, so it wins only if no version has a value.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

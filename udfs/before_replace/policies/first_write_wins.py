@@ -1,7 +1,5 @@
 """`first_write_wins`: the version that was inserted first wins; an unknown time counts as the earliest."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """`merge_fields`: the last writer's tuple, with each named field from the version in format_indexes it is newest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

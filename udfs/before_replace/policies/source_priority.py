@@ -1,7 +1,5 @@
 """`source_priority`: the version of the replicaset listed first wins; replicasets outside the list come last."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

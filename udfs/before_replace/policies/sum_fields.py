@@ -1,7 +1,5 @@
 """`sum`: the last writer's tuple, with the sum of some fields over all versions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from schemas.errors import TupleError

@@ -41,7 +41,7 @@ def _read_length(data: Any, pos: Any) -> Any:
 
 
 @inner
-def _skip_value(data: Any, pos: Any) -> Any:
+def skip_value(data: Any, pos: Any) -> Any:
     """Return where the value at `pos` ends, or -1."""
     left = np.int64(1)
     while left > 0:
@@ -66,7 +66,7 @@ def _skip_value(data: Any, pos: Any) -> Any:
 def skip_elements(data: NDArray[np.uint8], pos: int, count: int) -> int:
     """Return the position after the `count` values that begin at `pos`, or -1."""
     for _ in range(count):
-        pos = _skip_value(data, pos)
+        pos = skip_value(data, pos)
         if pos < 0:
             return -1
     return pos
@@ -86,7 +86,7 @@ def find_string_key(
         Where the key and its value begin; (-2, -2) if there is no such pair, (-1, -1) if the bytes are not MessagePack.
     """
     while count > 0 and pos < end:
-        value = _skip_value(data, pos)
+        value = skip_value(data, pos)
         if value < 0:
             return -1, -1
         if _IS_TEXT[data[pos]] and value - key.size > pos:
@@ -94,7 +94,7 @@ def find_string_key(
             code = np.int64(data[pos])
             if begin == pos + 1 + _LENGTH_WIDTHS[code] and np.all(data[begin:value] == key):
                 return pos, value
-        pos = _skip_value(data, value)
+        pos = skip_value(data, value)
         if pos < 0:
             return -1, -1
         count -= 1

@@ -5,8 +5,6 @@ Each module has one or more of them; `SCALAR_OPERATIONS` maps their codes to the
 `=`, `!` and `#` change the tree of a tuple instead (`udfs.operations.update_tree`, `udfs.operations.update_path`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from udfs.operations.arithmetic import ScalarOperation

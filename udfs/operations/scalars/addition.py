@@ -8,8 +8,6 @@ the request has changed the field (`xrow_update_op_do_arith` computes in place).
 and continues with this sum (`SumOverflowError.total`).
 """
 
-from __future__ import annotations
-
 import struct
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """`&`, `|` and `^`: both sides are unsigned integers."""
 
-from __future__ import annotations
-
 from udfs.operations.arithmetic import (
     AS_INTEGER,
     Number,

@@ -1,7 +1,5 @@
 """`:` replaces a part of a string, counted in bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from schemas.errors import TupleError

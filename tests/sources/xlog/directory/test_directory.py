@@ -30,8 +30,7 @@ def directory(path: Path, mode: Mode = Mode.FAILFAST, replicaset: str | None = N
 def test_files_are_listed_in_the_order_of_the_log(tmp_path: Path) -> None:
     server = Server(tmp_path)
     for _ in range(12):
-        server.write(rows=1)
-        server.rotate()
+        server.write(rows=1).rotate()
     (tmp_path / "00000000000000000099.snap.inprogress").write_bytes(b"SNAP\n")
     (tmp_path / "00000000000000000099.xlog.inprogress").write_bytes(b"XLOG\n")
     (tmp_path / "00000000000000000002.vylog").write_bytes(b"")
@@ -46,10 +45,7 @@ def test_files_are_listed_in_the_order_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_newest_file_without_its_header_is_not_there_yet(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write()
-    server.rotate()
-    server.write()
+    Server(tmp_path).write().rotate().write()
     newest = tmp_path / "00000000000000000001.xlog"
     whole = newest.read_bytes()
     seen = directory(tmp_path)
@@ -61,10 +57,7 @@ def test_a_newest_file_without_its_header_is_not_there_yet(tmp_path: Path) -> No
 
 
 def test_an_older_file_with_half_a_header_is_damage(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write()
-    server.rotate()
-    server.write()
+    Server(tmp_path).write().rotate().write()
     older = tmp_path / "00000000000000000000.xlog"
     older.write_bytes(older.read_bytes()[:20])
     with pytest.raises(XlogMetaIncompleteError, match=r"00000000000000000000\.xlog"):
@@ -85,9 +78,7 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_one_file_is_a_source_too(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=3)
-    server.rotate()
+    server = Server(tmp_path).write(rows=3).rotate()
     snap = server.snapshot()
     alone = tmp_path / "alone.xlog"
     alone.write_bytes((tmp_path / "00000000000000000000.xlog").read_bytes())
@@ -109,8 +100,7 @@ def test_the_query_of_a_uri_stays_behind_the_path() -> None:
 
 
 def test_the_end_of_a_growing_file_follows_whole_blocks(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     seen = directory(tmp_path)
     path = tmp_path / "00000000000000000000.xlog"
     whole = path.read_bytes()
@@ -127,9 +117,7 @@ def test_the_end_of_a_growing_file_follows_whole_blocks(tmp_path: Path) -> None:
 
 
 def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
-    server.rotate()
+    Server(tmp_path).write(rows=2).rotate()
     path = tmp_path / "00000000000000000000.xlog"
     data = bytearray(path.read_bytes())
     data[data.index(b"\n\n") + 2] ^= 0xFF
@@ -151,8 +139,7 @@ def test_a_tuple_that_ends_like_the_end_marker_closes_no_log(
     tmp_path: Path, size: int, compress: bool, closed: bool
 ) -> None:
     """Bytes that do not become shorter are in a zstd frame as they are, at its end too."""
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     value = random.Random(1).randbytes(size) + EOF_MARKER
     server.append(encode_block(server.row(1, fields=[3, value]), compress=compress))
     path = tmp_path / f"{0:020}.xlog"
@@ -176,8 +163,7 @@ def test_a_tuple_that_looks_like_a_block_around_the_end_marker_opens_no_log(tmp_
 
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
 def test_a_lenient_mode_finds_the_end_behind_damage(tmp_path: Path, mode: Mode) -> None:
-    server = Server(tmp_path)
-    server.write(rows=5)
+    Server(tmp_path).write(rows=5)
     path = tmp_path / "00000000000000000000.xlog"
     data = bytearray(path.read_bytes())
     block = (len(data) - data.index(b"\n\n") - 2) // 5
@@ -227,8 +213,7 @@ def test_every_recorded_snapshot_names_its_replicaset(recording) -> None:  # typ
 
 
 def test_the_replicaset_comes_from_a_log_that_began_before_any_snapshot(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.system(272, ["replicaset_uuid", A])
+    Server(tmp_path).system(272, ["replicaset_uuid", A])
     seen = directory(tmp_path)
     assert replicaset_uuid_of(seen, seen.listing(), None) == A
 

@@ -107,8 +107,7 @@ def test_the_batch_after_a_gap_reports_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [0, 1, 10, 30])
 def test_a_crash_is_no_gap(tmp_path: Path, torn: int) -> None:
     server = files(tmp_path, 1)
-    server.crash(torn)
-    server.write(rows=3)
+    server.crash(torn).write(rows=3)
     asked = log_stream(tmp_path)
     start, end = whole(asked)
     assert set(gaps(segments_between(asked, start, end)).values()) == {None}
@@ -131,10 +130,7 @@ def test_a_closed_file_that_lost_its_end_is_a_gap_unless_only_the_marker_went(
 
 
 def test_local_rows_take_part(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
-    server.write(replica_id=0, rows=3)
-    server.crash()
+    server = Server(tmp_path).write(rows=2).write(replica_id=0, rows=3).crash()
     server.write(rows=1)
     asked = log_stream(tmp_path)
     assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "005": None}
@@ -145,22 +141,18 @@ def test_local_rows_take_part(tmp_path: Path) -> None:
 
 
 def test_a_local_row_counts_for_component_0_even_if_it_names_its_instance(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     row = encode_row(RequestType.NOP, timestamp=1.0, lsn=1, replica_id=1, group_id=1)
     server.append(encode_block(row))
     server.vclock[0] = 1
-    server.crash()
-    server.write(rows=1)
+    server.crash().write(rows=1)
     asked = log_stream(tmp_path)
     assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "003": None}
 
 
 def test_a_header_that_names_another_predecessor_is_no_gap_where_no_row_is_missing(tmp_path: Path) -> None:
     """Tarantool removes empty logs when it starts; the log after one names it, and nothing is missing."""
-    server = Server(tmp_path)
-    server.write(rows=3)
-    server.rotate()
+    server = Server(tmp_path).write(rows=3).rotate()
     server.previous = {1: 2, 2: 9}
     server.write(rows=1)
     assert b"PrevVClock: {1: 2, 2: 9}" in log(tmp_path, 3).read_bytes()
@@ -171,9 +163,7 @@ def test_a_header_that_names_another_predecessor_is_no_gap_where_no_row_is_missi
 def test_logs_that_begin_beyond_a_snapshot_leave_a_gap(tmp_path: Path) -> None:
     server = files(tmp_path, 1)
     server.snapshot()
-    server.write(rows=2)
-    server.rotate()
-    server.write(rows=2)
+    server.write(rows=2).rotate().write(rows=2)
     log(tmp_path, 5).unlink()
     log(tmp_path, 0).unlink()
     asked = log_stream(tmp_path, start="snapshot", gaps="report")

@@ -108,10 +108,7 @@ def test_a_glob_and_a_list_read_each_file(read: Read) -> None:
 
 def test_a_glob_matches_directories_and_their_files(read: Read, tmp_path: Path) -> None:
     for name in ("a1", "b1"):
-        server = Server(tmp_path / "data" / name, name)
-        server.write(rows=2)
-        server.rotate()
-        server.write(rows=1)
+        Server(tmp_path / "data" / name, name).write(rows=2).rotate().write(rows=1)
     (tmp_path / "data" / "512").mkdir()
     (tmp_path / "data" / "tarantool.log").write_text("I> ready to accept requests\n")
     logs = sorted((tmp_path / "data").rglob("*.xlog"))
@@ -123,8 +120,7 @@ def test_a_glob_matches_directories_and_their_files(read: Read, tmp_path: Path) 
 
 
 def test_a_path_that_exists_is_no_glob(read: Read, tmp_path: Path) -> None:
-    server = Server(tmp_path / "a[1]")
-    server.write(rows=2)
+    server = Server(tmp_path / "a[1]").write(rows=2)
     assert len(read(server.path)) == 2
 
 
@@ -146,9 +142,7 @@ def test_a_stream_of_a_glob_continues_with_new_files_and_without_read_ones(tmp_p
     server.write(rows=2)
     first = server.open()
     assert lsns() == [1, 2]
-    server.write(rows=1)
-    server.rotate()
-    server.write(rows=2)
+    server.write(rows=1).rotate().write(rows=2)
     second = server.open()
     assert lsns() == [3, 4, 5]
     first.unlink()
@@ -162,9 +156,7 @@ def test_a_stream_of_a_glob_continues_with_new_files_and_without_read_ones(tmp_p
 
 
 def test_a_file_without_rows_may_go_before_it_has_any(tmp_path: Path) -> None:
-    server = Server(tmp_path / "a1")
-    server.write()
-    server.rotate()
+    server = Server(tmp_path / "a1").write().rotate()
     _, at = files.stream(f"{server.path}/*.xlog", START)
     empty = server.open()
     rows, after = files.stream(f"{server.path}/*.xlog", at)

@@ -128,7 +128,6 @@ def test_space_that_was_allocated_and_not_written_is_the_end(tmp_path: Path) -> 
 
 
 def damaged(number: int, kind: str) -> bytes:
-    """Return the parts with one of them damaged."""
     part = PARTS[number]
     bad = {
         "magic": b"\x00\x01\x02\x03" + part[4:],

@@ -101,8 +101,7 @@ def test_a_file_of_another_instance(tmp_path: Path) -> None:
     server_at(tmp_path / "s", "a", 3, 4)
     stream = stream_of(tmp_path / "s")
     _, at = read_all(stream, {})
-    other = Server(tmp_path / "other", "a2", {1: 2, 2: 1})
-    other.write(replica_id=2, rows=4)
+    Server(tmp_path / "other", "a2", {1: 2, 2: 1}).write(replica_id=2, rows=4)
     shutil.copy(tmp_path / "other" / NAME, tmp_path / "s" / NAME)
     again = stream_of(tmp_path / "s").latest(at)
     assert again[A].is_restart
@@ -188,8 +187,7 @@ def test_lost_rows_are_told_while_none_of_them_is_written_again(tmp_path: Path) 
 @pytest.mark.parametrize("size", [10, CHECKED_BYTES, 20 * CHECKED_BYTES])
 def test_any_change_of_the_last_block_changes_the_checksum(tmp_path: Path, size: int) -> None:
     """A long block is checked whole: two servers may write one large tuple at different times."""
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     begin = server.open().stat().st_size
     server.filler = "x" * size
     server.write(rows=1)

@@ -88,8 +88,7 @@ def registered_in_the_snapshot(one: Server) -> None:
 
 
 def registered_in_a_log(one: Server) -> None:
-    one.system(320, [3, uuid_of("a3")])
-    one.rotate()
+    one.system(320, [3, uuid_of("a3")]).rotate()
     one.name = "a3"
 
 

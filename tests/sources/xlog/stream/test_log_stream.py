@@ -44,8 +44,7 @@ def drain(
 
 
 def test_an_initial_offset_has_no_rows_and_the_next_has_all(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=5)
+    Server(tmp_path).write(rows=5)
     asked = log_stream(tmp_path)
     start = asked.initial()
     assert start == {NIL: OffsetEntry(str(tmp_path), "00000000000000000000.xlog", 0, {})}
@@ -54,8 +53,7 @@ def test_an_initial_offset_has_no_rows_and_the_next_has_all(tmp_path: Path) -> N
 
 
 def test_the_end_of_a_file_is_the_start_of_the_next_one(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=3)
+    server = Server(tmp_path).write(rows=3)
     asked = log_stream(tmp_path)
     before = asked.latest(asked.initial())
     server.rotate()
@@ -72,8 +70,7 @@ def test_the_end_of_a_file_is_the_start_of_the_next_one(tmp_path: Path) -> None:
 def test_a_limit_ends_at_whole_blocks_and_loses_nothing(tmp_path: Path, max_bytes: int) -> None:
     server = Server(tmp_path)
     for _ in range(4):
-        server.write(rows=10)
-        server.rotate()
+        server.write(rows=10).rotate()
     asked = log_stream(tmp_path)
     start = asked.initial()
     one = asked.latest(start, max_bytes)
@@ -92,15 +89,13 @@ def test_a_stream_that_begins_behind_a_tuple_that_ends_like_the_end_marker_reads
     more, at = drain(log_stream(tmp_path), at)
     server.append(encode_block(server.row(1, fields=[3, EOF_MARKER]), compress=False))
     last, at = drain(log_stream(tmp_path), at)
-    server.crash()
-    server.write()
+    server.crash().write()
     after, _ = drain(log_stream(tmp_path), at)
     assert lsns(rows + more + last + after) == [1, 2, 3, 4]
 
 
 def test_a_torn_tail_waits(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     path = tmp_path / "00000000000000000000.xlog"
     before = path.read_bytes()
     server.write()
@@ -116,8 +111,7 @@ def test_a_torn_tail_waits(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_comes_first_then_the_rows_after_it(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=5)
+    server = Server(tmp_path).write(rows=5)
     server.snapshot(rows=4)
     asked = log_stream(tmp_path, includeSnapshot="true")
     start = asked.initial()
@@ -134,8 +128,7 @@ def test_a_snapshot_comes_first_then_the_rows_after_it(tmp_path: Path) -> None:
 
 
 def test_logs_that_a_snapshot_did_not_rotate_are_read_from_its_vclock(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=5)
+    server = Server(tmp_path).write(rows=5)
     other = Server(tmp_path / "elsewhere", vclock=dict(server.vclock))
     shutil.move(other.snapshot(), tmp_path)  # as 1.6 did: the log continues
     server.write(rows=3)
@@ -143,8 +136,7 @@ def test_logs_that_a_snapshot_did_not_rotate_are_read_from_its_vclock(tmp_path: 
     rows, at = drain(asked, asked.initial(), max_bytes=100)
     assert lsns(rows) == [6, 7, 8]
     assert at[NIL].snapshot_vclock == {1: 5}
-    server.rotate()
-    server.write(rows=1)
+    server.rotate().write(rows=1)
     more, at = drain(asked, at)
     assert lsns(more) == [9]
     assert at[NIL].snapshot_vclock is None
@@ -183,33 +175,28 @@ def test_an_incomplete_snapshot_is_not_begun_with(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     asked = log_stream(tmp_path)
     at = asked.latest(asked.initial())
-    server.rotate()
-    server.write(rows=2)
+    server.rotate().write(rows=2)
     (tmp_path / "00000000000000000000.xlog").unlink()
     with pytest.raises(XlogMissingError, match=r"00000000000000000000\.xlog"):
         asked.latest(at)
 
 
 def test_a_file_that_vanished_before_a_replay_is_named(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
+    server = Server(tmp_path).write(rows=2)
     asked = log_stream(tmp_path)
     start = asked.initial()
     end = asked.latest(start)
-    server.rotate()
-    server.write()
+    server.rotate().write()
     (tmp_path / "00000000000000000000.xlog").unlink()
     with pytest.raises(XlogMissingError, match=r"00000000000000000000\.xlog"):
         segments_between(log_stream(tmp_path), start, end)
 
 
 def test_a_file_that_shrank_is_named(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=3)
+    Server(tmp_path).write(rows=3)
     at = log_stream(tmp_path).latest(log_stream(tmp_path).initial())
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(path.read_bytes()[:-20])
@@ -218,8 +205,7 @@ def test_a_file_that_shrank_is_named(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_growing_file_is_an_error_and_a_lenient_mode_continues(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=6)
+    Server(tmp_path).write(rows=6)
     path = tmp_path / "00000000000000000000.xlog"
     data = bytearray(path.read_bytes())
     data[-3 * BLOCK] ^= 0xFF
@@ -235,10 +221,7 @@ def test_damage_in_the_growing_file_is_an_error_and_a_lenient_mode_continues(tmp
 
 
 def test_offsets_out_of_order_are_refused(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write()
-    server.rotate()
-    server.write()
+    Server(tmp_path).write().rotate().write()
     asked = log_stream(tmp_path)
     start = asked.initial()
     end = asked.latest(start)
@@ -252,10 +235,7 @@ def test_offsets_out_of_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_file_is_followed(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=2)
-    server.rotate()
-    server.write(rows=2)
+    Server(tmp_path).write(rows=2).rotate().write(rows=2)
     asked = log_stream(tmp_path / "00000000000000000000.xlog")
     rows, _ = drain(asked, asked.initial())
     assert lsns(rows) == [1, 2]
@@ -271,24 +251,20 @@ def test_a_planned_batch_is_the_same_later_and_for_another_log_stream(tmp_path: 
     end = asked.latest(start)
     planned = segments_between(asked, start, end)
     assert [(s.number, s.replicaset_uuid, s.source) for s in planned] == [(0, A, "a1"), (1, A, "a1")]
-    server.write(rows=4)
-    server.rotate()
-    server.write(rows=4)
+    server.write(rows=4).rotate().write(rows=4)
     server.snapshot()
     other = LogStream(parse_options(given_))
     assert segments_between(other, from_text(to_text(start)), from_text(to_text(end))) == planned
 
 
 def test_available_now_ends_where_it_began(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=3)
+    server = Server(tmp_path).write(rows=3)
     asked = log_stream(tmp_path)
     asked.fix_end()
     server.write(rows=3)
     later = log_stream(tmp_path).latest(asked.initial())
     assert asked.latest(later) == later, "an end that was passed stays passed"
-    server.rotate()
-    server.write(rows=3)
+    server.rotate().write(rows=3)
     rows, at = drain(asked, asked.initial(), max_bytes=50)
     assert lsns(rows) == [1, 2, 3]
     more, _ = drain(log_stream(tmp_path), at)
@@ -300,8 +276,7 @@ def test_replicasets_share_a_limit_and_number_their_segments(tmp_path: Path) -> 
         server = Server(tmp_path / name, name)
         server.snapshot()
         for _ in range(files):
-            server.write(rows=20)
-            server.rotate()
+            server.write(rows=20).rotate()
     asked = LogStream(parse_options(sources(tmp_path / "a1", tmp_path / "b1")))
     start = asked.initial()
     assert set(start) == {A, B}
@@ -369,8 +344,7 @@ def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     server = Server(tmp_path)
     server.snapshot()
     for _ in range(3):
-        server.write(rows=2)
-        server.rotate()
+        server.write(rows=2).rotate()
     asked = log_stream(tmp_path)
     at = asked.latest(asked.initial())
     opened: list[str] = []

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -30,11 +31,11 @@ class Replicaset:
         for server in (self.a1, self.a2):
             server.snapshot(cluster={1: "a1", 2: "a2"})
 
-    def write(self, rows: int = 1, only: Server | None = None) -> None:
+    def write(self, rows: int = 1, only: Server | None = None) -> Self:
         for server in (self.a1, self.a2) if only is None else (only,):
             for _ in range(rows):
-                server.write(1)
-                server.write(2)
+                server.write(1).write(2)
+        return self
 
 
 @pytest.fixture
@@ -188,8 +189,7 @@ def test_a_leader_that_still_has_rows_to_read_is_read_to_its_end_first(pair: Rep
 
 
 def test_available_now_does_not_change_leaders_for_being_behind(pair: Replicaset) -> None:
-    pair.write(5)
-    pair.write(4, only=pair.a2)
+    pair.write(5).write(4, only=pair.a2)
     aged(pair.a1, HOUR)
     asked = log_stream(pair.a1.path, pair.a2.path)
     asked.fix_end()

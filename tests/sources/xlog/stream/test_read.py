@@ -53,11 +53,8 @@ def written(tmp_path: Path) -> Path:
     server = Server(tmp_path / "a1")
     server.snapshot(cluster={1: "a1", 2: "a2"})
     for _ in range(4):
-        server.write(1)
-        server.write(2)
-    server.rotate()
-    server.write(1, rows=2)
-    server.write(0)
+        server.write(1).write(2)
+    server.rotate().write(1, rows=2).write(0)
     return server.path
 
 
@@ -111,8 +108,7 @@ def test_bounds_do_not_touch_a_snapshot(written: Path) -> None:
 
 
 def test_a_batch_is_bounded_by_offsets(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(rows=4)
+    server = Server(tmp_path).write(rows=4)
     stream = XlogStreamReader(parse_options({"path": str(tmp_path)}))
     begun = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
     first = json.dumps(stream.latestOffset(begun, stream.getDefaultReadLimit()))
@@ -140,10 +136,7 @@ def test_origins_keep_the_rows_of_those_instances(written: Path) -> None:
 def test_an_id_means_an_instance_from_its_registration_on(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.snapshot(cluster={1: "a1"})
-    server.write(1, rows=2)
-    server.system(320, [2, uuid_of("a2")])
-    server.write(2, rows=3)
-    server.rotate()
+    server.write(1, rows=2).system(320, [2, uuid_of("a2")]).write(2, rows=3).rotate()
     server.write(2, rows=2)
     server.system(320, [2, uuid_of("a3")])  # id 2 has a new instance, which continues from lsn 5
     server.write(2, rows=4)
@@ -155,9 +148,7 @@ def test_an_id_means_an_instance_from_its_registration_on(tmp_path: Path) -> Non
 def test_a_snapshot_says_nothing_about_the_logs_before_it(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.snapshot(cluster={1: "a1", 2: "a2"})
-    server.write(2, rows=3)
-    server.system(320, [2, uuid_of("a3")])
-    server.write(2, rows=2)
+    server.write(2, rows=3).system(320, [2, uuid_of("a3")]).write(2, rows=2)
     server.snapshot(cluster={1: "a1", 2: "a3"})
     server.write(2, rows=2)
     assert read_lsns(tmp_path, origins=uuid_of("a2")) == [1, 2, 3]
@@ -167,20 +158,16 @@ def test_a_snapshot_says_nothing_about_the_logs_before_it(tmp_path: Path) -> Non
 def test_a_stream_knows_ids_from_files_that_are_passed(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.snapshot(cluster={1: "a1"})
-    server.system(320, [2, uuid_of("a2")])
-    server.write(2, rows=2)
+    server.system(320, [2, uuid_of("a2")]).write(2, rows=2)
     options = parse_options({"path": str(tmp_path), "origins": uuid_of("a2")})
     at = LogStream(options).latest(LogStream(options).initial())
-    server.write(2, rows=2)
-    server.rotate()
-    server.write(2, rows=2)
+    server.write(2, rows=2).rotate().write(2, rows=2)
     asked = LogStream(options)  # restarted
     assert lsns(rows_between(asked, at, asked.latest(at)), 2) == [3, 4, 5, 6]
 
 
 def test_a_row_of_an_unknown_instance_is_neither_taken_nor_left(tmp_path: Path) -> None:
-    server = Server(tmp_path)
-    server.write(3)
+    Server(tmp_path).write(3)
     with pytest.raises(SourceError, match="replica id 3"):
         table(tmp_path, origins=uuid_of("a1"))
 
@@ -193,9 +180,7 @@ def test_a_source_has_a_whitelist_of_its_own(written: Path) -> None:
 
 
 def damaged(tmp_path: Path) -> Path:
-    server = Server(tmp_path)
-    server.write(rows=5)
-    server.rotate()
+    Server(tmp_path).write(rows=5).rotate()
     path = tmp_path / "00000000000000000000.xlog"
     data = bytearray(path.read_bytes())
     data[-4 - 2 * BLOCK - 3] ^= 1
@@ -228,8 +213,7 @@ def test_lenient_modes_leave_out_one_block_and_say_so(
 def test_any_split_gives_the_same_rows(tmp_path: Path, split: int, filler: str) -> None:
     server = Server(tmp_path, filler=filler)
     for _ in range(3):
-        server.write(rows=20)
-        server.rotate()
+        server.write(rows=20).rotate()
     options = parse_options({"path": str(tmp_path), "splitBytes": str(split)})
     partitions = XlogReader(options).partitions()
     known = {piece.at_block_starts for partition in partitions for piece in partition.ranges}
@@ -243,10 +227,7 @@ def test_any_split_gives_the_same_rows(tmp_path: Path, split: int, filler: str) 
 @pytest.mark.parametrize("filler", ["", "x" * 5000])
 def test_damage_is_found_whatever_the_split(tmp_path: Path, filler: str) -> None:
     """A block that claims to be longer than its file would hide all behind it, if it were taken for a torn tail."""
-    server = Server(tmp_path, filler=filler)
-    server.write(rows=20)
-    server.rotate()
-    server.write(rows=1)
+    Server(tmp_path, filler=filler).write(rows=20).rotate().write(rows=1)
     path = tmp_path / "00000000000000000000.xlog"
     data = path.read_bytes()
     blocks = [at for at in range(len(data)) if data.startswith(MAGIC_PLAIN.to_bytes(4, "big"), at)]
@@ -268,9 +249,7 @@ def test_what_a_killed_server_left_of_a_block_is_no_damage_whatever_the_split(
     tmp_path: Path, torn: int, split: str, mode: str
 ) -> None:
     server, rows = Server(tmp_path), 20 if split == "1" else 100
-    server.write(rows=rows)
-    server.crash(torn)
-    server.write(rows=3)
+    server.write(rows=rows).crash(torn).write(rows=3)
     assert read_lsns(tmp_path, splitBytes=split, mode=mode) == list(range(1, rows + 4))
     corrupt = table(tmp_path, splitBytes=split, mode="PERMISSIVE")[CORRUPT_COLUMN]
     assert corrupt.null_count == len(corrupt)
@@ -309,8 +288,7 @@ def test_the_stream_reader_travels_without_what_it_remembers(tmp_path: Path) -> 
 
 def test_the_first_offset_depends_on_nothing(tmp_path: Path) -> None:
     """Spark asks for it again when it repeats the first batch, whose end it has logged."""
-    server = Server(tmp_path)
-    server.write(rows=3)
+    server = Server(tmp_path).write(rows=3)
     options = parse_options({"path": str(tmp_path)})
     first = XlogStreamReader(options).initialOffset()
     end = XlogStreamReader(options).latestOffset(first, ReadAllAvailable())

@@ -30,8 +30,7 @@ def progress(query: StreamingQuery) -> dict[str, Any]:
 
 
 def test_rows_appear_as_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
-    server = Server(tmp_path / "a1")
-    server.write(rows=2)
+    server = Server(tmp_path / "a1").write(rows=2)
     log = server.open()
     with running(spark, tmp_path / "checkpoint", {}, server.path) as (query, found):
         assert wait_for(query, found, 2) == [1, 2]
@@ -55,11 +54,9 @@ def test_rows_appear_as_they_are_written(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_file_that_vanished_stops_the_query_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    server = Server(tmp_path / "a1")
-    server.write(rows=2)
+    server = Server(tmp_path / "a1").write(rows=2)
     run_once(spark, tmp_path / "checkpoint", {}, server.path)
-    server.rotate()
-    server.write(rows=2)
+    server.rotate().write(rows=2)
     (server.path / "00000000000000000000.xlog").unlink()
     with pytest.raises(StreamingQueryException, match=r"XlogMissingError.*00000000000000000000\.xlog"):
         run_once(spark, tmp_path / "checkpoint", {}, server.path)
@@ -68,8 +65,7 @@ def test_a_file_that_vanished_stops_the_query_by_name(spark: SparkSession, tmp_p
 def test_available_now_reads_all_in_limited_batches(spark: SparkSession, tmp_path: Path) -> None:
     server = Server(tmp_path / "a1")
     for _ in range(3):
-        server.write(rows=20)
-        server.rotate()
+        server.write(rows=20).rotate()
     found = run_once(spark, tmp_path / "checkpoint", {"maxBytesPerTrigger": f"{20 * BLOCK}b"}, server.path)
     assert found.lsns == list(range(1, 61))
     filled = [len(rows) for rows in found.batches.values() if rows]
@@ -81,12 +77,9 @@ def test_available_now_reads_all_in_limited_batches(spark: SparkSession, tmp_pat
 
 @pytest.mark.soak
 def test_a_killed_query_repeats_its_batch_and_continues(spark: SparkSession, tmp_path: Path) -> None:
-    server = Server(tmp_path / "a1")
-    server.write(rows=3)
+    server = Server(tmp_path / "a1").write(rows=3)
     server.snapshot(rows=4)
-    server.write(rows=8)
-    server.rotate()
-    server.write(rows=8)
+    server.write(rows=8).rotate().write(rows=8)
     report = tmp_path / "report"
     arguments = [str(server.path), str(tmp_path / "checkpoint"), str(report), "2"]
     command = [sys.executable, "-m", "tests.sources.xlog.killed", *arguments]
