@@ -12,7 +12,7 @@ pytest.importorskip("openlineage.client", reason="needs the extra 'lineage'")
 from openlineage.client.event_v2 import RunState
 from openlineage.client.serde import Serde
 
-from observe.lineage.emitter import (
+from observe.lineage.events import (
     BatchRun,
     WrittenTable,
     dataset_namespace_and_name,
