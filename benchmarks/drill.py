@@ -26,7 +26,7 @@ from schemas.errors import AggregatorError
 from tests.live.commands import ROOT, Command
 from tests.live.mesh import KEEP_NO_LOGS
 from tests.live.server import Tarantool
-from warehouse.delta.location import location_of
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.read import rows_of
 
 SPACES = """
@@ -68,7 +68,10 @@ end)
 """
 SUM = """
 local decimal, sum, count = require('decimal'), require('decimal').new(0), 0
-for _, row in box.space.orders:pairs() do sum, count = sum + row.amount, count + 1 end
+for _, row in box.space.orders:pairs() do
+    sum, count = sum + row.amount, count + 1
+    if count % 1000 == 0 then require('fiber').yield() end
+end
 return tostring(sum), count
 """
 REPLICASETS = {"a": 0, "b": 1}
@@ -116,7 +119,7 @@ class Site:
         """Start the daemon, then the stream as soon as there are spools, as docs/deploy.md says."""
         self.daemon.start()
         deadline = time.monotonic() + SECONDS_MAX
-        while not all(any((self.spools / name).glob("*.xlog")) for name in REPLICASETS):
+        while not all(any((self.spools / name).glob("*.[sx]*")) for name in REPLICASETS):
             self.require(time.monotonic() < deadline, "spools")
             time.sleep(0.1)
         self.stream.start()
@@ -136,7 +139,7 @@ class Site:
         location = location_of(str(self.warehouse))
         deadline = time.monotonic() + SECONDS_MAX
         for uuid, lsn in ends.items():
-            while not _is_applied(lambda uuid=uuid, lsn=lsn: applied_row(location, uuid, lsn).is_applied):
+            while not _is_applied(location, uuid, lsn):
                 self.require(time.monotonic() < deadline and self.stream.is_running, "the rows")
                 time.sleep(0.25)
 
@@ -159,8 +162,9 @@ class Site:
         sums = [server.eval(SUM) for server in self.servers.values()]
         expected = sum(Decimal(one[0]) for one in sums), sum(one[1] for one in sums)
         table = location_of(str(self.warehouse)).open("orders")
-        self.require(table is not None, "the table orders")
-        amounts = [row["amount"] for row in rows_of(table, ["amount"])]  # type: ignore[arg-type]
+        if table is None:
+            raise RuntimeError("there is no table orders")
+        amounts = [row["amount"] for row in rows_of(table, ["amount"])]
         self.require((sum(amounts), len(amounts)) == expected, f"the sum {expected}")
         return f"{len(amounts):,} orders, sum {expected[0]}"
 
@@ -177,10 +181,10 @@ class Site:
         )
 
 
-def _is_applied(ask: Callable[[], bool]) -> bool:
-    """Return the answer; False where the tables are not there yet."""
+def _is_applied(location: WarehouseLocation, uuid: str, lsn: int) -> bool:
+    """Return whether the tables have a row; False where the tables are not there yet."""
     try:
-        return ask()
+        return applied_row(location, uuid, lsn).is_applied
     except (AggregatorError, OSError):
         return False
 
