@@ -121,7 +121,7 @@ class _State:
             self.range_run_interval_by_slice[keys.get(RecordKey.SLICE_ID, 0)] = (
                 range_,
                 keys.get(RecordKey.RUN_ID, 0),
-                (_packed(keys.get(RecordKey.BEGIN)), _packed(keys.get(RecordKey.END))),
+                (keys.get(RecordKey.BEGIN), keys.get(RecordKey.END)),
             )
         elif kind == RecordType.DELETE_SLICE:
             self.range_run_interval_by_slice.pop(keys.get(RecordKey.SLICE_ID, 0), None)
@@ -141,10 +141,6 @@ class _State:
             tuple(sorted(runs, key=lambda run: (run.dump_lsn, run.id))),
             record.get(RecordKey.KEY_PARTS, ()),
         )
-
-
-def _packed(bound: Any) -> bytes | None:
-    return None if bound is None else msgpack.packb(bound, unicode_errors="surrogateescape")
 
 
 def _joined(intervals: list[Interval]) -> tuple[Interval, ...]:
@@ -192,6 +188,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
 
 
 def _decoded_record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
+    """Return the type and the map of a record, in which bounds are MessagePack again."""
     try:
         kind, keys = unpacked(data)
         integer_of(kind, "the type")
@@ -204,7 +201,10 @@ def _decoded_record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
                 0,
                 ID_MAX if key in (RecordKey.SPACE_ID, RecordKey.INDEX_ID) else LSN_MAX,
             )
-    except (TupleError, ValueError, TypeError) as error:
+        for key in (RecordKey.BEGIN, RecordKey.END):
+            if keys.get(key) is not None:
+                keys = {**keys, key: msgpack.packb(keys[key], unicode_errors="surrogateescape")}
+    except (TupleError, ValueError, TypeError, OverflowError) as error:
         reason = error.reason if isinstance(error, TupleError) else "it is not a pair"
         raise XlogRowError(f"a row is not a record of a .vylog: {reason}", file=file, offset=0) from None
     return kind, keys

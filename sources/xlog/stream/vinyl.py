@@ -100,10 +100,10 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     whole, refused = [], set()
     for tree in trees.values():
         try:
-            whole.append(_with_sorted_runs(directory, tree))
             for run in tree.runs:
                 _check_slices(tree, run, name)
-        except (XlogError, UnsupportedError) as error:
+            whole.append(_with_sorted_runs(directory, tree))
+        except (XlogError, UnsupportedError, TupleError) as error:
             if is_strict:
                 raise
             logger.error(
