@@ -44,11 +44,11 @@ def table_at(folder: Path, played: tuple[Path, list[Truth]], number: int) -> tup
 
 def test_a_table_begins_with_what_the_server_held(tmp_path: Path, played: tuple[Path, list[Truth]]) -> None:
     cuts = 0
-    for number in range(1, len(played[1])):
+    for number in range(len(played[1]) - 1, 0, -2):
         found, wanted, cut = table_at(tmp_path / str(number), played, number)
         assert found == wanted, number
         cuts += cut
-    assert cuts > 10, "the server has split no ranges"
+    assert cuts > 5, "the server has split no ranges"
 
 
 def test_whole_runs_would_bring_deleted_keys_back(
