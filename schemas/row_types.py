@@ -26,8 +26,7 @@ CHANGE_ACTIONS: Mapping[RequestType, RowAction] = MappingProxyType(
     }
 )
 """The types of rows that change a tuple. A row of any other type changes no table; unless it is known to have no
-effect (NOP), its space is held.
-"""
+effect (NOP), its space is held."""
 
 CHANGE_TYPES = tuple(one.name for one in CHANGE_ACTIONS)
 """Their names, in the order of `CHANGE_ACTIONS`."""

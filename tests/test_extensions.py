@@ -178,7 +178,8 @@ SOURCE = Extension(
     import msgpack
 
     from schemas.iproto import RequestType, SystemSpace
-    from sources.xlog.format.encode import encode_body, encode_row
+    from sources.xlog.format.encode import encode_row
+    from tests.bodies import encode_body
     from sources.xlog.format.meta import Meta
     from sources.xlog.format.writer import XlogWriter
 

@@ -26,8 +26,7 @@ class FeedDecision:
     """Whether a new snapshot is needed, because no peer still has the logs with rows that the spool lacks."""
     accepted_behind_ids: frozenset[int] = frozenset()
     """Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed these
-    ids although it is behind the spool; the spool already has the first rows that this peer sends then.
-    """
+    ids although it is behind the spool; the spool already has the first rows that this peer sends then."""
 
 
 def peer_signature(link: PeerLink) -> int:
