@@ -33,7 +33,7 @@ from sources.xlog.reader.plain_rows import PlainRow, read_meta
 from udfs.keys.key_patterns import Value
 from warehouse.copies.primary import PrimaryLock
 from warehouse.delta.earlier_versions import files_of_earlier_versions, remove_earlier_versions
-from warehouse.delta.table_log import LOG_FOLDER
+from warehouse.delta.log_files import LOG_FOLDER
 from warehouse.system_tables import requests
 from warehouse.system_tables.maintenance import DEFAULT_DAYS, FILES_PROPERTY, LOG_PROPERTY, retention_days
 from warehouse.warehouse import Warehouse

@@ -18,7 +18,7 @@ from observe.planned_changes import planned_changes
 from pipeline.preview import preview_next_run
 from schemas.errors import AggregatorError
 from tests.pipeline.deployment import Deployment
-from tests.soaked import IS_SOAK
+from tests.soaked import IS_SOAK, partly_soaked
 from tests.truth import OWN_ROOT
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import newest_row
@@ -157,6 +157,33 @@ def test_what_changes_no_rows_is_not_named(stopped: Deployment, change: str) -> 
         pass
     if change == "a table of their own":
         assert DeltaTable(str(tables_of(stopped) / "mine")).version() == 1
+
+
+@pytest.mark.parametrize("name", partly_soaked(["_epochs", "_vclock"], ["_changelog", "_cluster"]))
+def test_a_hole_in_the_log_of_an_own_table(
+    stopped: Deployment, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = DeltaTable(str(tables_of(stopped) / name))
+    while opened.version() % 10 != 5:  # each tenth one has a checkpoint
+        opened.alter.set_table_properties({"note": str(opened.version())}, raise_if_not_exists=False)
+    commit = sorted((tables_of(stopped) / name / "_delta_log").glob("*.json"))[-4]
+    copied = commit.rename(stopped.folder / "copied")
+    said = f"the log of the table lacks its version {int(commit.stem)}, but has later ones"
+    with pytest.raises(AggregatorError, match=said) as refused, stopped.writer():
+        pass
+    assert refused.value.fields["table"] == name
+    assert "copy" in str(refused.value.fields["advice"])
+    if name in ("_epochs", "_cluster"):
+        with pytest.raises(AggregatorError, match=said):
+            status.show(stopped.config(), as_json=False)
+    else:
+        assert status.show(stopped.config(), as_json=False) == 1
+        assert said in "".join(capsys.readouterr())
+    shutil.copy(copied, commit)
+    with stopped.writer():
+        pass
+    location = location_of(stopped.config().warehouse, stopped.config().database)
+    assert list(table_differences(location, newest_row(location))) == []
 
 
 def test_lost_epochs_are_not_a_new_warehouse(stopped: Deployment) -> None:

@@ -150,7 +150,11 @@ class OpenTables:
     def _refresh(self, table: str, opened: DeltaTable) -> None:
         """Read the new commits of an open table; raise ForeignChangeError if somebody else's changed its rows."""
         before = self._head(table, opened)
-        opened.update_incremental()
+        try:
+            opened.update_incremental()
+        except DeltaError as error:  # such as: newest commits that this writer has read are gone
+            self.forget(table)
+            raise WarehouseError(f"its log cannot be read any more: {error}", table=table) from error
         self._refuse_foreign_changes(table, before, int(opened.version()))
 
     def _head(self, table: str, opened: DeltaTable) -> int:
@@ -189,7 +193,7 @@ class OpenTables:
             fence.check_lock()
             mark = fence.next_mark()
         base = self._head(table, opened)
-        if not self.location.may_have(table, base):
+        if not self.location.has_version(table, base):
             self.forget(table)
             raise WarehouseError(f"version {base} of the table is not there any more", table=table)
         try:

@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from schemas.errors import WarehouseError
 from warehouse.delta.deletion_vectors import INLINE
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.table_log import LOG_FOLDER, LogState, commit_path, read_log
+from warehouse.delta.log_files import LOG_FOLDER, commit_path
+from warehouse.delta.table_log import LogState, read_log
 
 _LAST_CHECKPOINT = "_last_checkpoint"
 

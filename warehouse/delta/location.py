@@ -4,7 +4,6 @@ A location is the folder of one database, `<warehouse>/<database>.db`. The two l
 (for S3: in the environment, or from the machine's role). Not here: what is in the tables.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlparse
@@ -12,18 +11,16 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from schemas.errors import WarehouseError
 from schemas.names import unusable_in_path
+from warehouse.delta.log_files import LOG_FOLDER, commit_path, last_checkpoint, missing_commit, names_in_log
 
 DEFAULT_DATABASE = "aggregator"
 
 SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 """Schemes of URIs that both libraries open."""
-
-CONDITIONAL_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
-"""Schemes of the stores with conditional writes."""
 
 
 def has_known_scheme(path: str) -> bool:
@@ -61,11 +58,36 @@ class WarehouseLocation:
         return any(info.type == pafs.FileType.Directory for info in self.fs.get_file_info(paths))
 
     def open(self, table: str, version: int | None = None) -> DeltaTable | None:
-        """Open a table at a version, or at its newest one; return None if there is no table."""
+        """Open a table at a version, or at its newest one; return None if there is no table.
+
+        Raises:
+            WarehouseError: A commit is missing in its log, before later ones.
+            DeltaError: It cannot be opened for another reason, such as a version that maintenance has removed.
+        """
         try:
             return DeltaTable(self.uri(table), version=version)
         except TableNotFoundError:
             return None
+        except DeltaError as error:
+            lost = missing_commit(names_in_log(self.fs, self.at(table, LOG_FOLDER)))
+            if lost is None:
+                raise
+            raise WarehouseError(
+                f"the log of the table lacks its version {lost}, but has later ones",
+                table=table,
+                file=self.at(table, commit_path(lost)),
+                advice="put the file back from a copy; docs/foreign-changes.md has the way without one",
+            ) from error
+
+    def has_version(self, table: str, version: int) -> bool:
+        """Whether the log of a table has the commit of a version, or a checkpoint of it or of a later one."""
+        if isinstance(self.fs, pafs.LocalFileSystem):
+            return self.may_have(table, version)
+        [found] = self.fs.get_file_info([self.at(table, commit_path(version))])
+        if found.type == pafs.FileType.File:
+            return True
+        checkpoint = last_checkpoint(self.fs, self.at(table, LOG_FOLDER))
+        return checkpoint is None or checkpoint >= version
 
     def may_have(self, table: str, version: int) -> bool:
         """Whether a table may have this version or a later one; if False, it has neither.
@@ -75,16 +97,11 @@ class WarehouseLocation:
         """
         if not isinstance(self.fs, pafs.LocalFileSystem):
             return True
-        log = Path(self.at(table, "_delta_log"))
-        if (log / f"{version:020}.json").exists():
+        # The commit's file may be gone, but only if a checkpoint of a later version exists.
+        if Path(self.at(table, commit_path(version))).exists():
             return True
-        try:
-            # The commit's file may be gone, but only if a checkpoint of a later version exists.
-            return int(json.loads((log / "_last_checkpoint").read_bytes())["version"]) >= version
-        except FileNotFoundError:
-            return False
-        except (OSError, ValueError, LookupError, TypeError):
-            return True
+        checkpoint = last_checkpoint(self.fs, self.at(table, LOG_FOLDER))
+        return checkpoint is None or checkpoint >= version
 
     def has(self, table: str) -> bool:
         """Whether this location has a Delta table of this name."""
@@ -94,7 +111,7 @@ class WarehouseLocation:
         """Return the names of this location's Delta tables, sorted; an empty list if the folder does not exist."""
         found = self.fs.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
         folders = [info.base_name for info in found if info.type == pafs.FileType.Directory]
-        logs = self.fs.get_file_info([self.at(name, "_delta_log") for name in folders])
+        logs = self.fs.get_file_info([self.at(name, LOG_FOLDER) for name in folders])
         return sorted(n for n, log in zip(folders, logs, strict=True) if log.type == pafs.FileType.Directory)
 
 

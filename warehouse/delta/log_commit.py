@@ -18,8 +18,9 @@ from urllib.parse import urlparse
 import pyarrow.fs as pafs
 
 from schemas.errors import UnsupportedError, WarehouseError
-from warehouse.delta.location import CONDITIONAL_SCHEMES, WarehouseLocation
-from warehouse.delta.table_log import Action, commit_path
+from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.log_files import CONDITIONAL_SCHEMES, commit_path
+from warehouse.delta.table_log import Action
 
 
 class VersionTakenError(WarehouseError):

@@ -11,28 +11,20 @@ Not here: writing commits (`warehouse.delta.log_commit`), and checkpoints, which
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from schemas.errors import WarehouseError
 from warehouse.delta.deletion_vectors import Descriptor
 from warehouse.delta.location import WarehouseLocation
-
-LOG_FOLDER = "_delta_log"
+from warehouse.delta.log_files import LOG_FOLDER, checkpoints_of, commit_path, commits_of, names_in_log
 
 Action = Mapping[str, Any]
 """One action of a commit: an object with one key, the kind of the action."""
-
-_CHECKPOINT = re.compile(
-    r"^(\d{20})\.checkpoint(?:\.([0-9a-f-]{36})|\.(\d{10})\.(\d{10}))?\.(?:parquet|json)$"
-)
-_COMMIT = re.compile(r"^(\d{20})\.json$")
 
 _MAPS = frozenset({"partitionValues", "tags", "configuration", "options"})
 """The parts of actions that are maps; Arrow returns a map as a list of pairs."""
@@ -93,16 +85,10 @@ class LogState:
         return LogState(version, protocol, metadata, adds, transactions)
 
 
-def commit_path(version: int) -> str:
-    """Return the path of a commit, relative to the table's folder."""
-    return f"{LOG_FOLDER}/{version:020}.json"
-
-
 def read_log(location: WarehouseLocation, table: str, version: int | None = None) -> LogState:
     """Return what the log says about a version, by default the newest; raise WarehouseError if it lacks it."""
-    names = _names(location, table)
-    commits = sorted(int(found[1]) for name in names if (found := _COMMIT.match(name)))
-    checkpoints = _checkpoints(names)
+    names = names_in_log(location.fs, location.at(table, LOG_FOLDER))
+    commits, checkpoints = commits_of(names), checkpoints_of(names)
     newest = max([*commits, *checkpoints], default=-1)
     wanted = newest if version is None else version
     begin = max((number for number in checkpoints if number <= wanted), default=-1)
@@ -131,28 +117,6 @@ def read_commit(location: WarehouseLocation, table: str, version: int) -> list[A
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise WarehouseError(f"a commit is damaged: {error}", table=table, file=path) from error
-
-
-def _names(location: WarehouseLocation, table: str) -> list[str]:
-    folder = pafs.FileSelector(location.at(table, LOG_FOLDER), allow_not_found=True)
-    return [info.base_name for info in location.fs.get_file_info(folder) if info.type == pafs.FileType.File]
-
-
-def _checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
-    whole: dict[int, list[str]] = {}
-    parts: dict[tuple[int, int], list[str]] = {}
-    for name in sorted(names):
-        found = _CHECKPOINT.match(name)
-        if found is None:
-            continue
-        if found[3] is None:
-            whole[int(found[1])] = [name]
-        else:
-            parts.setdefault((int(found[1]), int(found[4])), []).append(name)
-    for (version, count), files in parts.items():
-        if len(files) == count:
-            whole.setdefault(version, files)
-    return whole
 
 
 def _read_checkpoint(location: WarehouseLocation, table: str, version: int, names: Sequence[str]) -> LogState:

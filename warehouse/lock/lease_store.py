@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, Pre
 from obstore.store import from_url
 
 from schemas.errors import UnsupportedError
-from warehouse.delta.location import CONDITIONAL_SCHEMES
+from warehouse.delta.log_files import CONDITIONAL_SCHEMES
 from warehouse.lock.lease import StoredLease
 
 _REFUSALS = (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError)

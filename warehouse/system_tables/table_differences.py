@@ -10,12 +10,12 @@ back (`warehouse.system_tables.epochs`).
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from textwrap import shorten
 from typing import Any
 
-import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -24,10 +24,11 @@ from schemas.names import EXACT_PREFIX, exact_table, is_space_table
 from warehouse.delta.foreign_changes import are_equal, foreign_commits, is_of_a_writer
 from warehouse.delta.foreign_commits import ForeignCommit
 from warehouse.delta.location import WarehouseLocation
+from warehouse.delta.log_files import ends_at
 from warehouse.delta.newest_epoch import EPOCHS, last_epoch
 from warehouse.delta.read import newest, rows_of
 from warehouse.delta.table_files import check_features
-from warehouse.delta.table_log import Action, commit_path, read_commit
+from warehouse.delta.table_log import Action, read_commit
 
 VCLOCK, CLUSTER, APPLIER_MAP = "_vclock", "_cluster", "_applier_map"
 
@@ -83,6 +84,13 @@ class TableDifference:
         return kinds.get(self.state, WarehouseError)(self.text, table=self.table, advice=self.advice)
 
 
+def _unreadable(table: str, error: Exception) -> TableDifference:
+    text = f"the log of the table cannot be read: {shorten(str(error), SHOWN_ERROR)}"
+    if isinstance(error, WarehouseError):
+        text = error.reason
+    return TableDifference(table, TableState.LOST, text, _lost_advice(table))
+
+
 def tables_of_spaces(location: WarehouseLocation, differences: Iterable[TableDifference]) -> dict[str, str]:
     """Return the differing tables of spaces, by the name that readers see, with what was found.
 
@@ -129,13 +137,12 @@ def compare_table(
 ) -> TableDifference:
     """Return how a table compares with a version of it, which an epoch names."""
     if opened is None:
-        if _is_at(location, table, version):
+        if ends_at(location.fs, location.at(table), location.uri(table), version):
             return AS_NAMED
         try:
             opened = location.open(table)
-        except DeltaError as error:
-            text = f"the log of the table cannot be read: {shorten(str(error), SHOWN_ERROR)}"
-            return TableDifference(table, TableState.LOST, text, _lost_advice(table))
+        except (WarehouseError, DeltaError) as error:
+            return _unreadable(table, error)
     if opened is None:
         return TableDifference(table, TableState.LOST, "the table is not there any more", _lost_advice(table))
     now = int(opened.version())
@@ -145,15 +152,6 @@ def compare_table(
     if now == version:
         return AS_NAMED
     return _compare_commits(location, table, version, opened)
-
-
-def _is_at(location: WarehouseLocation, table: str, version: int) -> bool:
-    """Return whether a table is at a version; False if this is not known without opening it."""
-    numbers = (version + 1, version, max(version - 1, 0))
-    paths = [location.at(table, commit_path(number)) for number in numbers]
-    following, *present = location.fs.get_file_info(paths)
-    is_complete = all(one.type == pafs.FileType.File for one in present)
-    return bool(is_complete and following.type == pafs.FileType.NotFound)
 
 
 def _compare_commits(
@@ -216,7 +214,9 @@ def _epochs_without_rows(location: WarehouseLocation, names: set[str]) -> Iterat
 
 
 def _newest_vclock_epoch(location: WarehouseLocation, names: set[str]) -> int:
-    opened = location.open(VCLOCK) if VCLOCK in names else None
+    opened = None
+    with suppress(WarehouseError):  # its log lacks a commit, which is named by itself
+        opened = location.open(VCLOCK) if VCLOCK in names else None
     row = None if opened is None else newest(opened, "epoch")
     return -1 if row is None or row["epoch"] is None else int(row["epoch"])
 
@@ -242,7 +242,10 @@ def _differences_of_unnamed_tables(
 
 
 def _change_since_own(location: WarehouseLocation, table: str) -> TableDifference | None:
-    opened = location.open(table)
+    try:
+        opened = location.open(table)
+    except WarehouseError as error:
+        return _unreadable(table, error)
     if opened is None:
         return None
     now = int(opened.version())
