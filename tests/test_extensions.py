@@ -108,25 +108,42 @@ FIELD_TYPE = Extension(
     (
         (
             "    for one in (\n",
-            '    for one in (\n        FieldType("url", ColumnStorage.STRING, (ValueClass.STRING,), ("string",)),\n',
+            "    for one in (\n"
+            '        FieldType("ulid", ColumnStorage.UUID, (ValueClass.UUID,), ("uuid", SCALAR, ANY)),\n',
         ),
     ),
     """
-    import msgpack
+    from uuid import UUID
+
     import pyarrow as pa
+    from msgpack import ExtType, packb
     from schemas.layout import table_layout, union_fields
     from schemas.space import Field, KeyPart, Space
-    from udfs.keys.keys import key_plan
+    from udfs.compile_kernels import _tuple_of_every_type
+    from udfs.keys.key_patterns import key_pattern
+    from udfs.keys.keys import canonical_keys
+    from udfs.operations.operations import apply_upsert
+    from udfs.operations.tuple_format import format_of
+    from udfs.operations.update_rules import rules_of
     from udfs.tuples.tuples import decode_tuples
 
     def space(kind):
-        return Space(512, 1, "s", "memtx", (Field("link", kind),), (KeyPart(0, kind),))
+        return Space(512, 1, "s", "vinyl", (Field("link", kind),), (KeyPart(0, kind),))
 
-    tuples = pa.array([msgpack.packb(["tarantool.io"]), msgpack.packb([1])])
-    right, wrong = decode_tuples(tuples, table_layout([space("url")])).to_pylist()
-    assert right["link"] == "tarantool.io" and wrong["link"] is None, (right, wrong)
-    assert union_fields([space("url"), space("string")]) == (Field("link", "string", False),)
-    assert key_plan([space("url")]).spaces == (space("url"),)
+    one = UUID(int=7)
+    good, bad = packb([ExtType(2, one.bytes)]), packb(["text"])
+    tuples = pa.array([good, bad])
+    right, wrong = decode_tuples(tuples, table_layout([space("ulid")])).to_pylist()
+    assert right["link"] == str(one) and wrong["link"] is None, (right, wrong)
+    assert union_fields([space("ulid"), space("uuid")]) == (Field("link", "uuid", False),)
+    keys = canonical_keys(tuples, [space("ulid")]).to_pylist()
+    assert keys[0]["error"] is None and "ulid expected" in keys[1]["error"], keys
+    assert one.hex in key_pattern([str(one)], [KeyPart(0, "ulid")])
+    value = Space(512, 1, "s", "vinyl", (Field("n", "unsigned"), Field("link", "ulid")), (KeyPart(0, "unsigned"),))
+    old, set_text = packb([1, ExtType(2, one.bytes)]), packb([["=", 2, "text"]])
+    after = apply_upsert(old, old, set_text, 1, format_of(value, rules_of("3.9.0")))
+    assert after == old, "vinyl keeps a tuple whose UPSERT does not fit the format"
+    assert _tuple_of_every_type()
     """,
 )
 
