@@ -352,7 +352,7 @@ ROW_TYPE = Extension(
                 body = encode_body(space_id=space_id, **{part: msgpack.packb(value)})
                 log.write([encode_row(kind, body, replica_id=1, lsn=lsn, timestamp=1.7e9)])
         deployment = Deployment(Path(name), {"a": logs}, {"a": "b" + uuid[1:]})
-        deployment.write()
+        assert deployment.run() == 1
         found = sorted(map(msgpack.unpackb, deployment.tuples("notes")))
         assert found == [[1, "old"], [2, "new"]], found
     """,
