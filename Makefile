@@ -1,13 +1,13 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix incidents fuzz airflow-test check reference pictures format bench dist lock sbom audit site clean distclean
+.PHONY: help setup setup-tests demo live-demo schema test test-fast coverage soak live-matrix incidents drill fuzz airflow-test check reference pictures format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
 TOOLS = python -m venv .venv-tools && .venv-tools/bin/python -m pip --disable-pip-version-check --quiet install
 CODE := $(wildcard aggregator config jobs live_demo observe pipeline schemas sources udfs warehouse airflow_dags tests benchmarks setup)
 FAST := $(addprefix tests/,config live_demo udfs/before_replace udfs/rid test_structure.py test_documents.py test_compose.py)
-BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
+BENCH ?= $(filter-out benchmarks/drill.py,$(shell grep -l __main__ benchmarks/*.py))
 
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -55,6 +55,10 @@ incidents: ## Cause each incident with each server, as root, and write docs/inci
 	@setup/setup.sh with-tests with-tarantool
 	@setup/setup.sh with-promtool || true
 	@python -m tests.incidents.matrix $(SERVERS) --out docs/incidents.md
+
+drill: ## Cause the disasters of the runbook on live servers, and measure the recovery; ARGS="--rows 50000 --only region"
+	@setup/setup.sh with-tests with-tarantool
+	@python -m benchmarks.drill $(ARGS)
 
 live-matrix: ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
 	@setup/setup.sh with-tests with-tarantool

@@ -1,11 +1,13 @@
 """Cost of `aggregator prove` for a server, and whether the proof reports false differences while the server writes.
 
-    python -m benchmarks.prove [--rows N] [--minutes M] [--writes ROWS]
+    python -m benchmarks.prove [--rows N] [--minutes M] [--writes ROWS] [--rolling]
 
 A server gets N tuples, and `jobs.aggregate` makes the tables. Then the proof runs by checksums and by plain SELECTs;
 measured are its time, the server's processor time, and how long SELECTs of another client take meanwhile. Next, one
-byte of one tuple is changed in the server's memory, which the proof must find. Finally the server writes for M minutes
+byte of one tuple is changed in the server's memory, which the proof must find. Then the server writes for M minutes
 while the job follows and proofs run one after another; counted are keys that were compared again, and differences.
+Finally the job itself compares (`prove` in its configuration) for M minutes; measured are the server's processor time
+without and with it, the number of epochs, and when it finds the changed byte. `--rolling` measures only this.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import psutil
 
 from config.deployment import Config, load
 from jobs.prove import servers_to_read
+from observe.facts import DeploymentFacts
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import prove_spaces
 from observe.proof.space_proof import ProofLimits, SpaceProof
@@ -70,6 +73,8 @@ trigger: 2 seconds
 sources: [{{name: a, path: {folder}/master}}]
 """
 
+ROLLING = "prove: {{every: 4 minutes, share_of_time: 0.02, peers: ['unix/:{socket}']}}\n"
+
 
 def main() -> None:
     """Measure in a temporary folder."""
@@ -77,13 +82,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--writes", type=int, default=300)
+    parser.add_argument("--rolling", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), options.rows, options.minutes, options.writes)
+        measure(Path(folder), options.rows, options.minutes, options.writes, only_rolling=options.rolling)
 
 
-def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
-    """Run all proofs against a server in a folder, and print their cost and results."""
+def measure(folder: Path, rows: int, minutes: float, writes: int, *, only_rolling: bool) -> None:
+    """Run the proofs against a server in a folder, and print their cost and results."""
     file = folder / "config.yaml"
     file.write_text(CONFIG.format(folder=folder))
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30, "checkpoint_interval": 0}) as master:
@@ -93,25 +99,66 @@ def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
             while job.is_running:
                 time.sleep(0.2)
         print(f"{rows} tuples, tables made in {time.monotonic() - begun:.0f} s", flush=True)
-        config = load(str(file))
-        peers = servers_to_read(config, [f"unix/:{master.socket}"])[0]
-        with probing(master) as latencies:
-            time.sleep(5)
-        print(f"without a proof: SELECTs of another client {latency_text(latencies)}", flush=True)
-        for name, limits in (
-            ("checksums, no limit", ProofLimits(uses_checksums=True)),
-            ("checksums, 50,000/s", ProofLimits(50_000.0, uses_checksums=True)),
-            ("SELECTs, no limit", ProofLimits()),
-            ("SELECTs, 50,000/s", ProofLimits(50_000.0)),
-        ):
-            measure_proof(name, master, config, peers, limits)
-        changed = master.eval(CHANGE_A_BYTE, 500, "state 5O0")
-        print(f"one byte of tuple 500 is changed: {changed!r}", flush=True)
-        print(prove(config, peers, ProofLimits(None, 60)), flush=True)
-        master.eval(CHANGE_A_BYTE, 500, "state 500")
-        with Command("aggregate", file, folder / "job.log"):
+        if only_rolling:
             master.eval(LOAD, writes, rows)
-            prove_under_load(config, peers, minutes, writes)
+        else:
+            measure_proofs(folder, master, rows, minutes, writes)
+        measure_rolling(folder, master, minutes)
+
+
+def measure_proofs(folder: Path, master: Tarantool, rows: int, minutes: float, writes: int) -> None:
+    """Run each kind of `aggregator prove`, without and then under load, which stays."""
+    file = folder / "config.yaml"
+    config = load(str(file))
+    peers = servers_to_read(config, [f"unix/:{master.socket}"])[0]
+    with probing(master) as latencies:
+        time.sleep(5)
+    print(f"without a proof: SELECTs of another client {latency_text(latencies)}", flush=True)
+    for name, limits in (
+        ("checksums, no limit", ProofLimits(uses_checksums=True)),
+        ("checksums, 50,000/s", ProofLimits(50_000.0, uses_checksums=True)),
+        ("SELECTs, no limit", ProofLimits()),
+        ("SELECTs, 50,000/s", ProofLimits(50_000.0)),
+    ):
+        measure_proof(name, master, config, peers, limits)
+    changed = master.eval(CHANGE_A_BYTE, 500, "state 5O0")
+    print(f"one byte of tuple 500 is changed: {changed!r}", flush=True)
+    print(prove(config, peers, ProofLimits(None, 60)), flush=True)
+    master.eval(CHANGE_A_BYTE, 500, "state 500")
+    with Command("aggregate", file, folder / "job.log"):
+        master.eval(LOAD, writes, rows)
+        prove_under_load(config, peers, minutes, writes)
+
+
+def measure_rolling(folder: Path, master: Tarantool, minutes: float) -> None:
+    """Run the job for some minutes without, then with the rolling proof, while the server writes; print the load."""
+    file = folder / "rolling.yaml"
+    plain = CONFIG.format(folder=folder)
+    config = load(str(folder / "config.yaml"))
+    location = location_of(config.warehouse, config.database)
+    for name, section in (("without", ""), ("with", ROLLING.format(socket=master.socket))):
+        file.write_text(plain + section)
+        with Command("aggregate", file, folder / f"{name}.log"):
+            time.sleep(30)  # until batches follow each other
+            server, begun = psutil.Process(master.pid), time.monotonic()
+            processor, first = sum(server.cpu_times()[:2]), newest_tables(location).epoch
+            if section:
+                master.eval(CHANGE_A_BYTE, 500, "state 5O0")
+            found = None
+            while time.monotonic() < begun + 60 * minutes:
+                time.sleep(1)
+                if found is None and any(
+                    one.difference_count for one in DeploymentFacts(location).server_proofs
+                ):
+                    found = time.monotonic() - begun
+            seconds = time.monotonic() - begun
+            share = 100 * (sum(server.cpu_times()[:2]) - processor) / seconds
+            epochs = newest_tables(location).epoch - first
+            print(
+                f"{name} the rolling proof: the server uses {share:.2f} % of a core, {epochs} epochs in "
+                f"{seconds:.0f} s; the changed byte found after {found} s",
+                flush=True,
+            )
 
 
 def prove_under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -> None:

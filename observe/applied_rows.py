@@ -5,11 +5,14 @@ A client asks with what the server says after a commit: the instance's uuid (`bo
 reached it, in an epoch that is committed: then the row, and all rows before it, were applied or never will be.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
+
+from deltalake import DeltaTable
 
 from observe.instance_ids import InstanceIdReader
 from schemas.errors import ConfigurationError
@@ -52,7 +55,10 @@ def applied_row(location: WarehouseLocation, instance: str, lsn: int) -> Applied
 
     An instance that has had several replica ids is asked about with the one that it got last.
     """
-    reader = InstanceIdReader(location)
+    return _row_in(InstanceIdReader(location), instance, lsn)
+
+
+def _row_in(reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
     waiting = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
     global_id = reader.cluster.global_ids.get(instance)
     entries = [
@@ -75,6 +81,27 @@ def applied_row(location: WarehouseLocation, instance: str, lsn: int) -> Applied
     return AppliedRow(instance, lsn, bool(epochs), settled, min(epochs, default=None))
 
 
+@dataclass
+class NewestReader:
+    """The ids and vclocks of the newest epoch that was looked at: all questions of a process share them."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    key: tuple[str, str, int] | None = None
+    """Of the epoch: the warehouse, and the id and the version of its table `_epochs`."""
+    reader: InstanceIdReader | None = None
+
+    def row(self, location: WarehouseLocation, epochs: DeltaTable, instance: str, lsn: int) -> AppliedRow:
+        """Return what `applied_row` does; the tables are read if `_epochs` is not as at the question before."""
+        key = (location.root, str(epochs.metadata().id), epochs.version())
+        with self.lock:
+            if self.reader is None or self.key != key:
+                self.key, self.reader = key, InstanceIdReader(location)
+            return _row_in(self.reader, instance, lsn)
+
+
+_newest = NewestReader()
+
+
 def wait_until_applied(
     location: WarehouseLocation,
     instance: str,
@@ -92,7 +119,7 @@ def wait_until_applied(
         epochs = location.open(EPOCHS)
         if epochs is not None and epochs.version() != version:
             version = epochs.version()
-            row = applied_row(location, instance, lsn)
+            row = _newest.row(location, epochs, instance, lsn)
         left = deadline - time.monotonic()
         if row.is_applied or left <= 0:
             return row

@@ -41,20 +41,13 @@ class DeploymentState:
         self.now = datetime.now(UTC)
         self.facts = DeploymentFacts(location_of(config.warehouse, config.database))
         self.unread_bytes: Mapping[str, int] = LogEnds(config.sources).unread_bytes(self.facts.positions)
-        folders = [local_folder(source.path) for source in config.sources]
-        self.stopped_spools: tuple[StoppedSpool, ...] = tuple(
-            stopped_spools(folder for folder in folders if folder is not None)
-        )
+        self.spool_names = spool_names(config)
+        self.stopped_spools: tuple[StoppedSpool, ...] = tuple(stopped_spools(map(Path, self.spool_names)))
         self.costs = read_write_costs(config, self.facts.location)
         self.standbys: tuple[StandbyOverview, ...] = standbys_overview(config)
 
     def problems(self) -> list[Problem]:
         """Return what needs attention, in the order of the list of conditions."""
-        names = {
-            str(folder): source.name
-            for source in self.config.sources
-            if (folder := local_folder(source.path)) is not None
-        }
         return sorted_problems(
             [
                 *self._stream_problems(),
@@ -65,8 +58,8 @@ class DeploymentState:
                 *self._proof_problems(),
                 *standby_problems(self.standbys),
                 *disk_problems(self.config, self.config.subscribe),
-                *daemon_problems(self.config.subscribe),
-                *spool_problems(self.stopped_spools, names),
+                *daemon_problems(self.config.subscribe, self.stopped_spools),
+                *spool_problems(self.stopped_spools, self.spool_names),
                 *relay_problems(self.config.relay),
             ]
         )
@@ -93,8 +86,23 @@ class DeploymentState:
             yield problem("down", "stream", "no job runs, and logs have unread rows", since=since)
 
 
-def daemon_problems(section: Subscribe | None) -> Iterator[Problem]:
-    """Yield what the daemon says of itself, or that it says nothing although it has locked a spool."""
+def spool_names(config: Config) -> Mapping[str, str]:
+    """Return, by folder, the names of all that may be spools: the sources' folders, and those of `subscribe`."""
+    of_sources = {
+        str(folder): source.name
+        for source in config.sources
+        if (folder := local_folder(source.path)) is not None
+    }
+    replicasets = () if config.subscribe is None else config.subscribe.replicasets
+    return {str(Path(one.spool)): one.source or one.name for one in replicasets} | of_sources
+
+
+def daemon_problems(section: Subscribe | None, stopped: Sequence[StoppedSpool]) -> Iterator[Problem]:
+    """Yield what the daemon says of itself, or that it says nothing although it has locked a spool.
+
+    Args:
+        stopped: The spools that `spool_problems` tells of, found once: a daemon that hangs becomes one of them.
+    """
     address = None if section is None else listen_address(section.status)
     if section is None or address is None:
         return
@@ -102,9 +110,9 @@ def daemon_problems(section: Subscribe | None) -> Iterator[Problem]:
     if status is not None:
         yield from problems_in(status)
         return
-    stopped = {spool.directory for spool in stopped_spools(Path(one.spool) for one in section.replicasets)}
+    told = {spool.directory for spool in stopped}
     for replicaset in section.replicasets:
-        if replicaset.spool not in stopped:
+        if str(Path(replicaset.spool)) not in told:
             subject = f"spool {replicaset.source or replicaset.name}"
             yield problem("subscribe_down", subject, f"nothing answers at {address}")
 

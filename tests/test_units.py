@@ -13,6 +13,15 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
 @pytest.mark.parametrize("unit", sorted(CONF.glob("*.service")), ids=lambda path: path.name)
+def test_its_sandbox_is_closed(unit: Path) -> None:
+    # 10 is no sandbox at all; 3.0 leaves the network, and the compilers of Java and numba.
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=30", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout[-300:]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+@pytest.mark.parametrize("unit", sorted(CONF.glob("*.service")), ids=lambda path: path.name)
 def test_systemd_accepts_it(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name
     # The program must exist where the unit is verified.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.errors import ConnectionLostError, IprotoError, PeerError
+from schemas.errors import ConnectionLostError, PeerError
 from schemas.iproto import Command, MessageKey, SystemSpace
 from sources.iproto import messages
 from sources.iproto.address import Peer
@@ -113,14 +113,11 @@ class Connection:
         return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
 
     async def is_relay(self) -> bool:
-        """Return whether the server is a relay (`sources.relay`), which supports extensions of Tarantool's protocol."""
-        try:
-            answer = await self.request(Command.ID, {MessageKey.VERSION: 1, MessageKey.FEATURES: []})
-        except ConnectionLostError:
-            raise
-        except IprotoError:  # before 2.10 the request is unknown
-            return False
-        return MessageKey.RELAY_EXTENSIONS_VERSION in answer.body
+        """Return whether the server is a relay (`sources.relay`), which supports extensions of Tarantool's protocol.
+
+        A relay says so in its answer to VOTE. Versions before 2.10 log an error for a request of the type ID.
+        """
+        return MessageKey.RELAY_EXTENSIONS_VERSION in (await self.request(Command.VOTE)).body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
         """Send an acknowledgement of all rows up to a vclock; if the connection is closed, do nothing.

@@ -139,11 +139,8 @@ class RelaySession:
                 await self._authenticate(packet)
                 await self._send(encode_packet(0, packet.sync, {}))
             case Command.VOTE:
-                await self._send(encode_packet(0, packet.sync, {MessageKey.BALLOT: self._ballot_body()}))
-            case Command.ID:
                 body: dict[int, Any] = {
-                    MessageKey.VERSION: 0,
-                    MessageKey.FEATURES: [],
+                    MessageKey.BALLOT: self._ballot_body(),
                     MessageKey.RELAY_EXTENSIONS_VERSION: RELAY_EXTENSIONS_VERSION,
                 }
                 await self._send(encode_packet(0, packet.sync, body))

@@ -93,9 +93,12 @@ class Jobs:
     config: Path
     ports: dict[Job, int]
     processes: dict[Job, subprocess.Popen[bytes]] = field(default_factory=dict)
+    log_starts: dict[Job, int] = field(default_factory=dict)
+    """Lengths of the logs when the jobs were started the last time."""
 
     def start(self, job: Job) -> None:
         """Start a job; its output goes to a file."""
+        self.log_starts[job] = len(self.log(job))
         output = (self.folder / f"{job}.log").open("ab")
         self.processes[job] = subprocess.Popen(
             [sys.executable, "-m", "aggregator", COMMANDS[job], "--config", str(self.config)],
@@ -129,12 +132,26 @@ class Jobs:
             process.kill()
             process.wait()
 
+    def has_written(self) -> bool:
+        """Return whether the stream has written a batch since its last start."""
+        return "rows/s, in " in self.log(Job.STREAM)[self.log_starts[Job.STREAM] :]
+
     def has_ended(self, job: Job) -> bool:
         """Return whether a job has ended by itself."""
         return self.processes[job].poll() is not None
 
     def below(self, job: Job, word: str) -> int:
-        """Return the process below a job's whose command line has a word."""
+        """Wait for the process below a job's whose command line has a word, and return it."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found.extend(self._below(job, word))
+            return bool(found)
+
+        await_true(is_there, f"a process {word} below the {job}", 60.0)
+        return found[0]
+
+    def _below(self, job: Job, word: str) -> Iterator[int]:
         parents: dict[int, int] = {}
         lines: dict[int, str] = {}
         for folder in Path("/proc").iterdir():
@@ -149,8 +166,7 @@ class Jobs:
             while above in parents and above != top:
                 above = parents[above]
             if above == top and number != top and word in line:
-                return number
-        raise AssertionError(f"there is no process {word} below the {job}")
+                yield number
 
     def log(self, job: Job) -> str:
         """Return what a job has printed and logged so far."""

@@ -1,7 +1,8 @@
 """Causes each incident with each of the given servers, and writes the page of what was told, and after how long.
 
-    python -m tests.incidents.matrix SERVER [SERVER ...] [--out docs/incidents.md]
+    python -m tests.incidents.matrix SERVER [SERVER ...] [--out docs/incidents.md] [--records FOLDER] [-k NAMES]
 
+With `--records`, what earlier runs with this folder have seen is kept, so that the incidents can be caused in parts.
 Exits with 1 if an incident was not told in time, alike by all, or was not over after it was mended.
 """
 
@@ -45,8 +46,8 @@ def run(server: str, folder: Path, name: str | None) -> tuple[Records, bool]:
     command += [] if name is None else ["-k", name]
     environment = {**os.environ, "TARANTOOL": server, "INCIDENTS": str(folder), "SOAK": "1"}
     code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-    files = sorted(folder.glob("*.json"))
-    return (json.loads(files[0].read_text()) if files else {}), code == 0
+    file = folder / f"{version_of(server).partition('-')[0]}.json"
+    return (json.loads(file.read_text()) if file.exists() else {}), code == 0
 
 
 def page(by_version: Mapping[str, Records]) -> str:
@@ -71,12 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("servers", nargs="+", metavar="SERVER", help="path of a server's program")
     parser.add_argument("--out", type=Path, help="the page to write; standard output without it")
     parser.add_argument("-k", dest="name", help="only incidents with this in their functions' names")
+    parser.add_argument("--records", type=Path, help="a folder for what was seen, to be continued")
     options = parser.parse_args(arguments)
     by_version: dict[str, Records] = {}
     are_all_passed = True
     for server in options.servers:
         with tempfile.TemporaryDirectory() as folder:
-            records, is_passed = run(server, Path(folder), options.name)
+            records, is_passed = run(server, options.records or Path(folder), options.name)
         by_version[version_of(server).partition("-")[0]] = records
         are_all_passed = are_all_passed and is_passed
     text = page(by_version)

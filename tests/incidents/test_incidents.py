@@ -24,29 +24,31 @@ SLACK_SECONDS = 10.0
 ENDS_SECONDS = 150.0
 """An incident is over when its jobs run again: a start of Spark takes a while, and tables are compared each minute."""
 
-_records: dict[str, dict[str, object]] = {}
-
 
 @pytest.fixture(scope="module", params=servers())
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    _records.clear()
     with bench(tmp_path_factory.mktemp("incidents"), request.param) as made:
         yield made
 
 
-def keep_records(version: str) -> None:
-    """Write what was seen so far to the folder that `tests.incidents.matrix` names."""
+def keep_record(version: str, name: str, record: dict[str, object] | None) -> None:
+    """Write what was seen of an incident to the folder that `tests.incidents.matrix` names; None takes it out."""
     folder = os.environ.get("INCIDENTS")
     if folder:
-        (Path(folder) / f"{version}.json").write_text(json.dumps(_records))
+        file = Path(folder) / f"{version}.json"
+        kept = json.loads(file.read_text()) if file.exists() else {}
+        kept.pop(name, None)
+        file.write_text(json.dumps(kept if record is None else kept | {name: record}))
 
 
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda one: one.lasting.__name__)
 def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident: Incident) -> None:
+    keep_record(running.version, incident.name, None)
     for job in list(running.jobs.processes):
         if running.jobs.has_ended(job):
             running.jobs.restart(job)
     running.await_well(ENDS_SECONDS)
+    await_true(running.jobs.has_written, "a batch since the last start")
     lasting = incident.lasting(running)
     next(lasting)
     try:
@@ -60,14 +62,14 @@ def test_an_incident_is_told_by_all_in_time_and_is_over(running: Bench, incident
         next(lasting, None)  # mends it
     over = running.await_well(ENDS_SECONDS)
     silent = [str(job) for job in (Job.STREAM, Job.DAEMON) if told.pages[job] is None]
-    _records[incident.name] = {
+    record = {
         "conditions": sorted(incident.conditions),
         "setting": incident.setting,
         "silent": silent,
         "seen": round(seen, 1),
         "over": round(over, 1),
     }
-    keep_records(running.version)
+    keep_record(running.version, incident.name, record)
 
 
 def await_told(running: Bench, incident: Incident) -> float:

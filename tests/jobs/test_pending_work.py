@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,12 +15,13 @@ from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from warehouse.delta.location import location_of
 
-S = 600
+S, STRICT = 600, 601
+MISSING = "00000000000000000006.xlog"
 
 
 def node_with_a_hole(folder: Path) -> Node:
-    """Return a server whose log with the lsns 5 and 6 is missing."""
-    node = Node(folder, "a1").define(S, "s").put(S, 1, "a", 1, 1)
+    """Return a server whose log with the lsns 6 and 7 is missing."""
+    node = Node(folder, "a1").define(S, "s").define(STRICT, "strict").put(S, 1, "a", 1, 1)
     node.close()
     missing = node.put(S, 2, "a", 1, 1).put(S, 3, "a", 1, 1).close()
     node.put(S, 4, "a", 1, 1, at=60.0).put(S, 5, "a", 1, 1, at=90.0).close()
@@ -37,7 +39,7 @@ def test_what_waits_for_what_and_since_when(tmp_path: Path) -> None:
     assert BEGAN + 60 == 1_700_000_060
     assert text.endswith(deployment.rows("_pending")[0]["reason"])
     assert open_requests(location) == ()
-    (tmp_path / "00000000000000000004.xlog").rename(node.path / "00000000000000000004.xlog")
+    (tmp_path / MISSING).rename(node.path / MISSING)
 
 
 def test_the_offsets_say_what_waits() -> None:
@@ -63,11 +65,12 @@ def test_the_command_ends_with_another_exit_code_while_something_waits(
 ) -> None:
     node = node_with_a_hole(tmp_path)
     gone = {"name": "b1", "path": str(tmp_path / "gone"), "replicaset": replicasets_of("b1")["b1"]}
-    config = {
+    config: dict[str, Any] = {
         "warehouse": str(tmp_path / "warehouse"),
         "checkpoint": str(tmp_path / "checkpoint"),
         "start": "logs",
         "on_source_error": "skip",
+        "spaces": {"misfits": {"strict": "quarantine"}},
         "sources": [{"name": "a1", "path": str(node.path), "replicaset": replicasets_of("a1")["a1"]}, gone],
     }
     path = tmp_path / "deployment.yaml"
@@ -79,10 +82,17 @@ def test_the_command_ends_with_another_exit_code_while_something_waits(
     assert "everything is done" not in said
     assert main("status", ["--config", str(path)]) == FAILED
     assert "2 rows wait since 2023-11-14T22:14:20+00:00" in capsys.readouterr().err
-    (tmp_path / "00000000000000000004.xlog").rename(node.path / "00000000000000000004.xlog")
+    (tmp_path / MISSING).rename(node.path / MISSING)
     config["sources"] = [config["sources"][0]]
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     assert main("repair", ["--config", str(path)]) == DONE
+    node.put(STRICT, 1, "\udcff", 1, 1).close()
     capsys.readouterr()
+    assert main("run", ["--config", str(path), "--once"]) == PENDING
+    said = capsys.readouterr().err
+    assert "what is named above is in no table" in said
+    assert "space strict" in said
+    assert "everything is done" not in said
+    node.put(STRICT, 1, "mended", 1, 1).close()
     assert main("run", ["--config", str(path), "--once"]) == DONE
     assert "everything is done" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from prometheus_client.core import CollectorRegistry
 
 from jobs.wait import wait
@@ -67,6 +68,30 @@ def test_an_instance_that_the_tables_do_not_know_is_waited_for(tmp_path: Path) -
     found = wait_until_applied(location, UNKNOWN, 1, 0.05)
     assert (found.is_applied, found.settled_lsn, found.epoch) == (False, 0, None)
     assert wait_until_applied(location, node.uuid, 3, 0).is_applied
+
+
+def test_many_questions_read_the_tables_once_for_each_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment, node = written(tmp_path, 3)
+    deployment.run()
+    opened: list[str] = []
+    read = WarehouseLocation.open
+
+    def counted(location: WarehouseLocation, table: str, version: int | None = None) -> DeltaTable | None:
+        opened.append(table)
+        return read(location, table, version)
+
+    monkeypatch.setattr(WarehouseLocation, "open", counted)
+    for lsn in (1, 2, 3, 3):
+        assert wait_until_applied(tables_of(deployment), node.uuid, lsn, 0).is_applied
+    assert opened.count("_vclock") == 1
+    last = wait_until_applied(tables_of(deployment), node.uuid, 3, 0).settled_lsn
+    assert not wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
+    node.put(600, 99).close()
+    deployment.run()
+    assert wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
+    assert opened.count("_vclock") > 1
 
 
 def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Fe
         await_all(masters, replicaset)
         assert replicaset.progress.repeated_rows == 0
         given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
+        assert all("UNKNOWN_REQUEST" not in server.log.read_text() for server in masters.members.values())
         if feed is FeedMode.OWN_PEER:
             await_until(lambda: len(replicaset.feeds) == 3)
             given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
