@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_IMPORT = {
     "schemas": set[str](),
     "udfs": {"schemas"},
-    "sources": {"schemas"},
+    "sources": {"udfs", "schemas"},
     "config": {"sources", "schemas"},
     "warehouse": {"udfs", "schemas"},
     "pipeline": {"config", "warehouse", "udfs", "sources", "schemas"},

@@ -4,7 +4,8 @@
     python -m tests.recordings.scripted runs --server /path/of/tarantool-3.9 --out tests/recordings/vinyl
 
 `RANGES` has DELETE_RANGE over keys of every type, and two of the server's snapshots; `RUNS` has vinyl spaces whose runs
-have several statements of one key. `<out>/<name>` gets the server's directory; `<out>/truth.json` what the server held:
+have several statements of one key. `SPLIT` has vinyl spaces with split ranges; tests play it on the servers that they
+find, so it has no recording. `<out>/<name>` gets the server's directory; `<out>/truth.json` what the server held:
 the exact MessagePack of each tuple in hex, in the order of the primary key, by space.
 """
 
@@ -59,6 +60,7 @@ class Scripted:
 
 RANGES = Scripted("ranges", HERE / "3.9", snapshots=(0, 6))
 RUNS = Scripted("runs", HERE / "vinyl", settings={"vinyl_cache": 0})
+SPLIT = Scripted("split", HERE / "vinyl", settings={"vinyl_cache": 0})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

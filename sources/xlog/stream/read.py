@@ -153,6 +153,7 @@ def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.Recor
     """
     segment, skipped = byte_range.segment, reader.SkippedDamage()
     filesystem, path = reader.open_fs(segment.path)
+    is_in_slices = None if segment.slices is None else segment.slices.selector(segment.file)
     for begin, end, span in _parts_to_read(byte_range, filesystem, path, options):
         # If the plan knows the blocks, an incomplete one is damage, in a growing file too.
         rows: Iterable[pa.RecordBatch] = reader.read_rows(
@@ -170,7 +171,7 @@ def read_range(byte_range: ByteRange, options: XlogOptions) -> Iterator[pa.Recor
             limits=reader.Limits(max_block_bytes=options.max_block_bytes),
         )
         if segment.space_id is not None:
-            rows = as_snapshot_rows(rows, segment.space_id)
+            rows = as_snapshot_rows(rows, segment.space_id, is_in_slices)
         for batch in map(partial(_without_other_batches, segment), rows):
             if span is not None:
                 _refuse_unknown_ids(batch, span, segment)

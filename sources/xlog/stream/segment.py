@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sources.xlog.format.vclock import Vclock
+from sources.xlog.stream.slices import Slices
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Segment:
     """{replica id: instance uuid} of the rows of `_cluster` in the first block that the whitelist leaves out."""
     space_id: int | None = None
     """For a `.run` file of a vinyl space: the id of the space, which is not in the rows. None for other files."""
+    slices: Slices | None = None
+    """For a `.run` file: the keys to read, if others may belong to later runs. None if there are no others."""
     vinyl_space_ids: frozenset[int] | None = None
     """For a `.snap`: ids of the vinyl spaces whose rows are read together with it, from separate segments."""
     is_generation: bool = False

@@ -10,9 +10,11 @@ statement of a key is first, so a run is read backwards. Of two runs of one rang
 runs are read in the order of their greatest lsn (`.index`, type 100, key 4). Their rows become rows of the snapshot,
 without lsn or time.
 
-A space is *refused* if its rows cannot be read: this is logged, and everything else is read. Spaces with a split range
-are always refused, because then only a part of a run belongs to the range (Tarantool splits ranges of indexes of more
-than 1 GiB).
+Tarantool splits the ranges of an index of more than 1 GiB. Then only parts of a run may belong to the space, and the
+others are left out (`sources.xlog.stream.slices`). Runs of different ranges have different keys, and those of one range
+have different lsns, so the order of reading is right for each key.
+
+A space is *refused* if its rows cannot be read: this is logged, and everything else is read.
 """
 
 import logging
@@ -24,15 +26,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import TupleError, XlogError, XlogMissingError, XlogRowError, XlogTruncatedError
+from schemas.errors import (
+    TupleError,
+    UnsupportedError,
+    XlogError,
+    XlogMissingError,
+    XlogRowError,
+    XlogTruncatedError,
+)
 from schemas.iproto import LSN_MAX, RequestType
 from schemas.system_tuples import integer_of, unpacked
 from schemas.xrow import CORRUPT_COLUMN
 from sources.xlog.directory.directory import Directory, child_path
 from sources.xlog.format.block import EOF_MARKER
-from sources.xlog.format.vylog import Run, Tree, trees_at_checkpoint
+from sources.xlog.format.vylog import ALL_KEYS, Run, Tree, trees_at_checkpoint
 from sources.xlog.reader import reader
 from sources.xlog.stream.segment import Segment
+from sources.xlog.stream.slices import IsInSlices, Slices
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +57,9 @@ class VinylSpaces:
     trees: tuple[Tree, ...] = ()
     """The primary indexes of the spaces whose rows can be read, with their runs in the order of reading."""
     refused_ids: frozenset[int] = frozenset()
-    """Ids of the refused spaces: they have a split range, or a missing or damaged file."""
+    """Ids of the refused spaces: they have a missing or damaged file, or a split range and a key with a
+    collation.
+    """
 
     @property
     def space_ids(self) -> frozenset[int]:
@@ -59,7 +71,8 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
     """Return the vinyl spaces of a snapshot; there are none if the directory has no `.vylog` of the same signature.
 
     If the `.vylog` is damaged or has an invalid record, all vinyl spaces are refused, and the result names none. A
-    space is refused if a file of a run is missing, if its `.index` is damaged, or its `.run` incomplete or no log file.
+    space is refused if a file of a run is missing, if its `.index` is damaged, or its `.run` incomplete or no log file,
+    or if a range was split and the order of its keys is not supported.
     Damaged blocks inside a `.run` are handled later, when they are read, according to `mode`.
 
     Args:
@@ -68,6 +81,7 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
 
     Raises:
         XlogError: If a file is damaged, or one that the `.vylog` names is missing, and `is_strict`.
+        UnsupportedError: If a range was split, the order of its keys is not supported, and `is_strict`.
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
     fs, path = directory.locate(name)
@@ -83,13 +97,13 @@ def vinyl_spaces_of(directory: Directory, snapshot: str, *, is_strict: bool = Fa
             "source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error
         )
         return VinylSpaces()
-    whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_partial}
+    whole, refused = [], set()
     for tree in trees.values():
-        if tree.is_partial:
-            continue
         try:
+            for run in tree.runs:
+                _check_slices(tree, run, name)
             whole.append(_with_sorted_runs(directory, tree))
-        except XlogError as error:
+        except (XlogError, UnsupportedError, TupleError) as error:
             if is_strict:
                 raise
             logger.error(
@@ -107,6 +121,19 @@ def _with_sorted_runs(directory: Directory, tree: Tree) -> Tree:
     for run in tree.runs:
         _check_is_complete(directory, _run_file(tree, run))
     return replace(tree, runs=tuple(sorted(tree.runs, key=lambda run: (lsns[run], run.id))))
+
+
+def _slices_of(tree: Tree, run: Run) -> Slices | None:
+    if run.intervals == ALL_KEYS:
+        return None
+    return Slices(tree.space_id, tree.key_parts, run.intervals)
+
+
+def _check_slices(tree: Tree, run: Run, vylog: str) -> None:
+    """Raise an error if the slices of a run cannot be selected."""
+    slices = _slices_of(tree, run)
+    if slices is not None:
+        slices.selector(vylog)
 
 
 def _run_file(tree: Tree, run: Run) -> str:
@@ -157,6 +184,7 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: VinylSpaces) ->
                     gap=None,
                     vinyl_space_ids=None,
                     space_id=tree.space_id,
+                    slices=_slices_of(tree, run),
                 )
 
 
@@ -192,19 +220,27 @@ def _missing_file_error(directory: Directory, file: str) -> XlogMissingError:
     )
 
 
-def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
+def as_snapshot_rows(
+    batches: Iterable[pa.RecordBatch], space_id: int, is_in_slices: IsInSlices | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the statements and corrupt records of a part of a run as rows of a snapshot, in reverse order.
+
+    Statements outside the run's slices are left out.
 
     In a run that was written during a read transaction, a key has several statements, and the newest is first. So rows
     in reverse order end with the newest.
     """
     for batch in reversed(list(batches)):
         backwards = pa.array(np.arange(batch.num_rows - 1, -1, -1))
-        yield _as_snapshot_rows(batch.take(backwards), space_id)
+        yield _as_snapshot_rows(batch.take(backwards), space_id, is_in_slices)
 
 
-def _as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
+def _as_snapshot_rows(
+    batch: pa.RecordBatch, space_id: int, is_in_slices: IsInSlices | None
+) -> pa.RecordBatch:
     wanted = pc.is_in(batch["type"], value_set=pa.array(STATEMENT_TYPES))
+    if is_in_slices is not None:
+        wanted = pc.and_(wanted, is_in_slices(batch))
     if CORRUPT_COLUMN in batch.schema.names:
         wanted = pc.or_(wanted, pc.is_valid(batch[CORRUPT_COLUMN]))
     rows = batch.filter(wanted)

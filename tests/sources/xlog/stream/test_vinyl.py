@@ -7,16 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
 
-from schemas.errors import XlogMissingError, XlogRowError
+from schemas.errors import UnsupportedError, XlogMissingError, XlogRowError
 from sources.xlog.directory.offset import from_text, to_text
-from sources.xlog.format.vylog import RecordKey, RecordType, Run, Tree, trees_at_checkpoint
+from sources.xlog.format.vylog import (
+    ALL_KEYS,
+    Interval,
+    RecordKey,
+    RecordType,
+    Run,
+    Tree,
+    trees_at_checkpoint,
+)
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import Segment
+from sources.xlog.stream.slices import Slices
 from tests.truth import Recording, own, recordings
 from tests.udfs.versions.folded import fold
 from udfs.keys.keys import canonical_keys
@@ -45,8 +55,6 @@ def read(folder: Path, **options: str) -> tuple[list[Segment], list[dict[str, An
 
 def final(recording: Recording, node: str, name: str, rows: list[dict[str, Any]]) -> list[bytes]:
     """Return what a space holds after its rows, by key."""
-    import pyarrow as pa
-
     space = recording.spaces(node)[name]
     fmt = format_of(space, rules_of(recording.info(node).version))
     changes: dict[bytes, list[RowChange]] = {}
@@ -144,7 +152,8 @@ def test_a_run_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 def record(kind: RecordType, keys: Mapping[RecordKey, Any] | None = None) -> bytes:
-    data: bytes = msgpack.packb([int(kind), {int(key): value for key, value in (keys or {}).items()}])
+    fields = {int(key): value for key, value in (keys or {}).items()}
+    data: bytes = msgpack.packb([int(kind), fields], unicode_errors="surrogateescape")
     return data
 
 
@@ -175,11 +184,74 @@ def test_a_secondary_index_is_none_of_a_spaces_rows() -> None:
     assert trees_at_checkpoint([*TREE, other, END], "f")[600].runs == (Run(4, 40), Run(3, 50))
 
 
-def test_a_space_with_a_split_range_is_refused() -> None:
-    part = {RecordKey.RANGE_ID: 2, RecordKey.RUN_ID: 3, RecordKey.SLICE_ID: 9, RecordKey.BEGIN: [5]}
-    tree = trees_at_checkpoint([*TREE, record(RecordType.INSERT_SLICE, part), END], "f")[600]
-    assert tree.is_partial
-    assert not trees_at_checkpoint([*TREE, END], "f")[600].is_partial
+def slice_of(number: int, begin: Any, end: Any, run: int = 3) -> bytes:
+    keys = {RecordKey.RANGE_ID: 2, RecordKey.RUN_ID: run, RecordKey.SLICE_ID: number}
+    bounds = {RecordKey.BEGIN: begin, RecordKey.END: end}
+    return record(
+        RecordType.INSERT_SLICE,
+        {**keys, **{key: bound for key, bound in bounds.items() if bound is not None}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "intervals"),
+    [
+        ([(None, [5])], ((None, b"\x91\x05"),)),
+        ([([5], None), (None, [5])], ALL_KEYS),
+        ([([5], [9]), (None, [5]), (["a\udcff"], None)], ((None, b"\x91\x09"), (b"\x91\xa2a\xff", None))),
+        ([([1], [2]), ([2], [1])], ((b"\x91\x01", b"\x91\x01"),)),
+        ([([1], [2]), ([1], [3])], ((b"\x91\x01", b"\x91\x02"), (b"\x91\x01", b"\x91\x03"))),
+    ],
+)
+def test_the_slices_of_a_run_say_which_keys_belong_to_the_space(
+    bounds: list[tuple[Any, Any]], intervals: tuple[Interval, ...]
+) -> None:
+    """Only the first three are a server's."""
+    own = [slice_of(9 + number, *bound) for number, bound in enumerate(bounds)]
+    gone = record(RecordType.DELETE_SLICE, {RecordKey.SLICE_ID: 7})
+    (_, run) = trees_at_checkpoint([*TREE, gone, *own, END], "f")[600].runs
+    assert run.intervals == intervals
+
+
+STATEMENTS = pa.table(
+    {
+        "type": ["REPLACE", "REPLACE", "DELETE", "UPSERT", "DELETE", "REPLACE"],
+        "tuple": [msgpack.packb(one) for one in ([1, "a"], [5, "b"])]
+        + [None, msgpack.packb([8, "a"]), None, msgpack.packb(["no key"])],
+        "key": [None, None, msgpack.packb([5]), None, msgpack.packb([9]), None],
+    },
+    schema=pa.schema([("type", pa.string()), ("tuple", pa.binary()), ("key", pa.binary())]),
+).to_batches()[0]
+PART = {"field": 0, "type": "unsigned"}
+
+
+@pytest.mark.parametrize(
+    ("intervals", "selected"),
+    [
+        (((None, b"\x91\x05"),), [True, False, False, False, False, True]),
+        (((b"\x91\x05", b"\x91\x08"),), [False, True, True, False, False, True]),
+        (((None, b"\x91\x05"), (b"\x91\x09", None)), [True, False, False, False, True, True]),
+        (((None, b"\x90"),), [False, False, False, False, False, True]),
+    ],
+)
+def test_statements_are_selected_by_their_keys(intervals: tuple[Interval, ...], selected: list[bool]) -> None:
+    slices = pickle.loads(pickle.dumps(Slices(600, [PART], intervals)))
+    assert slices.selector("f")(STATEMENTS).to_pylist() == selected
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ([], XlogRowError),
+        (7, XlogRowError),
+        ([{"field": 0}], UnsupportedError),
+        ([{**PART, "type": "boolean"}], XlogRowError),
+        ([{**PART, "type": "string", "collation": 1}], UnsupportedError),
+    ],
+)
+def test_slices_of_keys_without_a_known_order_are_refused(parts: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Slices(600, parts, ((None, b"\x91\x05"),)).selector("f")
 
 
 @pytest.mark.parametrize("rows", [TREE, [b"\x91"], [b"\x92\xa1x\x80"], [b"\x92\x00\x00"]])
