@@ -24,10 +24,11 @@ import msgpack
 import pyarrow as pa
 
 from schemas.iproto import RequestType
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
 from sources.xlog.reader.reader import open_fs, read_rows
+from tests.bodies import encode_body
 
 INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
 ROWS_PER_BLOCK = 300

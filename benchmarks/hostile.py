@@ -37,7 +37,8 @@ from sources.iproto.messages import Subscription, auth_body
 from sources.iproto.packet import encode_packet
 from sources.iproto.row_stream import RowStream, TransactionChunk
 from sources.spool.spool import Spool
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.live.commands import Command
 from tests.sources.relay.spools import write_spool
 

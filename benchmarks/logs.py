@@ -15,9 +15,10 @@ from uuid import NAMESPACE_OID, uuid5
 import msgpack
 
 from schemas.iproto import RequestType, SystemSpace
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
+from tests.bodies import encode_body
 
 ROWS_PER_BLOCK = 300
 FORMAT = (

@@ -25,8 +25,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from schemas.iproto import RequestType
 from sources.xlog.format.block import encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta, format_meta
+from tests.bodies import encode_body
 from tests.pipeline.deployment import Deployment
 from tests.truth import own
 

@@ -58,8 +58,7 @@ class DaemonConfig(ConfigSection):
     relay: RelayConfig | None = None
     """Settings of the daemon `jobs.relay`."""
     max_block_bytes: ByteCount = BLOCK_LIMIT
-    """The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger
-    one.
+    """The largest transaction that the aggregating job reads. The daemons neither write nor acknowledge a larger one.
     """
 
 
@@ -97,8 +96,7 @@ class MarkerRows(ConfigSection):
     """Name of the space in every replicaset."""
     label: str | Annotated[int, Field(ge=1)] | None = None
     """The field with the label, by its name or its 1-based number. None only for `_recovery_point`, Tarantool's own
-    marker space, where the labels have a fixed place.
-    """
+    marker space, where the labels have a fixed place."""
 
     @model_validator(mode="after")
     def _check_label(self) -> MarkerRows:
@@ -120,8 +118,7 @@ class Instants(ConfigSection):
     """The spaces whose rows mark instants."""
     wait: Interval = "10 minutes"
     """How long a replicaset at a marked point waits for the others. After that it continues with a warning, and the
-    point is not an instant.
-    """
+    point is not an instant."""
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Instants:
@@ -139,8 +136,7 @@ class Standby(ConfigSection):
 
     peers: tuple[Location, ...] = ()
     """Warehouses, each written like the key `warehouse`. Each folder must exist; it may be empty until the job copies
-    the warehouse into it.
-    """
+    the warehouse into it."""
     retry: Interval = "1 minute"
     """How long the job waits before it tries again to write to a copy that has failed."""
 
@@ -214,8 +210,7 @@ class GlobalIds(ConfigSection):
 
     allocation: Literal["counter", "preserve"] = "counter"
     """`counter` counts up over all replicasets. `preserve`: an instance keeps its replica id or, if that is taken, gets
-    the lowest free number above it. It cannot change after a warehouse is created.
-    """
+    the lowest free number above it. It cannot change after a warehouse is created."""
 
 
 class Types(ConfigSection):
@@ -230,12 +225,10 @@ class Types(ConfigSection):
     """`long`: bigint, which cannot hold values above 2^63 - 1. `precise`: decimal(20,0)."""
     decimal: DecimalType = "decimal(38,18)"
     """`decimal(38,s)`: a number with s digits after the point, further ones are rounded half-even and `_inexact` names
-    the column. `string`: all digits, as Tarantool 3 prints them.
-    """
+    the column. `string`: all digits, as Tarantool 3 prints them."""
     nested: Literal["json", "variant"] = "json"
     """`json`: text that each reader can open. `variant`: Spark's binary encoding, with types. Of the field types any,
-    map, array and scalar, and of `_extra`.
-    """
+    map, array and scalar, and of `_extra`."""
     exact: bool = False
     """A value that its column would only have rounded or shortened leaves it null, too."""
 
@@ -245,12 +238,10 @@ class Config(ConfigSection):
 
     warehouse: Location
     """Where the tables are, as `<warehouse>/<database>.db/<table>`: a folder, or any Hadoop path. A relative one starts
-    at the YAML file's folder.
-    """
+    at the YAML file's folder."""
     checkpoint: Location
     """Where Spark stores how far the stream has read: a path as that of the warehouse. If it is lost, the stream begins
-    from the tables.
-    """
+    from the tables."""
     sources: tuple[SourceConfig, ...]
     """The sources of the stream; they may be added and removed under the same checkpoint."""
     database: SqlName = "aggregator"
@@ -261,15 +252,13 @@ class Config(ConfigSection):
     """How global ids are assigned."""
     start: Literal["snapshot", "logs"] = "snapshot"
     """Where a source begins if the tables have no rows of its replicaset yet: at its newest `snapshot`, or with its
-    first `logs`.
-    """
+    first `logs`."""
     feed: Annotated[
         Literal["leader"], unsupported_values("own_peer", why="is for live masters: see subscribe.feed")
     ] = "leader"
     """The only value is `leader`: one of several sources of a replicaset is read, the others are on standby. To read
     each instance's rows from its own server, use the daemon with `subscribe.feed: own_peer`: it merges them into one
-    spool, which is one source here.
-    """
+    spool, which is one source here."""
     on_gap: Literal["hold", "skip"] = "hold"
     """`hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted."""
     on_source_error: Literal["fail", "skip"] = "fail"
@@ -286,33 +275,28 @@ class Config(ConfigSection):
     """Where a batch is processed. `auto`: in the driver up to `local_bytes`, on a cluster up to 4 MiB of logs, and a
     larger one in Spark's tasks. `driver`: in the driver, up to `local_bytes`. `tasks`: always in tasks. Tasks read the
     rows; on one machine the driver itself reads the first batch and those of more than 1 MiB of logs, since this is
-    faster there, and tasks count its rows.
-    """
+    faster there, and tasks count its rows."""
     local_bytes: ByteCount = 256 * 1024 * 1024
     """A batch is processed in the driver only if its decoded rows have at most this many bytes."""
     deletion_vectors: VectorMode = "auto"
     """`auto`: a table of a space gets deletion vectors once a batch would write more than `deletion_vectors_above` of
     its old rows again. `always`: every table of a space has them. `never`: files with changed rows are written again.
-    `spaces.deletion_vectors` sets it for single spaces.
-    """
+    `spaces.deletion_vectors` sets it for single spaces."""
     deletion_vectors_above: ByteCount = DEFAULT_VECTORS_ABOVE
     """The size of the files, in bytes, that a batch writes again in a table at most under `auto` (`64 MiB` in the
-    YAML).
-    """
+    YAML)."""
     cache: KeyCache = KeyCache()
     """The key copies, by which batches find rows."""
     max_block_bytes: ByteCount = BLOCK_LIMIT
     """A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one."""
     max_tuple_bytes: ByteCount = 64 * 1024 * 1024
     """The longest tuple that is computed from UPDATEs or UPSERTs. A key whose tuple gets longer is in `_quarantine`
-    until the log has a row with its complete tuple.
-    """
+    until the log has a row with its complete tuple."""
     instants: Instants | None = None
     """Instants at which a batch ends in all replicasets of a sharded cluster; None: batches end anywhere."""
     reader: Label | None = None
     """The name under which the job acknowledges to spools what it has read (`pipeline.acknowledge`); None derives one
-    from the database and the warehouse.
-    """
+    from the database and the warehouse."""
     retention: Retention = Retention()
     """How long the aggregator's own tables keep old rows (`jobs.maintain`)."""
     standby: Standby = Standby()

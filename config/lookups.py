@@ -22,8 +22,7 @@ class KeyCache(ConfigSection):
 
     path: Location | None = None
     """A folder of the local disk; None: beside the checkpoint, or in the system's folder for temporary files if the
-    checkpoint is not on the local disk.
-    """
+    checkpoint is not on the local disk."""
     limit: ByteCount = 16 * 1024 * 1024 * 1024
     """The maximum size of the folder (`16 GiB` in the YAML). The least recently used copies are removed."""
 

@@ -35,16 +35,13 @@ class Policy(ConfigSection):
     """What chooses between the versions of a key."""
     sequence: tuple[str, ...] = ()
     """Fields of the space that say which version is later; the first difference decides. If empty, the rows' timestamps
-    are compared. Policies other than `last_write_wins` use it only between equals.
-    """
+    are compared. Policies other than `last_write_wins` use it only between equals."""
     deletes: Literal["own", "all"] = "own"
     """`own`: a DELETE removes only its replicaset's own version. `all`: a DELETE competes with the versions of all
-    replicasets like any other change; if the policy chooses it, the key is deleted.
-    """
+    replicasets like any other change; if the policy chooses it, the key is deleted."""
     priority: tuple[str, ...] = ()
     """For `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured, the preferred
-    one first. Replicasets that are not listed come last.
-    """
+    one first. Replicasets that are not listed come last."""
     column: str | None = None
     """For `max` and `min`: the field to compare."""
     fields: dict[str, tuple[str, ...]] = Field(default_factory=dict)

@@ -116,8 +116,7 @@ class RelayLimits(ConfigSection):
     """Greatest number of connections without authentication; beyond it, the oldest ones are closed."""
     subscribers: int = Field(default=64, gt=0)
     """Number of subscribers' instance uuids to remember; each may delay the removal of files by
-    `subscribe.keep.forget`.
-    """
+    `subscribe.keep.forget`."""
 
     def client_limits(self) -> ClientLimits:
         """Return these limits as the relay's option `limits`."""

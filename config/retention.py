@@ -19,8 +19,7 @@ class Retention(ConfigSection):
 
     tombstones: Days | None = None
     """Days after which a deleted key is removed from `_versions`. They are counted from the deletion to the time up to
-    which the log of the slowest replicaset was read.
-    """
+    which the log of the slowest replicaset was read."""
     changelog: Days | None = None
     """Days from the batch that read a row until it is removed from `_changelog`."""
     conflicts: Days | None = None
@@ -33,8 +32,7 @@ class Retention(ConfigSection):
     """Number of batches that the stream's checkpoint keeps; Spark itself removes older ones."""
     retired: tuple[Uuid, ...] = ()
     """Uuids of replicasets that were shut down and have no sources any more. Maintenance does not wait for rows of them
-    before it removes tombstones.
-    """
+    before it removes tombstones."""
 
     @property
     def depends_on_sources(self) -> bool:

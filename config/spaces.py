@@ -62,8 +62,7 @@ class TableSettings(ConfigSection):
     """As `types.decimal`."""
     on_ddl: OnDdl | None = None
     """`evolve` (default): a DROP or TRUNCATE empties the replicaset's part of the table. `hold`: the table stays as it
-    is, and later rows of the space are not applied, until `aggregator heal` or `snapshot`. `refuse`: the
-    job stops."""
+    is, and later rows of the space are not applied, until `aggregator heal` or `snapshot`. `refuse`: the job stops."""
     cluster_by: tuple[str, ...] = ()
     """Columns in whose order files are written, for readers who filter by them."""
     retention: Annotated[int, Field(ge=1)] | None = None
@@ -100,24 +99,20 @@ class Spaces(ConfigSection):
     """Patterns of spaces that are not merged: each replicaset has its own table, `<table>__r<id>`."""
     strings: dict[str, StringFields] = Field(default_factory=dict)
     """From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: these fields of type string
-    have binary columns, which can hold any string.
-    """
+    have binary columns, which can hold any string."""
     misfits: dict[str, MisfitHandling] = Field(default_factory=dict)
     """From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is left out of
-    the table. Otherwise the row is in the table, the column is null, and `_misfits` names it.
-    """
+    the table. Otherwise the row is in the table, the column is null, and `_misfits` names it."""
     local: Annotated[Literal[False], unsupported_values(True)] = False
     """Whether rows of local spaces, which belong to one instance, are included."""
     deletion_vectors: dict[str, VectorMode] = Field(default_factory=dict)
     """From a pattern of spaces' names to `auto`, `always` or `never`, in place of the deployment's `deletion_vectors`.
-    The first pattern that matches counts.
-    """
+    The first pattern that matches counts."""
     masks: dict[str, dict[str, MaskKind]] = Field(default_factory=dict)
     """From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins."""
     tables: dict[str, TableSettings] = Field(default_factory=dict)
     """From a pattern of spaces' names to what their tables are. Of several patterns that match, a later one adds to the
-    earlier ones, and its keys win.
-    """
+    earlier ones, and its keys win."""
     mask_key_env: str | None = None
     """The environment variable with the key of `hash`."""
     mask_key_file: Location | None = None

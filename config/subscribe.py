@@ -99,8 +99,7 @@ class SpoolKeepConfig(ConfigSection):
     age: Interval | None = None
     """If no reader is known: the total size and the age beyond which the oldest files are removed."""
     forget: Interval = "1 day"
-    """A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for
-    it.
+    """A reader outside of `readers` is forgotten this long after its last acknowledgement: files are not kept for it.
     """
     snapshot: bool = False
     """Whether the newest snapshot and all later logs are kept, for new subscribers of a relay."""
@@ -119,16 +118,14 @@ class Subscribe(ConfigSection):
     """Address on which `/metrics` and `/status` are served."""
     warehouse: Location | None = None
     """The deployment's `warehouse`: its tables say up to where the rows of a lost spool were read, and the new spool
-    begins there. None: an empty spool begins with a snapshot.
-    """
+    begins there. None: an empty spool begins with a snapshot."""
     database: SqlName = "aggregator"
     """The deployment's `database`: the name of the database in `warehouse`."""
     feed: Literal["leader", "own_peer"] = "leader"
     """`leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time."""
     orphans: Literal["last", "round_robin"] = "last"
     """With `own_peer`, which connected peer sends the rows of an instance that is not connected itself. `last`: the one
-    with the highest replica id. `round_robin`: the one that sends the rows of the fewest instances.
-    """
+    with the highest replica id. `round_robin`: the one that sends the rows of the fewest instances."""
     rotate: ByteCount = 256 << 20
     """Size in bytes at which a log is closed."""
     fsync: Literal["close", "block", "never"] = "close"

@@ -34,8 +34,7 @@ class ReadRange:
     """(File, byte offset) of the start and of the end of the range. The start is ("", 0) for a new replicaset."""
     instant: str | None
     """Label of the marker at which the range ends; None if it does not end at a marker. A marker is a row that a
-    coordinator writes to all replicasets of a sharded cluster.
-    """
+    coordinator writes to all replicasets of a sharded cluster."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +65,24 @@ class BatchExplanation:
     """The parts of logs that the batch read; empty for a batch outside the stream, such as that of a backfill."""
     changes: Rows
     """New rows of `_changelog`, grouped by `source`, `space`, `type`, `state`; each group has `rows` (their number),
-    `first_lsn` and `last_lsn`.
-    """
+    `first_lsn` and `last_lsn`."""
     definitions: Rows
     """Spaces that were defined, changed or refused: `replicaset_id`, `space`, `table_name`, `state`, and `replicaset`:
-    the name of the replicaset in the output.
-    """
+    the name of the replicaset in the output."""
     waiting: Rows
-    """Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the
-    batch.
+    """Rows of `_pending`, grouped by `source` and `reason`; each group has their number `before` and `after` the batch.
     """
     gaps: Rows
     """Gaps that were found, or whose state changed."""
     decisions: Rows
-    """New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their
-    number.
+    """New rows of `_conflicts`, grouped by `space`, `kind`, `policy`, `sequence`; each group has `rows`, their number.
     """
     set_aside: Rows
     """New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number."""
     written: Sequence[WrittenFiles]
     """The files of the tables that the batch changed."""
     has_before: bool = True
-    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are
-    empty.
-    """
+    """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty."""
 
     @property
     def copied_rows(self) -> int:

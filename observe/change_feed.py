@@ -33,8 +33,7 @@ class EpochChanges:
     epoch: int
     rows: pa.Table
     """The columns are those of the table, `_change_type` and `_commit_version`. The row before an update is directly
-    followed by the row after it.
-    """
+    followed by the row after it."""
 
 
 def versions_by_feed_epoch(

@@ -13,8 +13,7 @@ from config.subscribe import Subscribe, seconds
 from config.values import listen_address
 from observe.asked import asked_status, problems_in
 from observe.doctor.findings import Level
-from observe.doctor.gather.machine import disks_of
-from observe.doctor.machine import check_disks
+from observe.doctor.machine import check_disks, disks_of
 from observe.facts import DeploymentFacts
 from observe.log_ends import LogEnds
 from observe.problems import (

@@ -59,8 +59,7 @@ class Overview:
     """What batches cost, as this machine knows it."""
     proven_at: str | None = None
     """Since when all compared tables were equal to their servers'; None without a section `prove`, and before its first
-    round has compared all of them.
-    """
+    round has compared all of them."""
     problems: tuple[Problem, ...] = ()
     """What needs attention."""
 

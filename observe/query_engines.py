@@ -31,8 +31,7 @@ class QueryEngine(ABC):
 
     dialect: ClassVar[Mapping[str, str]]
     """By name: the text of an expression. `point`: the start of the point of a plot, of `<milliseconds>` duration, that
-    has the column `moment`. `lag`: the seconds from the column `oldest` to `committed_at`.
-    """
+    has the column `moment`. `lag`: the seconds from the column `oldest` to `committed_at`."""
 
     @abstractmethod
     def add(self, name: str, table: str, version: int | None = None) -> None:

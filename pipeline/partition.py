@@ -75,8 +75,7 @@ class PartitionResult:
     """(table number, replicaset id) of each changed version: which replicasets wrote to which tables."""
     unfit_tables: frozenset[int]
     """Numbers of the tables with a new unfit version (`pipeline.lookup.versions`): its tuple is not known, or was left
-    out of the table because a value does not fit its column.
-    """
+    out of the table because a value does not fit its column."""
     collected_rows: pa.Table = field(default_factory=COLLECTED.empty_table)
     """The DELETEs that vshard's garbage collector wrote: `pipeline.changelog.moves.COLLECTED`."""
 

@@ -27,8 +27,7 @@ class VshardBucket:
     """The replicaset that it is sent to, or received from, as vshard names it."""
     since: datetime | None = None
     """When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
-    snapshot, the time at which the snapshot was written).
-    """
+    snapshot, the time at which the snapshot was written)."""
     timestamp: datetime | None = None
     """The timestamp of the row that set this status."""
     doubled_with: frozenset[int] = frozenset()
@@ -106,8 +105,7 @@ class ReplicasetState:
     """For each instance uuid, the lsn of the last change of a local space that is in `_changelog`."""
     id_translations: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """For each source whose `_cluster` differs from `cluster`, a map from the source's replica ids to those in
-    `cluster`; only ids that differ are in the map.
-    """
+    `cluster`; only ids that differ are in the map."""
     has_loss: bool = False
     """Whether rows of its log are lost, or differ between members. If so, the key of an INSERT may already exist."""
     unknown_spaces: frozenset[int] = frozenset()
@@ -170,14 +168,12 @@ class State:
     settings: str | None = None
     """The settings of the last batch (`pipeline.plan.settings`); None before the first."""
     undecided_buckets: frozenset[int] = frozenset()
-    """Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far
-    enough.
+    """Ids of vshard's buckets that seem active in two replicasets, but one of the two logs may not be read far enough.
     """
 
     set_aside: Mapping[str, str] = field(default_factory=dict)
     """For each table of a space that somebody else has changed, or that is lost, what was found: no batch writes it.
-    In memory only.
-    """
+    In memory only."""
 
     @property
     def instance_uuids(self) -> dict[int, str]:

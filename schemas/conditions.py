@@ -93,8 +93,7 @@ RESTARTS, RESTART_SECONDS = 3, 900.0
 
 DEBT_SHARE, DEBT_BYTES = 0.5, 256 << 20
 """`compaction_debt` is true if more than this share of a table's rows is deleted, in files of more than so many bytes.
-Compaction writes a file again at a third, so a table in which it keeps up stays below.
-"""
+Compaction writes a file again at a third, so a table in which it keeps up stays below."""
 
 RELAY_LAG_ROWS = 1_000_000
 NODE_LAG_SECONDS = 300.0

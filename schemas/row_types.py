@@ -43,8 +43,7 @@ CHANGES: Mapping[RequestType, ChangeType] = MappingProxyType(
     }
 )
 """The types of rows that change a tuple. A row of any other type changes no table; unless it is known to have no
-effect (NOP), its space is held.
-"""
+effect (NOP), its space is held."""
 
 CHANGE_TYPES = tuple(one.name for one in CHANGES)
 """Their names, in the order of `CHANGES`."""

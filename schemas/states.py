@@ -38,8 +38,7 @@ HELD_PREFIX = "its rows are held, the table stays as it is"
 """The beginning of the reason for which a space is *held*: refused from a row on that cannot be applied.
 
 The row has a type that is not known, or cannot be decoded. The table stays as it is, and the later rows of the space
-are only in `_changelog`.
-"""
+are only in `_changelog`."""
 
 
 def is_held(reason: str) -> bool:

@@ -74,8 +74,7 @@ XROW = (
 """The columns of an xrow that both `_changelog` and `_pending` have.
 
 These are `schemas.xrow.XROW_FIELDS` without `is_commit`, `wait_sync` and `wait_ack`: a settled row needs no flags of
-its transaction. `_pending` has them in addition.
-"""
+its transaction. `_pending` has them in addition."""
 
 CHANGELOG = _nullable_columns(
     epoch=_LONG,
@@ -158,8 +157,7 @@ VERSIONS = _nullable_columns(
 Rows are only appended. Of the rows of one (space, key, replicaset_id) the one with the highest epoch counts. None of
 them counts while the space's table has a row of this replicaset (`_replicaset_id`) under the key: that row was written
 later. `state`: present, deleted, unfit (the tuple is unknown or was set aside in `_quarantine`), removed (there is no
-version any more).
-"""
+version any more)."""
 
 CONFLICTS = _nullable_columns(
     epoch=_LONG,
@@ -187,8 +185,7 @@ CONFLICTS = _nullable_columns(
 `kind`: key; secondary, if two winners violate a unique index of the space together; or doubled, if a bucket of vshard
 is active in two replicasets with different versions of the key. `sequence`: the criterion that decided, such as
 `updated`, `timestamp`, `max(balance)`. `changed`: which of the two versions was new: winner, loser, both. If the policy
-made the winner from several versions, `winner_replicaset_id` is minus the id of the last writer's replicaset.
-"""
+made the winner from several versions, `winner_replicaset_id` is minus the id of the last writer's replicaset."""
 
 QUARANTINE = _nullable_columns(
     epoch=_LONG,
@@ -208,8 +205,7 @@ QUARANTINE = _nullable_columns(
 
 `misfits` are the columns that cannot hold their values: they are null in the table's row, which has the exact tuple. If
 `misfits` is null, the whole row was set aside. `space` is a table's name, or a system space (`_space`, `_cluster`)
-whose row is invalid.
-"""
+whose row is invalid."""
 
 VSHARD = _nullable_columns(
     epoch=_LONG,
@@ -224,8 +220,7 @@ VSHARD = _nullable_columns(
 """`_vshard`: the states of vshard's buckets in each replicaset; of one bucket the row with the highest epoch counts.
 
 `status` is null if the replicaset no longer has the bucket; `since`: when the replicaset got the bucket;
-`doubled_with`: the other replicasets in which the bucket is active, null if there are none.
-"""
+`doubled_with`: the other replicasets in which the bucket is active, null if there are none."""
 
 GAPS = _nullable_columns(
     epoch=_LONG,
@@ -266,8 +261,7 @@ configuration of spaces, policies, masks, types and sources as JSON.
 `instant` is set if the epoch is an *instant*: a coordinator writes a marker with one label to all replicasets, while no
 change is in flight between them, and the epoch has the rows of each replicaset up to this marker. `instant` is the
 label; it is null for any other epoch (`sources.xlog.stream.instants`). `executor`: what processed the batch, the
-`driver`, `driver_alone` (which also read the logs) or Spark's `tasks`; null for work between two batches.
-"""
+`driver`, `driver_alone` (which also read the logs) or Spark's `tasks`; null for work between two batches."""
 
 REQUESTS = _nullable_columns(
     request=_STRING,
@@ -294,8 +288,7 @@ RETENTION = _nullable_columns(
 
 For `_changelog` there is one row per instance and replica id: their rows up to `lsn` are removed, except rows that
 define spaces and members, and rows of spaces that are refused or wait for their definition
-(`pipeline.retention.changelog`). `local_id` is null in rows of releases without this column.
-"""
+(`pipeline.retention.changelog`). `local_id` is null in rows of releases without this column."""
 
 VALIDATIONS = _nullable_columns(
     run=_STRING,
@@ -373,5 +366,4 @@ VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
 )
 """Columns after the typed ones and `_extra` in every space's table: the winning version.
 
-`_key` is the canonical primary key (`udfs.keys.keys`), unique in the table.
-"""
+`_key` is the canonical primary key (`udfs.keys.keys`), unique in the table."""

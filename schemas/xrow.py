@@ -39,8 +39,7 @@ REPLICASET_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
 
 A *segment* is a part of one file that a batch reads. `segment` is its number within the batch, unique over all
 replicasets; the segments of a replicaset are numbered in the order of its log. So (segment, position, row) is the order
-of a replicaset's rows within a batch.
-"""
+of a replicaset's rows within a batch."""
 
 XROW_ARROW = pa.schema(XROW_FIELDS)
 SOURCES_ARROW = pa.schema(REPLICASET_FIELDS + XROW_FIELDS)

@@ -12,8 +12,7 @@ def plan(config: str, as_json: bool) -> int:
     """Show what the next run will do differently from the last one.
 
     Shows new sources and where they begin, spaces, tables that are created, changed or refused, policies and masks. It
-    plans everything new in the logs as the run will, and writes nothing. Exit code 1 if something is refused or
-    waits.
+    plans everything new in the logs as the run will, and writes nothing. Exit code 1 if something is refused or waits.
     """
     from jobs.plan import show
 

@@ -29,6 +29,7 @@ from sources.relay import row_packets
 from sources.subscribe import whitelist
 from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
+from udfs.operations import quick_updates
 from warehouse.lock.lock import WriterLock
 from warehouse.system_tables import cluster
 from warehouse.warehouse import Warehouse
@@ -78,6 +79,7 @@ def compile_kernels(*, daemons: bool = True) -> int:
     with tempfile.TemporaryDirectory() as folder, Counter() as counter:
         paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
         aggregate(Config.model_validate({**paths, "sources": sources}))
+        quick_updates.compile_kernels()  # the recordings update only rows of the same batch
         if daemons:
             row_stream.compile_kernels()
             row_packets.compile_kernels()

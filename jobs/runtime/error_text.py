@@ -120,7 +120,7 @@ def _folders_that_fail(number: int) -> str:
     if file is not None:
         with suppress(Exception):  # this must not hide the error
             from config.deployment import load
-            from observe.doctor.gather.machine import disks_of
+            from observe.doctor.machine import disks_of
 
             config = load(file)
             found = [
@@ -136,6 +136,6 @@ def _is_full(disk: Disk) -> bool:
 
 
 def _is_read_only(path: str) -> bool:
-    from observe.doctor.gather.machine import nearest_existing_folder
+    from observe.doctor.machine import nearest_existing_folder
 
     return bool(os.statvfs(nearest_existing_folder(path)).f_flag & os.ST_RDONLY)

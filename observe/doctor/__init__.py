@@ -1,1 +1,1 @@
-"""Checks a deployment before a run: `gather` collects facts, and functions without I/O turn them into findings."""
+"""Checks a deployment before a run: a module for each subject gathers facts, and turns them into findings."""

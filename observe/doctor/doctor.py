@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, Level, fail, ok
-from observe.doctor.gather.machine import gather_machine
-from observe.doctor.gather.masters import gather_masters
-from observe.doctor.gather.sources import SOURCE_ERRORS, gather_source, start_positions
-from observe.doctor.gather.store import gather_store, gather_tables
-from observe.doctor.machine import check_machine
-from observe.doctor.masters import check_masters
-from observe.doctor.sources import StartPosition, check_sources
-from observe.doctor.store import check_store, check_tables
+from observe.doctor.machine import check_machine, gather_machine
+from observe.doctor.masters import check_masters, gather_masters
+from observe.doctor.sources import SOURCE_ERRORS, StartPosition, check_sources, gather_source, start_positions
+from observe.doctor.store import check_store, check_tables, gather_store, gather_tables
 from pipeline.checkpoint import resume_offset
 from pipeline.checkpoint_fit import require_fitting_checkpoint
 from pipeline.commit.load import load_state

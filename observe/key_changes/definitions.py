@@ -56,8 +56,7 @@ class SpaceIdPeriod:
     first_epoch: int | None
     last_epoch: int | None
     """The first and the last epoch, both included; None: the range has no such limit. In the last epoch the space was
-    dropped, or was renamed to a name that was not requested.
-    """
+    dropped, or was renamed to a name that was not requested."""
     is_id_reused: bool
     """Whether the id meant another space before, which was dropped in the first epoch or earlier."""
     names: frozenset[str]

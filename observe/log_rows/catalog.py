@@ -130,8 +130,7 @@ class LogCatalog:
     """Whether the tuples of all spaces are stored, not only those of `DEFINING_SPACES`."""
     has_all_rows: bool = False
     """Whether a snapshot and all rows after it were processed. If so, a key without a stored tuple has no tuple; if
-    not, the tuple of such a key is unknown.
-    """
+    not, the tuple of such a key is unknown."""
     uuid_by_replica_id: dict[int, str] = field(default_factory=dict)
     """By replica id: the uuid of the registered instance."""
     update_rules: Rules = LATEST

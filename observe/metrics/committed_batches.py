@@ -50,8 +50,7 @@ class CommittedBatch:
     """By space: the number of new rows of `_conflicts`, and of `_quarantine`."""
     misfits_by_space: Mapping[str, int] = field(default_factory=dict)
     """By space: the number of new rows of `_quarantine` that are in the space's table nevertheless, with NULL in a
-    column that cannot hold the value.
-    """
+    column that cannot hold the value."""
     changed_gaps: tuple[Gap, ...] = ()
     """Gaps that the batch found, or whose state it changed."""
     positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -15,7 +15,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
-from observe.metrics.cost_metrics import CostMetrics
 from pipeline.commit.costs import BatchCosts
 from schemas.conditions import Job
 from schemas.problems import Problem, condition_metric, problem_as_json
@@ -23,6 +22,70 @@ from schemas.states import GapKind, GapState
 from sources.xlog.directory.offset import InstantState
 from warehouse.copies.standbys import StandbyState
 from warehouse.system_tables.gaps import CLOSED, Gap
+
+
+class CostMetrics:
+    """Counts the costs of batches (`pipeline.commit.costs`); its caller holds a lock.
+
+    | metric | |
+    |---|---|
+    | `aggregator_written_bytes_total{kind}` | bytes written to tables of spaces: `data`, `vectors`, `compaction` |
+    | `aggregator_changed_bytes_total` | of the data, the part of the batches' own rows |
+    | `aggregator_key_copy_searches_total{result}` | searches of data files for keys: by a copy (`hit`), or not |
+    | `aggregator_key_copy_bytes` | the size of the folder of key copies on the driver's machine |
+    | `aggregator_deleted_rows_ratio{table}` | of a table with deletion vectors: the share of its rows that is deleted |
+    | `aggregator_compaction_debt_bytes{table}` | of such a table: the size of files that compaction is to write again |
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.last: BatchCosts | None = None
+        """The costs of the newest batch; None before the first one."""
+        self._written = Counter(
+            "aggregator_written_bytes", "Bytes written to tables of spaces", ["kind"], registry=registry
+        )
+        self._changed = Counter(
+            "aggregator_changed_bytes", "Bytes of the changed rows in written files", registry=registry
+        )
+        self._searches = Counter(
+            "aggregator_key_copy_searches",
+            "Searches of data files for keys, by a key copy or without",
+            ["result"],
+            registry=registry,
+        )
+        self._copy_bytes = Gauge("aggregator_key_copy_bytes", "Size of the key copies", registry=registry)
+        self._deleted = Gauge(
+            "aggregator_deleted_rows_ratio",
+            "Share of a table's rows that is deleted",
+            ["table"],
+            registry=registry,
+        )
+        self._due = Gauge(
+            "aggregator_compaction_debt_bytes",
+            "Size of a table's files that compaction is to write again",
+            ["table"],
+            registry=registry,
+        )
+
+    def count(self, costs: BatchCosts) -> None:
+        """Add the costs of a batch."""
+        self.last = costs
+        by_kind = {
+            "data": costs.data_bytes,
+            "vectors": costs.vector_bytes,
+            "compaction": costs.compaction_bytes,
+        }
+        for kind, size in by_kind.items():
+            self._written.labels(kind).inc(size)
+        self._changed.inc(costs.changed_bytes)
+        for result, count in (("hit", costs.copies.used), ("miss", costs.copies.missed)):
+            self._searches.labels(result).inc(count)
+        for table, debt in costs.debts.items():
+            self._deleted.labels(table).set(debt.deleted_share)
+            self._due.labels(table).set(debt.due_bytes)
+
+    def set_copy_bytes(self, size: int) -> None:
+        """Set the size of the folder of key copies."""
+        self._copy_bytes.set(size)
 
 
 @dataclass(frozen=True)
@@ -39,8 +102,7 @@ class TriggerReport:
     """The leader (the source that is read now) of each replicaset."""
     unread_bytes_by_leader: Mapping[str, int] = field(default_factory=dict)
     """By leader: the number of unread bytes of its newest log file. Leaders that are read in an earlier file are
-    absent.
-    """
+    absent."""
     waiting_since_by_leader: Mapping[str, float] = field(default_factory=dict)
     """By leader that waits at a marker for the other replicasets: the marker's time, in seconds since 1970."""
 

@@ -47,13 +47,11 @@ log = logging.getLogger(__name__)
 
 SLICE_TUPLES, MAX_SLICE_TUPLES = 100_000, 2_000_000
 """Number of tuples of a space's first slice, and the most that a slice has: each slice doubles what was compared, since
-each one reads the whole table on this side.
-"""
+each one reads the whole table on this side."""
 
 MAX_TRIES = 3
 """How often a slice is tried that the tables or the server do not allow to compare; then its space is left out of the
-round.
-"""
+round."""
 
 RETRY_SECONDS = 60.0
 """Pause after an error of a server or of the tables."""

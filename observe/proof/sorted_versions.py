@@ -1,9 +1,8 @@
 """Sorts the versions of a replicaset by primary key, to compare them with pages of a server.
 
-A page is a range of keys. The row count and the sum of the hashes show whether a range is equal on both sides; if it
-is not, the tuples of the page show which keys differ. In memory, a version needs twice the size of its key and 16
-bytes. No I/O.
-`observe.proof.epoch_tables` reads the versions, `sources.iproto.space_pages` the server's pages.
+A page is a range of keys. The row count and the sum of the hashes show whether a range is equal on both sides; if it is
+not, the tuples of the page show which keys differ. In memory, a version needs twice the size of its key and 16 bytes.
+No I/O. `observe.proof.epoch_tables` reads the versions, `sources.iproto.space_pages` the server's pages.
 """
 
 from collections.abc import Iterable, Iterator

@@ -90,8 +90,7 @@ class ProofLimits:
     """Seconds to wait until the tables have all rows that the server has, and the server all rows of the tables."""
     uses_checksums: bool = False
     """Whether the server computes checksums of pages, if the user may run Lua. They need less network traffic than
-    SELECTs, but several times the processor time on the server (docs/benchmarks.md).
-    """
+    SELECTs, but several times the processor time on the server (docs/benchmarks.md)."""
     share_of_time: float | None = None
     """Largest share of time in which requests of the proof wait for answers of one server; None: no limit."""
 

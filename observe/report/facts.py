@@ -180,8 +180,7 @@ FROM placed WHERE place = 1 ORDER BY holds, validated_at DESC, `table`, expectat
 `<point>` and `<lag>` for expressions of the engine (`QueryEngine.dialect`).
 
 Each result is small even for large tables: it is grouped, or limited to `MAX_TABLE_ROWS` rows with the total number in
-the column `whole`.
-"""
+the column `whole`."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +214,7 @@ class PageFacts:
     """By name of a query in `QUERIES`: the rows of its result."""
     point_milliseconds_by_query: Mapping[str, int] = field(default_factory=dict)
     """By name of a query for a plot over time (`rows_over_time`, `lag_over_time`, `conflicts_over_time`): the duration
-    of one point of the plot, in milliseconds.
-    """
+    of one point of the plot, in milliseconds."""
     sizes: Sequence[TableSize] = ()
     rid: ComparedRid | None = None
     """The warehouse's RID."""

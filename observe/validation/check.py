@@ -77,8 +77,7 @@ class Check:
     """Columns that identify a row, for examples of failing rows."""
     find_examples: Mapping[str, FindExamples] = field(default_factory=dict)
     """By column of `rows`: a function that returns examples of failing rows. It is needed for a column with counts of
-    rows of another table, since the failing rows are in that table.
-    """
+    rows of another table, since the failing rows are in that table."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,7 @@ class CheckResult:
     checked_row_count: int | None = None
     failing_row_count: int | None = None
     """Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the expectation
-    holds, `checked_row_count` is None and `failing_row_count` is 0.
-    """
+    holds, `checked_row_count` is None and `failing_row_count` is 0."""
     examples: tuple[str, ...] = ()
     """Some of the failing rows."""
     error: str | None = None

@@ -42,8 +42,7 @@ class BucketMoves:
 
     bucket_id_keys: KeyPlan
     """By schema version, how to read a tuple's bucket id: it is read as if it were the primary key. A space that is not
-    sharded has no such key.
-    """
+    sharded has no such key."""
     event_positions: tuple[LogPosition, ...]
     """Positions of the rows of `_bucket` in the batch, in log order."""
     states_by_bucket: Mapping[bytes, tuple[tuple[int, str | None], ...]]
@@ -173,12 +172,10 @@ class ShardPlan:
     """As `BucketMoves.bucket_id_keys`."""
     doubled_pairs: Mapping[bytes, frozenset[tuple[int, int]]]
     """By the bucket's id as a canonical key: pairs of ids of replicasets in both of which the bucket is active
-    (doubled: see `pipeline.plan.spaces.vshard`), the lower id first.
-    """
+    (doubled: see `pipeline.plan.spaces.vshard`), the lower id first."""
     version_by_table: Mapping[str, int]
     """For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's
-    id.
-    """
+    id."""
     bucket_tables: frozenset[str]
     """Tables of vshard's `_bucket`."""
 

@@ -117,13 +117,11 @@ class Encoded:
 
     rows: pa.Table
     """Rows of the exact table, as in its files. `_extra`, `_inexact` and `_misfits` are left out if they are null in
-    all rows.
-    """
+    all rows."""
     misfits: pa.Table
     """The rows of `PUTS` that have a value that does not fit its column, with two more columns: `reason`, and
     `misfits`, the names of the columns that are null in `rows` for this reason. The column `misfits` is null for a
-    tuple that `rows` leaves out.
-    """
+    tuple that `rows` leaves out."""
 
     @property
     def left_out_rows(self) -> pa.Table:

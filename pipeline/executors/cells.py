@@ -25,8 +25,7 @@ LOG_CELLS = pa.schema(
 )
 """Of each log cell: what piece of which log it has (the JSON text of a `pipeline.executors.log_piece.LogPiece`), the
 replica ids that wrote its rows, a `CellDigest`, and the rows as an Arrow IPC stream. The columns are few because each
-row of the log is a row of Spark: those without a cell are null.
-"""
+row of the log is a row of Spark: those without a cell are null."""
 
 LOG_CELLS_SPARK_SCHEMA = f"piece string, writers {RUNS_IN_SPARK}, digest binary, rows binary"
 """`LOG_CELLS` in Spark's notation."""

@@ -15,8 +15,7 @@ MIB = 1 << 20
 
 CELL_LOG_BYTES = 1 * MIB
 """On one machine the cells of a batch hold its rows only up to so many bytes of logs. Larger batches are read by the
-driver itself, or again by the tasks that merge them: to move the rows through Spark would take longer.
-"""
+driver itself, or again by the tasks that merge them: to move the rows through Spark would take longer."""
 
 DRIVER_LOG_BYTES_ON_CLUSTER = 4 * MIB
 """Under `auto`, a batch of at most so many bytes of logs is processed in the driver of a cluster."""

@@ -100,8 +100,7 @@ def stored_cells(stored: Sequence[StoredRows]) -> pa.Table:
 
 TASK_BITS, FLUSH_BITS = 20, 24
 """The bits of a cell's `sort_key` for the task's number, and for the cell's index in the task; those above them are the
-rank of its segment.
-"""
+rank of its segment."""
 
 
 @dataclass(frozen=True)

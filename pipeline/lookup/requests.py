@@ -49,8 +49,7 @@ class BaseRequest:
     """Keys that need the versions of all replicasets; may contain duplicates."""
     key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)
     """For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
-    that chooses among the table's keys, or None for all of them.
-    """
+    that chooses among the table's keys, or None for all of them."""
     needs_tuples: bool = False
     """Whether the tuples of the versions are needed too."""
     reads_versions_table: bool = False

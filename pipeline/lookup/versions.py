@@ -54,10 +54,9 @@ BASE_VERSIONS = pa.schema(
 )
 """Base versions: the versions before a batch, one per (table, replicaset, key).
 
-`table`: the table's number in the batch; `is_row`: the version is the table's row, with index `row` in `file` (a
-number given by the lookup; both are -1 if it is not the row); `in_versions`: `_versions` has a row of this key and
-replicaset, perhaps with an older version. A row that a policy made has minus the id of its last writer as
-`replicaset_id`."""
+`table`: the table's number in the batch; `is_row`: the version is the table's row, with index `row` in `file` (a number
+given by the lookup; both are -1 if it is not the row); `in_versions`: `_versions` has a row of this key and replicaset,
+perhaps with an older version. A row that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 CHANGES = pa.schema(
     [

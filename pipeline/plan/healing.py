@@ -28,8 +28,7 @@ class Healing:
     """Rows of `_gaps`: divergences that stay open, since only a newer snapshot can heal them."""
     newly_open: Sequence[Mapping[str, Any]] = ()
     """Rows to add to `_gaps`: divergences with lsns that the member has lost and no open divergence contains. The rows
-    of these lsns now leave the tables.
-    """
+    of these lsns now leave the tables."""
     spaces: frozenset[int] | None = None
     """The spaces that the snapshot replaces; by default it replaces all."""
 

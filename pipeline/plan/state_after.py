@@ -44,8 +44,7 @@ class ReplicasetDecision:
     """The assignments of replica ids that take effect, with replica ids of the replicaset."""
     source_ids: SourceIds
     translations_by_segment: Mapping[int, IdTranslation]
-    """For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the
-    map.
+    """For each segment, a map from replica ids of its source to the replicaset's; only ids that differ are in the map.
     """
     generation_position: LogPosition | None = None
     """The position from which a snapshot replaces the replicaset's state."""

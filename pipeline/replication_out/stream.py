@@ -101,17 +101,17 @@ class Stream:
     def put(self, space: SystemSpace, tuple_: bytes, timestamp: float) -> None:
         """Put a tuple into a system space, as a transaction of its own."""
         self.write([rows.replace_row(space, tuple_)], timestamp)
-        self._served_rows.put(space, tuple_)
+        self.served_rows.put(space, tuple_)
 
     def remove(self, space: SystemSpace, key: bytes, timestamp: float) -> None:
         """Remove a tuple from a system space, as a transaction of its own."""
         self.write([rows.delete_row(space, key)], timestamp)
-        self._served_rows.remove(space, key)
+        self.served_rows.remove(space, key)
 
     def write_with_epoch(self, changes: Sequence[OutgoingRow], epoch: bytes, timestamp: float) -> None:
         """Append one transaction that ends with `epoch`, the row of `_schema` with the epoch."""
         self.write([*changes, rows.replace_row(SystemSpace.SCHEMA, epoch)], timestamp)
-        self._served_rows.put(SystemSpace.SCHEMA, epoch)
+        self.served_rows.put(SystemSpace.SCHEMA, epoch)
 
     def append_nops(self, vclock: Mapping[int, int], timestamp: float) -> None:
         """Append a NOP for each lsn of each instance, until the stream's vclock reaches the given one."""
@@ -184,7 +184,8 @@ class Stream:
         )
 
     @property
-    def _served_rows(self) -> ServedRows:
+    def served_rows(self) -> ServedRows:
+        """What subscribers have; raise SpoolError before the first snapshot."""
         if self.served is None:
             raise SpoolError("the stream has no snapshot yet", spool=str(self.directory))
         return self.served

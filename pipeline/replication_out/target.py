@@ -53,8 +53,7 @@ class Target:
     aggregator: Member
     vclock: Mapping[int, int]
     """The last settled lsn of each instance, by global id. Of an instance that has had several replica ids it is the
-    highest of them, since the vclock of a stream never goes back.
-    """
+    highest of them, since the vclock of a stream never goes back."""
     left_out: Mapping[str, str]
     """By table or instance uuid: why a space or an instance is not served, or which indexes of a space are not."""
 

@@ -135,9 +135,7 @@ class ReplicationWriter:
 
     def _write_newer_snapshot(self) -> None:
         """Write a newer snapshot, of the epoch that subscribers have, so that the logs before it can be removed."""
-        served = self.stream.served
-        if served is None:
-            return
+        served = self.stream.served_rows
         known = served.spaces
         spaces = {table: known[space_name(table)] for table in served.mark.tables}
         tuples = self._all_tuples(served.mark, spaces)
@@ -181,9 +179,7 @@ class ReplicationWriter:
         return target
 
     def _write_newest(self, row: EpochRow) -> None:
-        served = self.stream.served
-        if served is None:
-            return
+        served = self.stream.served_rows
         is_continued = epoch_with_mark(self.warehouse, served.mark) is not None
         if not is_continued:
             logger.warning(
@@ -203,9 +199,7 @@ class ReplicationWriter:
         self._write_epoch(row, self._target_of_epoch(row), progress.written_rows)
 
     def _write_epoch(self, row: EpochRow, target: Target, written_rows: int) -> None:
-        served = self.stream.served
-        if served is None:
-            return
+        served = self.stream.served_rows
         try:
             before = {
                 table: self._files_of_version(table, version)
@@ -223,9 +217,7 @@ class ReplicationWriter:
 
     def _write_common_definitions(self, target: Target, timestamp: float) -> None:
         """Write definitions of spaces that allow the tuples before and after the epoch, and write `_cluster`."""
-        stream, served = self.stream, self.stream.served
-        if served is None:
-            return
+        stream, served = self.stream, self.stream.served_rows
         wanted = {space.name: (table, space) for table, space in target.spaces.items()}
         started = {} if served.progress is None else served.progress.mark.tables
         gone = []
@@ -252,9 +244,9 @@ class ReplicationWriter:
 
     def _drop_spaces(self, spaces: Sequence[ServedSpace], timestamp: float) -> None:
         """Remove the spaces' tables from the row `aggregator_epoch` of `_schema`, then drop the spaces."""
-        served = self.stream.served
-        if served is None or not spaces:
+        if not spaces:
             return
+        served = self.stream.served_rows
         names = {space.name for space in spaces}
         rest = {
             table: version for table, version in served.mark.tables.items() if space_name(table) not in names
@@ -285,9 +277,7 @@ class ReplicationWriter:
         self, target: Target, before: Mapping[str, frozenset[TableFile]], written_rows: int, timestamp: float
     ) -> None:
         """Write the changed rows after the first `written_rows`, with the epoch in the last transaction."""
-        stream, served = self.stream, self.stream.served
-        if served is None:
-            return
+        stream, served = self.stream, self.stream.served_rows
         mark = served.mark
         changes = itertools.islice(self._changed_rows(target, mark, before), written_rows, None)
         epoch = epoch_tuple(mark, EpochProgress(target.mark, written_rows))
@@ -322,9 +312,7 @@ class ReplicationWriter:
 
     def _complete_epoch(self, row: EpochRow, target: Target | None = None) -> bool:
         """Write what comes after the tuples: formats, indexes, users, NOPs; return whether anything was written."""
-        stream, served = self.stream, self.stream.served
-        if served is None:
-            return False
+        stream, served = self.stream, self.stream.served_rows
         timestamp, start = _commit_timestamp(row), dict(stream.vclock)
         target = target or self._target_of_epoch(row)
         known = served.spaces
@@ -339,9 +327,7 @@ class ReplicationWriter:
 
     def _update_users(self, timestamp: float) -> None:
         """Write the subscribers' users and privileges that have changed, and remove those not configured any more."""
-        stream, served = self.stream, self.stream.served
-        if served is None:
-            return
+        stream, served = self.stream, self.stream.served_rows
         ids = {str(fields_of(row, "a row of _user")[2]): id_ for id_, row in served.users.items()}
         wanted: dict[SystemSpace, dict[tuple[Any, ...], bytes]] = {SystemSpace.USER: {}, SystemSpace.PRIV: {}}
         for space, values in user_rows(self._readers, ids):

@@ -25,7 +25,8 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.lookup.key_search import SPACE_TABLE, KeySearch, LookupKeys
 from pipeline.plan.spaces.masks import MASKS_PROPERTY
-from pipeline.plan.spaces.tables import TablePlan
+from pipeline.plan.spaces.tables import TablePlan, current_table_plan
+from pipeline.requests.arguments import SwapArguments
 from pipeline.requests.rebuild import (
     Rebuild,
     new_rows,
@@ -48,7 +49,7 @@ from pipeline.write.limits import FILE_BYTES
 from pipeline.write.prepare import commit_table_write, create_empty_table
 from pipeline.write.vector_rule import VectorRule
 from schemas.errors import UnsupportedError, WarehouseError
-from schemas.names import exact_table, table_of_exact_tuples
+from schemas.names import exact_table, is_space_table, table_of_exact_tuples
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.data_files import DataFile
 from warehouse.delta.deletion_vectors import NO_ROWS
@@ -347,3 +348,49 @@ def discard(location: WarehouseLocation, table: str) -> bool:
 
 def _both(table: str) -> Iterable[str]:
     return table, exact_table(table)
+
+
+WHICH_TABLES = ("include", "exclude", "rename", "per_replicaset", "local")
+"""The keys of `spaces` that say which tables there are: a swap does not change them."""
+
+
+def with_sections(config: Config, sections: SwapArguments) -> Config:
+    """Return the configuration that counts from a swap on: the writer's, with the sections of the command's."""
+    found = {name: getattr(sections, name) for name in ("spaces", "types", "policies")}
+    return config.model_copy(update=found)
+
+
+def refuse_other_changes(state: State, before: Config, after: Config, space: str) -> None:
+    """Raise UnsupportedError if a space's table is set aside, or the configuration changes other tables too."""
+    table = after.spaces.table(space)
+    if table in state.set_aside:
+        raise UnsupportedError(
+            f"its table is set aside: {state.set_aside[table]}",
+            space=space,
+            advice=f"aggregator rebuild {space}",
+        )
+    changed = [name for name in WHICH_TABLES if getattr(before.spaces, name) != getattr(after.spaces, name)]
+    if changed:
+        raise UnsupportedError(
+            f"the configuration differs in spaces.{changed[0]} from that of the writer",
+            space=space,
+            advice="restart the job with it first",
+        )
+    tables = filter(is_space_table, state.versions.keys() - {table})
+    others = sorted(one for one in tables if _settings(state, before, one) != _settings(state, after, one))
+    if others:
+        raise UnsupportedError(
+            f"the configuration changes other tables too: {', '.join(others)}",
+            space=space,
+            advice="swap with one that changes this table alone, or restart the job, which writes all of them again",
+        )
+
+
+def _settings(state: State, config: Config, table: str) -> str:
+    try:
+        plan = current_table_plan(state, config, table)
+    except UnsupportedError as error:
+        return str(error)
+    except KeyError as error:
+        return f"there is no source {error}"
+    return "" if plan is None else settings_of(plan)

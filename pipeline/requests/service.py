@@ -28,8 +28,7 @@ from pipeline.requests.arguments import (
     SwapArguments,
     parse_arguments,
 )
-from pipeline.requests.beside import swap
-from pipeline.requests.beside_settings import refuse_other_changes, with_sections
+from pipeline.requests.beside import refuse_other_changes, swap, with_sections
 from pipeline.requests.mend import mend_tables, tables_to_mend
 from pipeline.requests.read_again import ReportProgress, TimeSpan, read_source_again
 from pipeline.requests.rebuild import plan_rebuild, write_rebuild

@@ -44,8 +44,7 @@ class KeyVersions:
     """int32[n]."""
     states: NDArray[np.int8]
     """As in `pipeline.lookup.versions` (int8[n]). `PRESENT`, `UNFIT` and, if the table's policy compares deletions,
-    `DELETED` versions can win. `MERGED` is the result of an earlier batch and not a version.
-    """
+    `DELETED` versions can win. `MERGED` is the result of an earlier batch and not a version."""
     tuples: pa.Array
     global_ids: Int64s
     lsns: Int64s
@@ -64,8 +63,7 @@ class Choices:
     """For each key, the index of the winning version, or `NOBODY` or `MADE` (int64[keys])."""
     greatest_versions: Int64s
     """For each key, the index of its greatest version in the order of this module (int64[keys]); `NOBODY` if no version
-    takes part. It wins, unless the policy decides in another way.
-    """
+    takes part. It wins, unless the policy decides in another way."""
     has_rivals: Flags
     """Whether versions of several replicasets took part (bool[keys])."""
     lost_comparisons: NDArray[np.int8]

@@ -39,8 +39,7 @@ class SourceProgress:
     """Those sources in `unread_reasons` whose files cannot be read."""
     snapshot_vclocks: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """By replicaset uuid: the vclock, in the replicaset's replica ids, of the newest complete snapshot that the tables
-    have reached.
-    """
+    have reached."""
 
 
 def source_progress(log_stream: LogStream, state: State, names: Iterable[str] = ()) -> SourceProgress:
@@ -92,8 +91,7 @@ class ReadProgress:
     """Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`."""
     read_times: Mapping[int, datetime]
     """By replicaset id: the time up to which its log was read. A replicaset whose log has no rows is missing. The
-    mapping is empty if tombstones are never removed, since nothing else needs it.
-    """
+    mapping is empty if tombstones are never removed, since nothing else needs it."""
     diverged: frozenset[int]
     """Ids of replicasets with an open divergence."""
     active: frozenset[int]

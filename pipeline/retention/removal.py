@@ -22,8 +22,7 @@ class Removal:
     """Each file that has rows to remove, with a mask that is true for them."""
     last_lsns_by_instance: Sequence[dict[str, Any]] = field(default=())
     """Only for `_changelog`: for each instance and replica id, a dict `replicaset_id`, `global_id`, `local_id`, `lsn`
-    (the last one that is removed), `rows` (the number of rows).
-    """
+    (the last one that is removed), `rows` (the number of rows)."""
 
     @property
     def row_count(self) -> int:

@@ -103,27 +103,22 @@ class Subscription:
     replicaset_uuid: str
     instance_uuid: str
     """Uuid of the server's replicaset, and of the subscriber. That of the subscriber is neither nil nor that of the
-    server.
-    """
+    server."""
     vclock: Mapping[int, int]
     """The server sends the rows above this vclock. The vclock must also have an lsn for each excluded id:
     `EXCLUDING_LSN`, or any lsn above the one in the server's gc vclock. Otherwise the server may refuse, because it no
-    longer has the logs with rows of these ids.
-    """
+    longer has the logs with rows of these ids."""
     version: Version
     """The server's version, from its greeting; it is sent back as the subscriber's version. It must be at least 1.7.4,
-    because a server takes the start vclock of an older subscriber as an acknowledgement.
-    """
+    because a server takes the start vclock of an older subscriber as an acknowledgement."""
     sent_ids: frozenset[int] | None = None
     """Replica ids whose rows are sent; None: all."""
     cluster_crc32: int | None = None
     """For a relay only: the checksum of {replica id: instance uuid} as the subscriber knows it. If the checksum of the
-    relay's map differs, the relay sends its map.
-    """
+    relay's map differs, the relay sends its map."""
     origins: frozenset[str] | None = None
     """For a relay only: uuids of the instances whose rows are sent. Rows of others become NOPs, except rows that
-    register instances, define spaces, or confirm or roll back transactions.
-    """
+    register instances, define spaces, or confirm or roll back transactions."""
 
     def body(self) -> dict[int, Any]:
         """Return the body of the request; raise ProtocolError if the subscriber's uuid is nil."""

@@ -28,8 +28,7 @@ class ClientLimits:
     """Seconds between two checks of passwords from one address."""
     max_subscribers: int = 64
     """Maximum number of subscribers whose acknowledgements are stored; each may delay the removal of files by
-    `subscribe.keep.forget`.
-    """
+    `subscribe.keep.forget`."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,5 @@ class RelayOptions:
     poll_seconds: float = 0.02
     silence_seconds: float = 20.0
     """Time between two heartbeats; time between two refreshes of the catalog; and time after which a client that sends
-    nothing or reads nothing is disconnected.
-    """
+    nothing or reads nothing is disconnected."""
     limits: ClientLimits = field(default_factory=ClientLimits)

@@ -15,8 +15,7 @@ class SpoolRetention:
 
     required_readers: frozenset[str] = frozenset()
     """Names of readers that must acknowledge the rows of a log before it is removed. No log is removed while one of
-    them has sent no acknowledgement.
-    """
+    them has sent no acknowledgement."""
     max_bytes: int | None = None
     """If there are no readers: maximum total size of the files, in bytes; None: there is no such limit."""
     max_age_seconds: float | None = None
@@ -35,8 +34,7 @@ class SpoolOptions:
     """Size at which a log is closed and a new one begins."""
     fsync: Fsync = Fsync.CLOSE
     """What survives a power failure. `BLOCK`: all appended rows. `CLOSE`: closed files, and rows up to the last flushed
-    `FlushPoint`. `NEVER`: nothing for certain. Lost rows are fetched again if the server still has them.
-    """
+    `FlushPoint`. `NEVER`: nothing for certain. Lost rows are fetched again if the server still has them."""
     compress: bool | None = None
     """Whether blocks are compressed; None: blocks above 2 KiB are, as in Tarantool."""
     max_block_bytes: int = BLOCK_LIMIT

@@ -25,9 +25,8 @@ class FeedDecision:
     needs_snapshot: bool = False
     """Whether a new snapshot is needed, because no peer still has the logs with rows that the spool lacks."""
     accepted_behind_ids: frozenset[int] = frozenset()
-    """Ids of disconnected instances: the spool has more of their rows than each connected peer. A peer may feed these
-    ids although it is behind the spool; the spool already has the first rows that this peer sends then.
-    """
+    """Ids of disconnected instances of which the spool has more rows than each connected peer. A peer may feed these
+    ids although it is behind the spool; the spool already has the first rows that this peer sends then."""
 
 
 def peer_signature(link: PeerLink) -> int:
@@ -53,7 +52,7 @@ class FeedChooser:
     _rewound_since: dict[int, float] = field(default_factory=dict)
     """For each replica id whose instance has lost rows, the time since when."""
     _stuck_since: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """For each replica id whose rows the leader lacks: its lsn there, and since when it is the same."""
+    """For each replica id of which the leader lacks rows: its lsn there, and since when it is the same."""
     unfit_reasons: dict[str, str] = field(default_factory=dict)
     """For each connected peer, by instance uuid, that cannot feed all ids: why, as of the last decision."""
     _gap_since: float | None = None

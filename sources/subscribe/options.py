@@ -32,8 +32,7 @@ class Timing:
 
     answer_seconds: float = 4.0
     """Longest wait for an answer, for a connection, and for the next byte of a stream. A server sends a heartbeat each
-    second.
-    """
+    second."""
     poll_seconds: float = 0.2
     """Time between two VOTE requests to a peer."""
     acknowledge_seconds: float = 1.0
@@ -41,12 +40,10 @@ class Timing:
     min_retry_seconds: float = 1.0
     max_retry_seconds: float = 30.0
     """Shortest and longest wait before a failed step, such as connecting, is repeated. Waits grow with each consecutive
-    failure.
-    """
+    failure."""
     patience_seconds: float = 10.0
     """How long a bad state must last before the daemon acts: a leader is behind, an instance has lost rows, or no peer
-    has the needed logs.
-    """
+    has the needed logs."""
     max_clock_skew_seconds: float = 0.5
     """Largest accepted difference between the clocks of peers (`feed: own_peer`)."""
 

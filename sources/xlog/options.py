@@ -40,37 +40,31 @@ class XlogOptions:
     """From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
     `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.directory.paths`); each path and each match
     is read by itself, as a source of its own: a directory in the order of its logs, a file as a whole, whatever its
-    type and name.
-    """
+    type and name."""
     with_replicaset: bool = False
     """Whether rows have the columns `REPLICASET_FIELDS`. They do if the option `sources` is given."""
     start_from: str = "logs"
     """`snapshot` reads the newest complete snapshot and then the logs after it. `history` reads the oldest snapshot
     that the logs continue, and then these logs. `logs` reads from the first log, without a snapshot.
     `includeSnapshot=true` means `snapshot`, `includeSnapshot=false` means `logs`. Default: logs. A path whose directory
-    has snapshots and no log begins with the newest complete snapshot. One file is read from its beginning.
-    """
+    has snapshots and no log begins with the newest complete snapshot. One file is read from its beginning."""
     start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     """`startVclock`: by replicaset uuid, a vclock; the stream begins in the newest log whose header VClock is at most
-    this vclock.
-    """
+    this vclock."""
     vclock_before_gap: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     """`heldVclock`: by uuid of a replicaset whose rows wait because of a gap, the vclock before the gap. A new leader
-    begins at or before this vclock, so that its log can supply the missing rows.
-    """
+    begins at or before this vclock, so that its log can supply the missing rows."""
     start_offset: Mapping[str, OffsetEntry] | None = None
     end_offset: Mapping[str, OffsetEntry] | None = None
     """`startOffset`, `endOffset`: texts of offsets that bound a batch read."""
     from_vclock: Vclock | None = None
     to_vclock: Vclock | None = None
     """`fromVclock` (exclusive), `toVclock` (inclusive). A missing component is 0. Only for batch reads of one path. The
-    rows of a snapshot have no lsn, so they are always read.
-    """
+    rows of a snapshot have no lsn, so they are always read."""
     from_timestamp: int | None = None
     to_timestamp: int | None = None
     """`fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Only for batch reads. The rows
-    of a snapshot have no time of their own, so they are always read.
-    """
+    of a snapshot have no time of their own, so they are always read."""
     space_ids: frozenset[int] | None = None
     """`spaces`: only rows of these space ids."""
     origin_uuids: frozenset[str] = frozenset()
@@ -85,20 +79,16 @@ class XlogOptions:
     """What to do about damage: FAILFAST, DROPMALFORMED or PERMISSIVE."""
     on_gap: str = "fail"
     """`gaps`: if rows are missing between two files, `fail` stops with `XlogGapError`; `report` names the gap in the
-    segment after it (`Segment.gap`) and continues.
-    """
+    segment after it (`Segment.gap`) and continues."""
     on_source_error: str = "fail"
     """`on_source_error` (spelled like the key of the configuration): if a source cannot be read, `fail` stops; `skip`
-    logs a warning and continues without it.
-    """
+    logs a warning and continues without it."""
     max_lag_seconds: float = 60.0
     """`maxLag`: if the leader's last write is by more than this many seconds older than that of another member, this
-    member becomes the leader. Default 60.
-    """
+    member becomes the leader. Default 60."""
     max_block_bytes: int = BLOCK_LIMIT
     """`maxBlockBytes`: maximum length of a block, and so of a transaction, that is read; it applies to the block in the
-    file and to the decompressed block. A task has one block in memory at a time. Default 1g.
-    """
+    file and to the decompressed block. A task has one block in memory at a time. Default 1g."""
     marker_spaces: tuple[MarkerSpace, ...] = ()
     """`instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end."""
     instant_wait_seconds: float = 600.0

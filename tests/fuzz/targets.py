@@ -17,10 +17,11 @@ from sources.spool.acks import read_acks
 from sources.spool.state import read_state, remove_incomplete_files, spool_files
 from sources.xlog.directory.offset import from_text
 from sources.xlog.format.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, checksum, encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta, format_meta, parse_meta
 from sources.xlog.reader import reader
 from sources.xlog.reader.reader import Limits, Mode, SkippedDamage
+from tests.bodies import encode_body
 from tests.fuzz import draw as made
 from tests.fuzz.costly import costly
 from tests.fuzz.draw import Draw

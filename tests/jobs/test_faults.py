@@ -6,7 +6,8 @@ import msgpack
 
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import SPACE, Server, uuid_of
 

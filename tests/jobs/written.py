@@ -10,9 +10,10 @@ from typing import Any, Self
 import msgpack
 
 from schemas.iproto import BodyKey, RequestType, SystemSpace
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
+from tests.bodies import encode_body
 
 BEGAN = 1.7e9
 """The time, in seconds since 1970, to which the times of rows are added."""

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.status import show
-from observe.doctor.gather.machine import gather_machine
-from observe.doctor.machine import check_machine
+from observe.doctor.machine import check_machine, gather_machine
 from observe.metrics.stream_metrics import StreamMetrics
 from observe.planned_changes import planned_changes
 from observe.report.facts import TableSize
@@ -138,7 +137,7 @@ def test_doctor_knows_the_folder_of_key_copies(
 
     assert finding()[:2] == ("ok", "cache")
     assert str(made.folder / "checkpoint-keys") in finding()[2]
-    monkeypatch.setattr("observe.doctor.gather.machine.free_bytes", lambda _: KEPT_FREE_BYTES)
+    monkeypatch.setattr("observe.doctor.machine.free_bytes", lambda _: KEPT_FREE_BYTES)
     assert finding()[:2] == ("warn", "cache_full")
     (tmp_path / "file").write_text("")
     cache = config.cache.model_copy(update={"path": str(tmp_path / "file" / "keys")})

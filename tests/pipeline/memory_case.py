@@ -27,7 +27,8 @@ import psutil
 from benchmarks.logs import ADMIN, MemberLogs
 from pipeline.executors.distributed import DistributedExecutor
 from schemas.iproto import RequestType
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.pipeline.deployment import Deployment
 
 MIB = 1 << 20

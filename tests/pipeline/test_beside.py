@@ -18,8 +18,14 @@ from observe.beside_comparison import compare
 from pipeline.batch import BatchWriter
 from pipeline.requests import beside
 from pipeline.requests.arguments import SwapArguments
-from pipeline.requests.beside import BesideTable, beside_location, discard, swap
-from pipeline.requests.beside_settings import refuse_other_changes, with_sections
+from pipeline.requests.beside import (
+    BesideTable,
+    beside_location,
+    discard,
+    refuse_other_changes,
+    swap,
+    with_sections,
+)
 from pipeline.requests.service import Service
 from schemas.errors import UnsupportedError
 from tests.jobs.written import Node, replicasets_of

@@ -8,7 +8,8 @@ import pytest
 
 from schemas.errors import XlogMissingError
 from schemas.iproto import RequestType
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 

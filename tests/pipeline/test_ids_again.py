@@ -9,7 +9,8 @@ import pytest
 from pipeline.commit.load import load_state
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.pipeline.deployment import Deployment
 from tests.sources.xlog.logs import SPACE, Server, replicaset_of, uuid_of
 

@@ -11,8 +11,9 @@ from pipeline.requests.snapshots import heal
 from schemas.errors import UnsupportedError
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.writer import Fsync, XlogWriter
+from tests.bodies import encode_body
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import cleaned
 from tests.pipeline.test_ids_again import Master

@@ -15,9 +15,10 @@ from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.load import load_state
 from pipeline.requests.read_again import TimeSpan, read_source_again
 from schemas.iproto import RequestType, SystemSpace
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import REPLICASET_KEY, Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
+from tests.bodies import encode_body
 from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked

@@ -19,8 +19,9 @@ from pipeline.batch import MakeDistributed
 from pipeline.plan.ids import upgrades
 from pipeline.requests.snapshots import read_spaces_again
 from schemas.iproto import BodyKey, RequestType, SystemSpace
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY
+from tests.bodies import encode_body
 from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked

@@ -10,7 +10,8 @@ from pipeline.batch import BatchWriter
 from pipeline.commit.load import load_state
 from pipeline.requests.snapshots import heal, read_spaces_again
 from schemas.iproto import BodyKey, RequestType, RowFlag
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.jobs.written import BEGAN, Node
 from tests.pipeline.deployment import Deployment
 from warehouse.warehouse import Warehouse

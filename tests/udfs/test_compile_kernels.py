@@ -7,10 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.compiled import digest_of
-from schemas.layout import table_layout
+from schemas.layout import TypeOptions, table_layout
 from schemas.space import Field, KeyPart, Space
 from tests.udfs.messages import binaries, pack
-from udfs.compile_kernels import compile_all
 from udfs.keys.keys import canonical_keys, canonical_keys_with_plan, key_plan
 from udfs.tuples.tuples import decode, decode_tuples, decoding_plan
 
@@ -19,6 +18,40 @@ OURS = (
     *(f"udfs.tuples.kernels.{name}" for name in ("columns", "writers", "variant")),
     *("udfs.kernels.values", "udfs.keys.kernels.keys"),
 )
+TYPES = (
+    *("unsigned", "integer", "number", "decimal", "string", "varbinary", "boolean", "uuid", "datetime"),
+    *("interval", "any"),
+)
+COLUMN_OPTIONS = (TypeOptions(), TypeOptions(unsigned="long", decimal_scale="string", integer="decimal"))
+TUPLE_OF_EVERY_TYPE = bytes.fromhex(
+    "9c"  # an array of 12: the eleven types and a field past the format
+    "01"
+    "ff"
+    "c70a011033333333333333333c"
+    "d501021c"
+    "a161"
+    "c40100"
+    "c3"
+    "d80264d22e4dac924a23899ae59f34af5479"
+    "d7040000000000000000"
+    "c70306010001"
+    "81a16101"
+    "c0"
+)
+
+
+def compile_all() -> None:
+    """Decode one key and one tuple with a value of every type, which runs all kernels.
+
+    The tuple's number is a decimal of too many digits for the kernel that converts decimals to doubles, so the kernel
+    that writes decimals as text runs, too.
+    """
+    fields = tuple(Field(kind, kind) for kind in TYPES)
+    space = Space(0, 0, "warm", "memtx", fields, (KeyPart(0, "unsigned"),))
+    tuples = pa.array([TUPLE_OF_EVERY_TYPE], pa.binary())
+    for options in COLUMN_OPTIONS:
+        decode_tuples(tuples, table_layout([space], options=options))
+    canonical_keys(tuples, [space])
 
 
 def kernels() -> dict[str, Any]:

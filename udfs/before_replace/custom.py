@@ -48,8 +48,7 @@ class Change:
     old: Origin
     new: Origin
     """Where the tuples come from. If an earlier call of the function made the old tuple, `old` is the origin of the
-    newest version that was an argument of that call.
-    """
+    newest version that was an argument of that call."""
 
 
 def load_function(name: str) -> Function:

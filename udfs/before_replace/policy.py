@@ -138,8 +138,7 @@ class Versions:
     """Replicaset uuids by id."""
     created: NDArray[np.int64]
     """When the tuple was inserted, in microseconds since 1970 (int64[n]); `udfs.versions.kernels.lives.NO_TIME` if
-    unknown.
-    """
+    unknown."""
 
 
 Rank = Callable[[Versions, PolicyOptions, Formats], NDArray[np.int64]]

@@ -76,8 +76,7 @@ class ScalarOperation:
     """Returns the argument; raises a `TupleError` if the server refuses the argument for every tuple."""
     compute: Callable[[str, str, Scalar | None, Any, Rules], Scalar]
     """Returns the new value from the code, the field's name in errors, the old value (None if it is not a scalar), the
-    result of `read`, and the rules; raises a `TupleError` if the operation does not fit the old value.
-    """
+    result of `read`, and the rules; raises a `TupleError` if the operation does not fit the old value."""
 
 
 def argument_type_error(code: str, field: str, expected: str) -> TupleError:

@@ -61,3 +61,9 @@ def quick_updates(
     )
     offsets = offsets_of(ends, "the tuples of a batch after UPDATEs", _ADVICE)
     return binary_array(pa.binary(), offsets, out[: ends[-1]], is_done.astype(np.bool_))
+
+
+def compile_kernels() -> None:
+    """Compile the kernel ahead of the first batch."""
+    empty, one, zero = pa.array([b"\x90"], pa.binary()), np.ones(1, np.int64), np.zeros(1, np.int64)
+    quick_updates(empty, one == 1, one, empty, zero, zero, [TupleFormat()], 1)

@@ -20,16 +20,14 @@ class Rules:
     float_sums: str = "exact"
     """How a sum of doubles or floats is stored. `exact`: as MP_FLOAT if no digit is lost, else as MP_DOUBLE; `typed`
     (before gh-4701): as MP_DOUBLE if an operand is one, else rounded to MP_FLOAT; `unclear`: in one of these ways, and
-    a sum for which the two differ raises `UnsupportedError`.
-    """
+    a sum for which the two differ raises `UnsupportedError`."""
     fills_gaps: bool = True
     """`=` and `!` by number or name past the end fill the gap with nulls (gh-3378)."""
     allows_repeated_fields: bool = True
     """Several operations of a request may change one field; each changes the result of the previous one (gh-8226)."""
     accepts_long_encodings: bool = True
     """Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use (refused
-    by 2.6.0, accepted by 2.11.9 and 3.9).
-    """
+    by 2.6.0, accepted by 2.11.9 and 3.9)."""
     ignores_missing_deletes: bool = True
     """`#` past the end of an array does nothing (gh-7398, seen in 2.11.9); before, it is an error."""
     checks_upserts: bool = True
@@ -42,8 +40,7 @@ class Rules:
     """A field of type `double` accepts integers too (gh-7483); before, only doubles."""
     double_includes_number: bool = True
     """`double` includes all values of `number`, as `number` does of `double` (gh-9548), so a field that the format and
-    index parts give both types has the type of the last part; before, it has `double`, the narrower type.
-    """
+    index parts give both types has the type of the last part; before, it has `double`, the narrower type."""
 
 
 def release_of(version: str) -> tuple[int, int, int]:

@@ -1,10 +1,9 @@
-"""Maps replica ids to global ids and back, by a source's applier map, in Arrow columns and in vclocks.
+"""Maps replica ids to global ids, by a source's applier map, in Arrow columns.
 
 A replica id is unique only in its replicaset. A source's applier map says which instance a replica id means from which
 lsn on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object per
 row: in a batch by `remap_runs_udf`, one call for a piece of a log; in a user's queries over `format("xlog")` by
-`global_id_udf`. `warehouse.system_tables.applier_map`
-stores the maps.
+`global_id_udf`. `warehouse.system_tables.applier_map` stores the maps.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -139,32 +138,6 @@ def remap_runs_udf(entries: Mapping[int, Sequence[IdEntry]]) -> Callable[[Column
 
 def _runs_of(values: pa.StructArray) -> IdRuns:
     return IdRuns(*(values.field(name).to_numpy() for name in ("replica_id", "first_lsn", "rows")))
-
-
-def current_global_ids(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the global id of each replica id that is in use now, by replica id.
-
-    An instance that was registered again has only its newest replica id here, because the vclock component of its old
-    id never changes again. Replica id 0 is left out, because it counts one instance's local changes.
-    """
-    known: dict[int, int] = {}
-    for replica_id, global_id in ids:
-        if replica_id:
-            known = {old: one for old, one in known.items() if one != global_id and old != replica_id}
-            known[replica_id] = global_id
-    return known
-
-
-def remap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock with global ids."""
-    known = current_global_ids(ids)
-    return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
-
-
-def unmap_vclock(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock of global ids with the replica ids of a source: the inverse of `remap_vclock`."""
-    known = {global_id: replica_id for replica_id, global_id in current_global_ids(ids).items()}
-    return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 
 
 def replica_id_in_source(ids: Mapping[int, int], replica_id: int) -> int | None:

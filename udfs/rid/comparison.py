@@ -59,8 +59,7 @@ class Comparison:
     """Position of `common` in a and in b: 0 head, 1 old1, 2 old2."""
     younger_node: NodeName | None = None
     """In a split brain with a common generation, the node whose head began later; None if both began in the same
-    millisecond.
-    """
+    millisecond."""
 
     def as_json(self) -> Mapping[str, str | None]:
         """Return the JSON object that `rid compare --json` prints."""

@@ -23,8 +23,7 @@ class Node:
     next_head: ULID | None = None
     """The mark: the ULID of the generation that begins with the next write. It is set when a node loses its connection
     to the others, or a copy is made. It becomes None when a write begins that generation, or when all nodes are
-    connected again.
-    """
+    connected again."""
 
 
 def promote(node: Node, new_ulid: ULID, *, unconnected: bool) -> Node:
@@ -80,17 +79,8 @@ def renew_mark(node: Node, new_ulid: ULID) -> Node:
     return node if node.next_head is None else _with_mark(node, new_ulid)
 
 
-def record_write(node: Node) -> Node:
-    """Return the node after data were written; if the mark is set, its generation begins. Only for a primary."""
-    if not node.rid.primary:
-        raise RidStateError(
-            "this node is not primary", rid=node.rid, advice="write to the primary, or promote"
-        )
-    return begin_generation(node)
-
-
 def begin_generation(node: Node) -> Node:
-    """Return the node with the generation that the mark names as its head; without a mark, the node is unchanged."""
+    """Return a primary after data were written: the mark's generation is its head; without a mark, it is unchanged."""
     if node.next_head is None:
         return node
     return Node(_with_new_head(node.rid, node.next_head))

@@ -47,8 +47,7 @@ VERSIONS_ARROW = pa.schema(
 )
 """Columns of the result.
 
-`state`: present, deleted, unfit (the row could not be applied, so the tuple is unknown; `reason` says why).
-"""
+`state`: present, deleted, unfit (the row could not be applied, so the tuple is unknown; `reason` says why)."""
 
 _BATCH_ROWS = 10_000
 

@@ -59,8 +59,7 @@ class Version(NamedTuple):
     """Instance and lsn of the last change that had an effect."""
     timestamp: int | None
     """Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
-    missing tuple and ends with its deletion.
-    """
+    missing tuple and ends with its deletion."""
     created: int | None
     """Time of the life's insertion; None if deleted or unknown."""
     format_index: int = 0

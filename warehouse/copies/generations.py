@@ -21,8 +21,7 @@ class GenerationRange:
     first_epoch: int
     last_epoch: int
     """The first and the last epoch of the generation. The head (the newest generation) ends with the newest epoch, a
-    copied generation with the epoch of the copy.
-    """
+    copied generation with the epoch of the copy."""
     copied_from: str | None = None
     """The warehouse from which the generation was copied."""
 

@@ -3,12 +3,11 @@
     start: refuse if a standby is newer → set the mark → connect each standby → when all are connected, remove the mark
     epoch → copy it to each connected standby → if this fails: the standby is lost, set the mark → next epoch
 
-The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected.
-The primary's writer has the writer lock of each connected standby, so a standby can be promoted only after that writer
-has ended, or has lost the standby's lock. A standby that fails never stops the writer: it is called lost, and is tried
+The mark in the primary's RID (its replication id, docs/rid.md) says that copies may exist that are not connected. The
+primary's writer has the writer lock of each connected standby, so a standby can be promoted only after that writer has
+ended, or has lost the standby's lock. A standby that fails never stops the writer: it is called lost, and is tried
 again later. For a standby that is far behind, a thread copies data files first; only the last step, which also updates
-the standby's RID, is done between two epochs.
-`warehouse.copies` copies a warehouse, `udfs.rid` has the rules.
+the standby's RID, is done between two epochs. `warehouse.copies` copies a warehouse, `udfs.rid` has the rules.
 """
 
 import logging

@@ -131,8 +131,7 @@ class SyncOptions:
     """Whether files that both sides have are compared by content, too."""
     known_versions: Mapping[str, int] | None = None
     """None: all tables of the target are copied and checked. Otherwise an earlier copy has left the target complete:
-    tables that the mapping has with their current version are skipped, and only copied files are checked.
-    """
+    tables that the mapping has with their current version are skipped, and only copied files are checked."""
     threads: int = 4
     """How many data files are copied at a time."""
     on_planned: Callable[[int], None] = lambda _bytes: None

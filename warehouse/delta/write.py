@@ -26,8 +26,7 @@ CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT = "delta.checkpointInterval", "10"
 """The property that says after how many commits a checkpoint of a table's log is written, and its value: Spark's.
 
 delta-rs, whose own value is 100, reads all commits after the last checkpoint at each commit. With 10 a commit takes a
-third of the time (`benchmarks/old_log.py`).
-"""
+third of the time (`benchmarks/old_log.py`)."""
 
 
 def schema_of(table: str) -> pa.Schema:

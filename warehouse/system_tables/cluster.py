@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, cast, get_args
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -31,6 +30,7 @@ from udfs.remap.cluster_replace import (
 )
 from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.read import rows_of
+from warehouse.delta.write import arrow_rows
 from warehouse.warehouse import Warehouse
 
 TABLE = "_cluster"
@@ -43,19 +43,6 @@ LONGEST_PAUSE_SECONDS = 1.0
 
 COLUMNS = ("global_id", "uuid", "local_id", "replicaset_id", "replicaset_uuid", "lsn")
 """The columns that are fields of `Member`; `local_id` is the replica id."""
-
-_SCHEMA = pa.schema(
-    [
-        ("global_id", pa.int64()),
-        ("uuid", pa.string()),
-        ("local_id", pa.int32()),
-        ("replicaset_id", pa.int32()),
-        ("lsn", pa.int64()),
-        ("replicaset_uuid", pa.string()),
-        ("first_seen", pa.timestamp("us", tz="UTC")),
-        ("expelled_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
 
 _NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": USER_METADATA}, max_commit_retries=0)
 """The commit fails if another one came first, and is not repeated on top of it."""
@@ -174,8 +161,9 @@ def _commit_changes(
         row = {**values, "first_seen": known["first_seen"], "expelled_at": expelled_at}
         rows[row["uuid"] or row["replicaset_uuid"]] = row
     try:
-        whole = pa.Table.from_pylist(list(rows.values()), schema=_SCHEMA)
-        write_deltalake(table, whole, mode="overwrite", commit_properties=_NO_RETRIES)
+        write_deltalake(
+            table, arrow_rows(TABLE, rows.values()), mode="overwrite", commit_properties=_NO_RETRIES
+        )
     except CommitFailedError:
         return False
     return True

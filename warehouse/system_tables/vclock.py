@@ -25,8 +25,7 @@ class VclockComponent:
     """None if the instance is not known: rows of a local space in a log that names no instance."""
     local_id: int | None
     """The replica id of the component in the replicaset's vclocks. 0 counts the changes of local spaces on the instance
-    `global_id`; None is the aggregator's own component.
-    """
+    `global_id`; None is the aggregator's own component."""
     lsn: int
     epoch: int
 

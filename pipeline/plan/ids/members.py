@@ -40,8 +40,7 @@ class SourceIds:
     """For each source whose `_cluster` was read, its content at the end of the batch: replica id to instance uuid."""
     registrations: tuple[ReplicaIdChange, ...] = ()
     """Assignments that were not known before, and that no row of the batch makes: those found in the views when they
-    were read, and those of rows that a whitelist leaves out (`LogSegment.left_out_members`).
-    """
+    were read, and those of rows that a whitelist leaves out (`LogSegment.left_out_members`)."""
     base_lsns: Mapping[int, int] = field(default_factory=dict)
     """For each new id that continues the lsns of another id, the last lsn of the other id."""
 

@@ -63,8 +63,7 @@ class Settlement:
     """Gaps whose rows are missing, but whose effects are in a later snapshot."""
     read_vclock: Vclock = field(default_factory=dict)
     """The highest lsn read of each replica id, also of waiting rows; component 0 belongs to the last segment's
-    instance.
-    """
+    instance."""
     local_lsns: Mapping[str, int] = field(default_factory=dict)
     """For each instance (by uuid) whose log was read, component 0 of its vclock."""
 

@@ -35,8 +35,7 @@ class LogSegment:
     """The source's whole `_cluster` at the segment's begin, replica id to instance uuid; None if it was not read."""
     left_out_members: Mapping[int, str] = field(default_factory=dict)
     """Replica id to instance uuid, from the rows of `_cluster` in the segment's first block that the source's whitelist
-    leaves out. Unlike `members`, these are only the rows at this position, not all of `_cluster`.
-    """
+    leaves out. Unlike `members`, these are only the rows at this position, not all of `_cluster`."""
     is_spool: bool = False
     """Whether the subscription daemon wrote the file: its snapshots contain the rows of vinyl spaces."""
     has_waited: bool = False
@@ -63,8 +62,7 @@ class LogPosition(NamedTuple):
 
     segment: int
     """The segment's number in the batch; segments of waiting rows that come first have numbers below 0, and those that
-    come later have numbers between those of log segments (`with_spaced_numbers`).
-    """
+    come later have numbers between those of log segments (`with_spaced_numbers`)."""
     position: int
     """Byte offset of the transaction block in the file."""
     row: int

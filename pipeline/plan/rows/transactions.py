@@ -33,12 +33,10 @@ class WaitingTransaction:
     tsn: int
     last_lsn: int
     """From its last row that is not of a local space; in 3.x, rows of local spaces can come last (`src/box/txn.c`,
-    `txn_journal_entry_new`).
-    """
+    `txn_journal_entry_new`)."""
     space_positions: tuple[tuple[int, LogPosition], ...] = ()
     """(space id, position of the transaction's last row in that space): the transaction waits if one of these spaces is
-    synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later).
-    """
+    synchronous at its position. Empty if rows of the transaction have the flag (Tarantool 2.8 and later)."""
 
 
 class _Transaction(NamedTuple):

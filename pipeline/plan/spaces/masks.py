@@ -50,8 +50,7 @@ class Mask:
 
     kinds: Mapping[str, MaskKind]
     """The kind of mask (`hash` or `drop`) of each masked column. Empty if the format no longer has the masked field;
-    its value may then still be among the fields without a name.
-    """
+    its value may then still be among the fields without a name."""
     password: PasswordSource
     """The source of the key of `hash`."""
     key: bytes | None = field(default=None, repr=False, compare=False)

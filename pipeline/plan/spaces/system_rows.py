@@ -52,8 +52,7 @@ class SpaceChange:
     kind: SpaceEvent
     """`DEFINED`: the space was created, or its definition changed. `TRUNCATED`: all tuples were removed, also by the
     drop of the primary index. `DROPPED`: the space was dropped. `RENEWED`: a generation contains the space with the
-    same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not.
-    """
+    same definition. `HELD`: a row cannot be applied to the table; it and the space's later rows are not."""
     definition: SpaceDefinition
     """The definition after the event; for a drop, the one before it."""
     replica_id: int | None

@@ -55,16 +55,13 @@ class TablePlan:
     """Whether no replicaset has written the table so far."""
     is_contended: bool = False
     """Whether several replicasets write it, or it has versions without a usable tuple: then it can have rows in
-    `_versions`.
-    """
+    `_versions`."""
     has_moved_fields: bool = False
     """Whether fields of a replicaset were renamed or changed their types: then rows that are not in the batch must be
-    encoded again, even if the table has the same columns.
-    """
+    encoded again, even if the table has the same columns."""
     has_added_fields: bool = False
     """Whether the format of a replicaset got further fields: then values may have to leave `_extra`, even if the table
-    has the same columns, since another replicaset had these fields before.
-    """
+    has the same columns, since another replicaset had these fields before."""
     cluster_by: tuple[str, ...] = ()
     """The columns in whose order rows are written, before that of the key."""
 

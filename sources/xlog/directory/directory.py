@@ -76,8 +76,7 @@ class FileEnds:
     """The longest block, in bytes."""
     ignores_growth: bool = False
     """Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged; otherwise
-    it may still be being copied.
-    """
+    it may still be being copied."""
     _end_by_file: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     """By file: its size when the end was found, and the end."""
     following_vclocks: dict[str, Vclock] = field(default_factory=dict)

@@ -32,8 +32,7 @@ class LogFile:
     """From the header of a spool's file; None for Tarantool's own files, whose headers do not have it."""
     filetype: str = ""
     """The type that the header names, such as SNAP. Empty if the header is damaged; then the file name says whether the
-    file is a snapshot.
-    """
+    file is a snapshot."""
     has_vclock: bool = True
     """Whether the header has a VClock; files of Tarantool 1.6.1 do not."""
 

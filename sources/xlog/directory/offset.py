@@ -70,8 +70,7 @@ class Instant:
     """Timestamp of the marker row in this replicaset's log, microseconds since 1970."""
     marker_lsns: Vclock
     """{replica id: lsn of the last marker that was read}. After a failover earlier markers are read again; they are
-    recognized by these lsns.
-    """
+    recognized by these lsns."""
     state: InstantState
     """Whether the replicaset still waits at the point, or has been read further."""
     rows_passed: int = 0

@@ -37,8 +37,7 @@ FIRST_BATCH_ROWS, FIRST_BATCH_BYTES = 4096, 256 << 10
 """Size of a file's first batch: rows, and bytes of each binary column.
 
 A batch keeps its buffers. Linux may give the larger buffers of later batches pages of 2 MiB, so a batch of a few rows
-would take megabytes: a first batch of 1,000 sources, with as many files, took 2 GB for 3,000 rows.
-"""
+would take megabytes: a first batch of 1,000 sources, with as many files, took 2 GB for 3,000 rows."""
 
 Batch = TypeVar("Batch")
 
@@ -65,8 +64,7 @@ class Limits:
     batch_rows: int = 64 * 1024
     batch_bytes: int = 16 << 20
     """Maximum number of rows of a batch, and maximum number of bytes in each of its binary columns. A batch of one row
-    may have more bytes.
-    """
+    may have more bytes."""
     window_bytes: int = 8 << 20
     """Number of bytes of the file that are in memory at a time; more if one block is longer."""
 

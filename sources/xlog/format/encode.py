@@ -1,12 +1,11 @@
 """Encodes rows as bytes, with keys in Tarantool's order: the inverse of `kernels.row`.
 
-Pure functions. A body is raw MessagePack pieces, so that a row from the network is written unchanged. Source:
-`xrow_header_encode` and `xrow_encode_dml` in Tarantool's `src/box/xrow.c`.
+Pure. Source: `xrow_header_encode` in Tarantool's `src/box/xrow.c`.
 """
 
 import msgpack
 
-from schemas.iproto import BodyKey, HeaderKey, RequestType, RowFlag
+from schemas.iproto import HeaderKey, RequestType, RowFlag
 
 
 def encode_row(
@@ -45,34 +44,6 @@ def encode_row(
     if flags:
         header[HeaderKey.FLAGS] = int(flags)
     return _packed_map(header) + body
-
-
-def encode_body(
-    *,
-    space_id: int | None = None,
-    index_base: int | None = None,
-    key: bytes | None = None,
-    tuple_: bytes | None = None,
-    operations: bytes | None = None,
-    is_update: bool = False,
-) -> bytes:
-    """Return the body of an INSERT, REPLACE, UPDATE, DELETE or UPSERT.
-
-    Args:
-        space_id, index_base: Left out of the body if None.
-        key, tuple_, operations: MessagePack arrays, copied as they are.
-        is_update: Whether to write the operations under the key TUPLE, as an UPDATE has them.
-    """
-    operations_key = BodyKey.TUPLE if is_update else BodyKey.OPS
-    pairs = [
-        (BodyKey.SPACE_ID, None if space_id is None else _pack(space_id)),
-        (BodyKey.INDEX_BASE, None if index_base is None else _pack(index_base)),
-        (BodyKey.KEY, key),
-        (operations_key, operations) if is_update else (BodyKey.TUPLE, tuple_),
-        (BodyKey.TUPLE, None) if is_update else (operations_key, operations),
-    ]
-    present = [bytes([name]) + value for name, value in pairs if value is not None]
-    return bytes([0x80 | len(present)]) + b"".join(present)
 
 
 def _pack(value: int | float) -> bytes:

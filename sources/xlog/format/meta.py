@@ -61,8 +61,7 @@ class Meta:
     """The values of all other keys (`Version`, and unknown keys), as they are written."""
     length: int = 0
     """Length of the header with its empty line, in bytes, and so the position of the first block. It is 0 if the header
-    is damaged, but a lenient mode searches for blocks nevertheless.
-    """
+    is damaged, but a lenient mode searches for blocks nevertheless."""
     has_vclock: bool = True
     """Whether the header has a VClock. Files of Tarantool 1.6.1, and RUN and INDEX files, do not."""
 

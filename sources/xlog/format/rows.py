@@ -171,8 +171,7 @@ class Headers:
     tsn: Ints
     timestamp: Ints
     """Position of the row's block in the file (bytes), lsn, lsn of the transaction's first row, microseconds since 1970
-    UTC (int64[n]).
-    """
+    UTC (int64[n])."""
     row: npt.NDArray[np.int32]
     type: npt.NDArray[np.int32]
     replica_id: npt.NDArray[np.int32]

@@ -189,8 +189,7 @@ class CompleteBlocksEnd(NamedTuple):
     """End of the last complete block, in bytes. The end marker, an incomplete block or nothing follows."""
     has_eof_marker: bool
     """Whether the end marker follows, which means that the file is closed. (A restarted server writes again to a closed
-    file only if it has no block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
-    """
+    file only if it has no block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)"""
 
 
 def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:

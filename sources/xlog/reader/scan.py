@@ -47,11 +47,9 @@ class ScanRange:
     """Whether a block starts at `begin`; otherwise the first block of the range is searched for."""
     next_block_before: int = 0
     """The block after the range is checked too if it begins before this position, because a search from the begin of
-    the next range cannot find it if it is damaged.
-    """
+    the next range cannot find it if it is damaged."""
     is_closed: bool = False
-    """Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being
-    written.
+    """Whether the file cannot grow. Then an incomplete block at its end is damage; otherwise it is still being written.
     """
 
 

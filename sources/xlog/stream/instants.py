@@ -46,8 +46,7 @@ class ReplicasetProgress:
     """The last instant that the replicaset has reached."""
     next_row_time: int | None
     """Timestamp of the next row, microseconds since 1970. It is the time of the clock if there is no row, and None if
-    it is unknown, as in a snapshot.
-    """
+    it is unknown, as in a snapshot."""
 
 
 def hopeless_waits(

@@ -14,8 +14,7 @@ class LogGap:
     end_of_previous: Vclock
     """The vclock at the end of the file before the gap."""
     start_of_next: Vclock
-    """The header VClock of the segment's file. Rows above `end_of_previous` and at most at this vclock are in no
-    file.
+    """The header VClock of the segment's file. Rows above `end_of_previous` and at most at this vclock are in no file.
     """
 
 
@@ -29,8 +28,7 @@ class OriginSpan:
     """Replica ids of whitelisted instances; 0 means rows of local spaces, which the file's own instance wrote."""
     unknown_ids: frozenset[int]
     """Replica ids that are not in `_cluster` so far. It is unknown whether their rows are wanted, so such rows are an
-    error.
-    """
+    error."""
 
 
 @dataclass(frozen=True)

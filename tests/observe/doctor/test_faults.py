@@ -14,9 +14,9 @@ import pytest
 from config.deployment import Config
 from config.subscribe import Subscribe
 from jobs.doctor import WITHOUT_TABLES, current_problems
+from observe.doctor import sources
 from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Level
-from observe.doctor.gather import sources
 from pipeline.commit.epoch import commit_epoch
 from sources.spool.acks import LOCK_FILE
 from tests.pipeline.deployment import Deployment as Tables
@@ -178,7 +178,7 @@ def clock_behind(one: Healthy) -> None:
     """Set the clock that `doctor` reads to a time before the newest row's."""
     newest = sources.gather_source(one.config().sources[0], 1 << 30).newest_row_time
     assert newest is not None
-    one.patch.setattr("observe.doctor.gather.sources.time.time", lambda: newest - 60)
+    one.patch.setattr("observe.doctor.sources.time.time", lambda: newest - 60)
 
 
 def damaged_spool(one: Healthy) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, Level
-from observe.doctor.gather.masters import gather_masters
-from observe.doctor.masters import check_masters
+from observe.doctor.masters import check_masters, gather_masters
 from sources.xlog.format.block import BLOCK_LIMIT
 from tests.live.certificates import CertificateAuthority
 from tests.live.server import Tarantool, find_servers

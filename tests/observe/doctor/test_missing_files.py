@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from observe.doctor.gather.store import _unreadable_tables
+from observe.doctor.store import _unreadable_tables
 from tests.warehouse.vectors import delete_rows
 from warehouse.warehouse import EpochWarehouse, Warehouse
 

@@ -12,12 +12,13 @@ from pipeline.pending.log_segments import log_segments, with_members
 from pipeline.state import ApplierMapEntry, ReplicasetState, State
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.format.block import encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
+from tests.bodies import encode_body
 from tests.sources.xlog.logs import Server, uuid_of
 from tests.truth import own
 

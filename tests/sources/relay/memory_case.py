@@ -15,7 +15,8 @@ import numpy as np
 
 from schemas.iproto import RequestType
 from sources.spool.spool import Spool
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.pipeline.memory_case import peak
 from tests.sources.relay.test_relay import serving
 from tests.sources.relay.test_versions import NEW, write_snapshot

@@ -15,7 +15,8 @@ from sources.relay.options import ClientLimits, RelayOptions
 from sources.relay.server import Relay
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 
 DAEMON = "00000000-0000-4000-8000-0000000000ff"
 REPLICASET = "bbbbbbbb-0000-4000-8000-000000000001"

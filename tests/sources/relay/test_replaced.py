@@ -12,7 +12,8 @@ from sources.spool.catalog import SpoolCatalog
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.spool.state import REWOUND_PREFIX
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.sources.relay.spools import REPLICASET, START, append, system_row, write_spool
 from tests.sources.relay.test_durable import send_all_ids, send_available_rows
 

@@ -9,7 +9,8 @@ from schemas.iproto import RequestType, SystemSpace
 from sources.relay.row_packets import BlockReader
 from sources.spool import state as spool_state
 from sources.spool.spool import ServerVersions, Spool
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.live.mesh import REPLICASET, instance_uuid
 from tests.sources.relay.test_relay import serving
 from tests.sources.subscribe.following import await_until, following, options

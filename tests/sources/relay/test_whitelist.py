@@ -14,7 +14,8 @@ from sources.iproto.packet import encode_packet
 from sources.relay.server import Relay
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.sources.relay.spools import DAEMON, REPLICASET, Client, relaying, system_row
 
 A, B, C = (f"{letter}0000000-0000-4000-8000-000000000001" for letter in "abc")

@@ -25,9 +25,10 @@ from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.source import Source
 from sources.xlog.format.arrays import Bytes
 from sources.xlog.format.block import EOF_MARKER
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import PEER_VERSIONS_KEY, Meta
 from sources.xlog.reader.reader import Limits, read_rows
+from tests.bodies import encode_body
 
 UUID = "00000000-0000-4000-8000-0000000000ff"
 TUPLE = msgpack.packb([1, "x" * 40])

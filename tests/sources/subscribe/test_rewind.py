@@ -10,7 +10,8 @@ from schemas.errors import RewindError
 from sources.iproto.messages import Ballot
 from sources.iproto.row_stream import TransactionChunk
 from sources.subscribe.rewind import FINGERPRINTS_PER_ID, PeerHistory
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.live.mesh import Mesh, mesh
 from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, check, write

@@ -16,7 +16,8 @@ from sources.iproto.row_stream import TransactionChunk
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.subscribe.whitelist import FilteredRows, OriginWhitelist, RowSender
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.sources.relay.spools import write_spool
 from tests.sources.relay.test_relay import serving
 from tests.sources.relay.test_whitelist import WrittenSpool

@@ -16,12 +16,13 @@ import msgpack
 from schemas.iproto import RequestType
 from sources.xlog.directory.offset import Offset
 from sources.xlog.format.block import EOF_MARKER, encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import Fsync, XlogWriter
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.read import read_range
+from tests.bodies import encode_body
 
 SPACE = 512
 A, B = "aaaaaaaa-0000-4000-8000-0000000000aa", "bbbbbbbb-0000-4000-8000-0000000000bb"

@@ -15,10 +15,11 @@ import pyarrow as pa
 from schemas.iproto import RequestType
 from schemas.xrow import XROW_ARROW
 from sources.xlog.format.block import EOF_MARKER, encode_block
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta, format_meta
 from sources.xlog.format.rows import XROW_PERMISSIVE
 from sources.xlog.reader import reader
+from tests.bodies import encode_body
 
 INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
 META = Meta("XLOG", "0.13", INSTANCE, {1: 5}, {}, {"Version": "2.6.0"})

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from schemas.space import KeyPart
 from tests.soaked import examples
+from udfs.operations.kernels import quick_updates as kernels
 from udfs.operations.kernels.quick_updates import MAX_FIELDS
 from udfs.operations.msgpack_walk import split_tuple
 from udfs.operations.operations import quick_update
-from udfs.operations.quick_updates import quick_updates
+from udfs.operations.quick_updates import compile_kernels, quick_updates
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.key_state import TUPLE_LIMIT_BYTES, Fold, Version
 
@@ -139,3 +140,10 @@ def test_a_tuple_over_the_limit_is_left_out() -> None:
     before, rows = msgpack.packb([1, "x"]), [(msgpack.packb([["=", 1, "y" * 20]]), 0, 0)]
     assert applied([(before, rows)], 21) == [None]
     assert applied([(before, rows)], 22) == [folded(before, rows, 22)] == [msgpack.packb([1, "y" * 20])]
+
+
+def test_set_up_compiles_the_kernel_that_batches_call() -> None:
+    compile_kernels()
+    assert applied([(b"\x92\x01\x02", [(b"\x91\x93\xa1=\x01\x05", 0, 0)])]) == [b"\x92\x01\x05"]
+    kernel: Any = kernels.apply_to_keys
+    assert len(kernel.signatures) == 1

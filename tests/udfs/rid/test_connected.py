@@ -60,7 +60,7 @@ def fresh(world: World) -> tuple[World, ULID]:
 
 
 def written(copy: Copy, by: str) -> Copy:
-    node = operations.record_write(copy.node)
+    node = operations.begin_generation(copy.node)
     return replace(copy, node=node, data=(*copy.data, (node.rid.head, f"{by}{len(copy.data)}")))
 
 

@@ -75,7 +75,7 @@ class Network(RuleBasedStateMachine):
     def write(self, data: st.DataObject) -> None:
         n = data.draw(st.sampled_from(sorted(self.primaries({0, 1, 2}))))
         before = self.nodes[n]
-        self.nodes[n] = operations.record_write(operations.renew_mark(before, self.fresh()))
+        self.nodes[n] = operations.begin_generation(operations.renew_mark(before, self.fresh()))
         assert (self.nodes[n].rid.head != before.rid.head) == (before.next_head is not None)
         self.data[n] = self.new_write(self.data[n])
         if self.group(n) == {0, 1, 2}:

@@ -53,7 +53,7 @@ def test_only_demotion_releases_primary() -> None:
         lambda n: operations.lose_connection(n, ulid(9), was_primary=True),
         lambda n: operations.mark_unconnected_copy(n, ulid(9)),
         operations.clear_mark,
-        operations.record_write,
+        operations.begin_generation,
         operations.lock,
         operations.unlock,
         operations.settle_crash,
@@ -164,11 +164,6 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: operations.promote(node("0002:0001:0000:0000:0001"), ulid(9), unconnected=True),
         "has not ended",
     ),
-    (
-        "writing to a secondary",
-        lambda: operations.record_write(node("0000:0001:0000:0000:0001", 3)),
-        "not primary",
-    ),
 ]
 
 
@@ -197,14 +192,14 @@ def test_the_mark_is_cleared_when_all_are_connected() -> None:
 
 def test_under_the_mark_the_first_data_begin_a_generation_and_the_second_do_not() -> None:
     marked = node("0000:0003:0002:0001:0001", 4, **PRIMARY)
-    first = operations.record_write(marked)
+    first = operations.begin_generation(marked)
     assert first == node("0000:0004:0003:0002:0001", **PRIMARY)
-    assert operations.record_write(first) == first
+    assert operations.begin_generation(first) == first
 
 
 def test_without_the_mark_data_change_no_generation() -> None:
     unmarked = node("0000:0003:0002:0001:0001", **PRIMARY)
-    assert operations.record_write(unmarked) == unmarked
+    assert operations.begin_generation(unmarked) == unmarked
 
 
 def test_the_mark_gets_the_time_of_the_write_and_is_never_before_the_head() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warehouse.copies.delta_log import (
+from warehouse.copies.table import (
     DeltaLogFile,
     LogPlan,
     is_readable,

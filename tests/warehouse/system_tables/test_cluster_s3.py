@@ -6,13 +6,13 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tests.sources.s3 import Store, installed
 from warehouse.delta.location import location_of
 from warehouse.delta.read import rows_of
+from warehouse.delta.write import schema_of
 from warehouse.system_tables import cluster
 
 pytestmark = [pytest.mark.soak, installed]
@@ -50,7 +50,7 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
         location = location_of(WAREHOUSE)
-        DeltaTable.create(location.uri(cluster.TABLE), pa.schema(cluster._SCHEMA))
+        DeltaTable.create(location.uri(cluster.TABLE), schema_of(cluster.TABLE))
         processes = [stack.enter_context(announcing(store, number)) for number in range(PROCESSES)]
         for process in processes:
             stack.callback(process.kill)

@@ -13,10 +13,11 @@ from schemas.errors import XlogGapError
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.xlog.directory.offset import OffsetEntry, from_text, to_text
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.log_stream import LogStream
+from tests.bodies import encode_body
 
 UUID, REPLICASET = "00000000-0000-4000-8000-0000000000ff", "aaaaaaaa-0000-4000-8000-000000000000"
 BODY = encode_body(space_id=512, tuple_=msgpack.packb([1, "x" * 40]))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.iproto import RequestType, RowFlag
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
+from tests.bodies import encode_body
 from tests.sources.xlog import plain
 
 

@@ -13,9 +13,10 @@ import msgpack
 import pytest
 
 from schemas.iproto import RequestType
-from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_row
 from sources.xlog.format.meta import Meta
 from sources.xlog.format.writer import XlogWriter
+from tests.bodies import encode_body
 from tests.sources.xlog import samples
 
 pytestmark = [
