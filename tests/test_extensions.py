@@ -326,7 +326,8 @@ ROW_TYPE = Extension(
     from pathlib import Path
     import msgpack
     from schemas.iproto import RequestType, SystemSpace
-    from sources.xlog.format.encode import encode_body, encode_row
+    from sources.xlog.format.encode import encode_row
+    from tests.bodies import encode_body
     from sources.xlog.format.meta import Meta
     from sources.xlog.format.writer import XlogWriter
     from tests.pipeline.deployment import Deployment
