@@ -406,7 +406,7 @@ def test_at_most_one_module_and_one_table(what: str, tree: Path) -> None:
     assert before is None or before.returncode != 0, "it works without the extension"
     module, table = tree / one.module, tree / one.table
     original = table.read_text() if one.table else ""
-    path, *numbers = one.names
+    path, old_numbers, new_numbers = one.names
     enum = (tree / path).read_text() if path else ""
     try:
         if one.module:
@@ -419,8 +419,8 @@ def test_at_most_one_module_and_one_table(what: str, tree: Path) -> None:
                 changed = changed.replace(old, new)
             table.write_text(changed)
         if path:
-            assert enum.count(numbers[0]) == 1, "the enum has changed"
-            (tree / path).write_text(enum.replace(*numbers))
+            assert enum.count(old_numbers) == 1, "the enum has changed"
+            (tree / path).write_text(enum.replace(old_numbers, new_numbers))
         done = used(tree, one.program)
         assert done.returncode == 0, done.stderr[-3000:]
     finally:
