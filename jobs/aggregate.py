@@ -136,9 +136,9 @@ class RunEnd:
     pending: tuple[str, ...]
     """What is not done: pending rows, sources that were not read, open requests."""
     set_aside: tuple[str, ...] = ()
-    """Of which spaces rows are in no table, and why."""
+    """The spaces with rows in no table, and why."""
     misfits: tuple[str, ...] = ()
-    """Of which tables rows have a NULL for a value that its column cannot hold."""
+    """The tables with rows that have a NULL for a value that its column cannot hold."""
 
 
 def aggregate(config: Config, *, once: bool = False) -> RunEnd:

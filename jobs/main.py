@@ -35,7 +35,7 @@ COMMANDS_BY_SECTION: Mapping[str, Sequence[str]] = {
 
 
 class Commands(click.Group):
-    """The group of all commands, each of which is imported when it is needed."""
+    """The group of all commands; each is imported when it is needed."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, each section under its title."""

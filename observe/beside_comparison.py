@@ -23,7 +23,7 @@ ROWS_AT_ONCE = 500_000
 """About as many rows of each table are compared at a time."""
 
 MAX_EXAMPLES = 10
-"""The maximum number of keys that differ of which the values are shown."""
+"""The greatest number of differing keys whose values are shown."""
 
 LONGEST_VALUE_CHARACTERS = 60
 """A longer value is cut in an example."""

@@ -34,7 +34,7 @@ from pipeline.plan.spaces.system_rows import SpaceChange, apply_control_rows
 from pipeline.plan.spaces.tables import build_table_layout, check_space
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
-from schemas.row_types import CHANGE_TYPES
+from schemas.row_types import CHANGE_TYPES, TYPES_WITH_KEY
 from schemas.states import RowState, SpaceEvent, VersionState
 from udfs.keys.key_order import directions_of, range_bounds_udf, sort_key_column
 from udfs.keys.keys import key_columns
@@ -311,7 +311,7 @@ def _is_at_or_after(position: Sequence[NDArray[np.int64]], since: LogPosition) -
 def _with_keys(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     """Add the canonical key as `_key`; leave out rows without a key, and set the time of rows of snapshots to null."""
     timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
-    from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
+    from_tuple = ~F.col("type").isin(*TYPES_WITH_KEY)
     data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
     key = key_columns([one.space for one in versions])(data, F.col("layout"), from_tuple)
     keyed = rows.withColumn("_key", key.getField("key")).withColumn("timestamp", timed)

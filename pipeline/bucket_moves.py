@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.keyed_rows import DELETED, INSERT, REPLACE, UPSERT
+from pipeline.changelog.keyed_rows import ACTIONS, DELETED, UPSERT
 from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys
 from pipeline.lookup.reduce_plan import ReducePlan
 from pipeline.lookup.requests import KeyedRows
+from schemas.row_types import RowAction
 from schemas.vshard import COLLECTED_STATES
 from udfs.buffers import as_array
 from udfs.versions.kernels.lives import PRESENT
@@ -83,7 +84,7 @@ def _deletes_with_buckets(
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
             bucket = before.get((tables[i], int(replicasets[i]), keys[i]))
-        if types[i] in (INSERT, REPLACE, UPSERT):
+        if ACTIONS[types[i]] == RowAction.PUT or types[i] == UPSERT:
             bucket = own[i] if own[i] is not None else bucket
         elif types[i] == DELETED:
             if bucket is not None and events[i] is not None:

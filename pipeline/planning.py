@@ -122,7 +122,7 @@ class Planner:
 
 
 def _spaces_to_watch(plan: BatchPlan) -> dict[str, frozenset[int]]:
-    """Return, by replicaset uuid, the ids of spaces of which the summaries must report all rows that cannot be applied.
+    """Return, by replicaset uuid, the ids of spaces whose summaries must report all rows that cannot be applied.
 
     Usually a summary has only the first such row of a space. After a healing this row may be one that was read before.
     It then has no effect, and a summary without the later rows would miss those that are new.

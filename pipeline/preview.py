@@ -34,6 +34,7 @@ from pipeline.work import SyncSpaces, WatchedSpaces
 from pipeline.write.changes import TableChange
 from pipeline.write.prepare import changes_needed
 from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
+from schemas.row_types import PUT_TYPES
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import Offset
 from sources.xlog.stream.batch import segments_between, tasks_of
@@ -165,7 +166,7 @@ def _left_out_values(reader: _RangeReader, plan: BatchPlan) -> dict[str, LeftOut
     found: dict[str, LeftOutValues] = {}
     for uuid, batch in reader.batches():
         state = plan.after.replicasets[uuid]
-        is_put = pc.is_in(batch["type"], pa.array(["INSERT", "REPLACE"]))
+        is_put = pc.is_in(batch["type"], pa.array(PUT_TYPES))
         rows = batch.select(["space_id", "tuple"]).filter(pc.and_(is_put, pc.is_valid(batch["tuple"])))
         for number in pc.unique(rows["space_id"]).to_pylist():
             encoding = encodings.get(state.tables.get(number, ""))

@@ -32,6 +32,8 @@ class Extension:
     """What stands in the table, and what it becomes: its line, and an import where it needs one."""
     program: str
     """Uses the member, and fails if it does not work."""
+    names: tuple[str, str, str] = ("", "", "")
+    """Where the member has its number: the path of the enum, what stands there, and what it becomes."""
 
 
 POLICY = Extension(
@@ -108,25 +110,40 @@ FIELD_TYPE = Extension(
     (
         (
             "    for one in (\n",
-            '    for one in (\n        FieldType("url", ColumnStorage.STRING, (ValueClass.STRING,), ("string",)),\n',
+            "    for one in (\n"
+            '        FieldType("ulid", ColumnStorage.UUID, (ValueClass.UUID,), ("uuid", SCALAR, ANY)),\n',
         ),
     ),
     """
-    import msgpack
+    from uuid import UUID
+
     import pyarrow as pa
+    from msgpack import ExtType, packb
     from schemas.layout import table_layout, union_fields
     from schemas.space import Field, KeyPart, Space
-    from udfs.keys.keys import key_plan
+    from udfs.keys.key_patterns import key_pattern
+    from udfs.keys.keys import canonical_keys
+    from udfs.operations.operations import apply_upsert
+    from udfs.operations.tuple_format import format_of
+    from udfs.operations.update_rules import rules_of
     from udfs.tuples.tuples import decode_tuples
 
     def space(kind):
-        return Space(512, 1, "s", "memtx", (Field("link", kind),), (KeyPart(0, kind),))
+        return Space(512, 1, "s", "vinyl", (Field("link", kind),), (KeyPart(0, kind),))
 
-    tuples = pa.array([msgpack.packb(["tarantool.io"]), msgpack.packb([1])])
-    right, wrong = decode_tuples(tuples, table_layout([space("url")])).to_pylist()
-    assert right["link"] == "tarantool.io" and wrong["link"] is None, (right, wrong)
-    assert union_fields([space("url"), space("string")]) == (Field("link", "string", False),)
-    assert key_plan([space("url")]).spaces == (space("url"),)
+    one = UUID(int=7)
+    good, bad = packb([ExtType(2, one.bytes)]), packb(["text"])
+    tuples = pa.array([good, bad])
+    right, wrong = decode_tuples(tuples, table_layout([space("ulid")])).to_pylist()
+    assert right["link"] == str(one) and wrong["link"] is None, (right, wrong)
+    assert union_fields([space("ulid"), space("uuid")]) == (Field("link", "uuid", False),)
+    keys = canonical_keys(tuples, [space("ulid")]).to_pylist()
+    assert keys[0]["error"] is None and "ulid expected" in keys[1]["error"], keys
+    assert one.hex in key_pattern([str(one)], [KeyPart(0, "ulid")])
+    value = Space(512, 1, "s", "vinyl", (Field("n", "unsigned"), Field("link", "ulid")), (KeyPart(0, "unsigned"),))
+    old, set_text = packb([1, ExtType(2, one.bytes)]), packb([["=", 2, "text"]])
+    after = apply_upsert(old, old, set_text, 1, format_of(value, rules_of("3.9.0")))
+    assert after == old, "vinyl keeps a tuple whose UPSERT does not fit the format"
     """,
 )
 
@@ -295,13 +312,55 @@ TABLE = Extension(
 ROW_TYPE = Extension(
     "",
     "",
-    "schemas/iproto.py",
-    (("    DELETE_RANGE = 18\n", "    DELETE_RANGE = 18\n    TRUNCATE_RANGE = 19\n"),),
+    "schemas/row_types.py",
+    (
+        (
+            "        RequestType.DELETE_RANGE: ",
+            "        RequestType.STORE: ChangeType(RowAction.PUT),\n"
+            "        RequestType.ERASE: ChangeType(RowAction.DELETE, KeyPlace.KEY),\n"
+            "        RequestType.DELETE_RANGE: ",
+        ),
+    ),
     """
-    from schemas.iproto import type_name
+    import tempfile
+    from pathlib import Path
+    import msgpack
+    from schemas.iproto import RequestType, SystemSpace
+    from sources.xlog.format.encode import encode_row
+    from tests.bodies import encode_body
+    from sources.xlog.format.meta import Meta
+    from sources.xlog.format.writer import XlogWriter
+    from tests.pipeline.deployment import Deployment
 
-    assert type_name(19) == "TRUNCATE_RANGE", type_name(19)
+    uuid = "a" * 8 + "-0000-4000-8000-" + "a" * 12
+    space = [600, 1, "notes", "memtx", 0, {}, [{"name": "id", "type": "unsigned"}]]
+    index = [600, 0, "i", "tree", {"unique": True}, [{"field": 0, "type": "unsigned"}]]
+    rows = [
+        (RequestType.INSERT, SystemSpace.CLUSTER, "tuple_", [1, uuid]),
+        (RequestType.INSERT, SystemSpace.SPACE, "tuple_", space),
+        (RequestType.INSERT, SystemSpace.INDEX, "tuple_", index),
+        *((RequestType.STORE, 600, "tuple_", [key, "old"]) for key in (1, 2, 3)),
+        (RequestType.STORE, 600, "tuple_", [2, "new"]),
+        (RequestType.ERASE, 600, "key", [3]),
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        logs = Path(name) / "logs"
+        logs.mkdir()
+        meta = Meta("XLOG", "0.13", uuid, {}, None, {"Version": "2.11.0"})
+        with XlogWriter(logs / f"{0:020d}.xlog", meta) as log:
+            for lsn, (kind, space_id, part, value) in enumerate(rows, start=1):
+                body = encode_body(space_id=space_id, **{part: msgpack.packb(value)})
+                log.write([encode_row(kind, body, replica_id=1, lsn=lsn, timestamp=1.7e9)])
+        deployment = Deployment(Path(name), {"a": logs}, {"a": "b" + uuid[1:]})
+        assert deployment.run() == 1
+        found = sorted(map(msgpack.unpackb, deployment.tuples("notes")))
+        assert found == [[1, "old"], [2, "new"]], found
     """,
+    (
+        "schemas/iproto.py",
+        "    DELETE_RANGE = 18\n",
+        "    DELETE_RANGE = 18\n    STORE = 19\n    ERASE = 20\n",
+    ),
 )
 
 ADDED = {
@@ -347,6 +406,8 @@ def test_at_most_one_module_and_one_table(what: str, tree: Path) -> None:
     assert before is None or before.returncode != 0, "it works without the extension"
     module, table = tree / one.module, tree / one.table
     original = table.read_text() if one.table else ""
+    path, old_numbers, new_numbers = one.names
+    enum = (tree / path).read_text() if path else ""
     try:
         if one.module:
             assert not module.exists()
@@ -357,6 +418,9 @@ def test_at_most_one_module_and_one_table(what: str, tree: Path) -> None:
                 assert changed.count(old) == 1, f"the table has changed: {old}"
                 changed = changed.replace(old, new)
             table.write_text(changed)
+        if path:
+            assert enum.count(old_numbers) == 1, "the enum has changed"
+            (tree / path).write_text(enum.replace(old_numbers, new_numbers))
         done = used(tree, one.program)
         assert done.returncode == 0, done.stderr[-3000:]
     finally:
@@ -364,3 +428,5 @@ def test_at_most_one_module_and_one_table(what: str, tree: Path) -> None:
             module.unlink()
         if one.table:
             table.write_text(original)
+        if path:
+            (tree / path).write_text(enum)

@@ -12,6 +12,7 @@ from observe.log_rows.read import is_same_value
 from schemas.errors import ConfigurationError
 from schemas.iproto import SystemSpace
 from schemas.names import exact_table
+from schemas.row_types import ONE_KEY_TYPES, TYPE_FOR_ONE_KEY
 from schemas.states import RowState
 from schemas.system_tuples import unpacked
 from udfs.before_replace.row import decode
@@ -33,8 +34,6 @@ _CHANGELOG_COLUMNS = (
 )
 _MANY_KEY_TYPES = ("TRUNCATE", "DROP", "DELETE_RANGE")
 """Types of changes of all keys of a space, or of a range of keys."""
-
-_ONE_KEY_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class KeyHistory:
     replicaset_uuids: Mapping[int, str]
     """Uuids by global id, and by replicaset id."""
     replicaset_ids_with_removed_rows: set[int]
-    """Ids of the replicasets of which maintenance has removed older rows from `_changelog`."""
+    """Ids of the replicasets whose older rows maintenance has removed from `_changelog`."""
 
 
 class KeyChangesReader:
@@ -275,8 +274,9 @@ def _key_changes(space: SpaceDefinitions, rows: Sequence[Row]) -> Iterator[KeyCh
             for (own, _), fold in folds.items():
                 if own == ids:
                     fold.start(None, is_unfit=row["type"] == "DELETE_RANGE")
-        elif row["state"] == RowState.COMMITTED and row["type"] in _ONE_KEY_TYPES:
+        elif row["state"] == RowState.COMMITTED and row["type"] in ONE_KEY_TYPES:
             data = (row["tuple"], row["operations"], row["index_base"])
-            key_fold.apply(RowChange(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, index))
+            kind = TYPE_FOR_ONE_KEY[row["type"]]
+            key_fold.apply(RowChange(kind, *data, row["global_id"] or 0, row["lsn"] or 0, None, index))
         tuple_after = key_fold.version.tuple if key_fold.is_present and not key_fold.is_unfit else None
         yield KeyChange(row, tuple_after, not key_fold.is_unfit)

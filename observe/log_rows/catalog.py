@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from schemas.errors import ConfigurationError, TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_SPACE_ID_MAX, SystemSpace
+from schemas.row_types import CHANGE_TYPES, ONE_KEY_TYPES, PUT_TYPES, TYPE_FOR_ONE_KEY
 from schemas.space import INDEXES_MAX, KeyPart, Space, faulty_space, space_of_rows
 from schemas.system_tuples import unpacked
 from sources.xlog.reader.plain_rows import PlainRow
@@ -56,8 +57,6 @@ _SYSTEM_SPACES = {
 
 DEFINING_SPACES = frozenset(map(int, (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)))
 """Ids of the spaces whose rows define spaces and instances."""
-
-_CHANGE_TYPES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,8 @@ class LogCatalog:
         definition = self.definition_of(row.space_id)
         if definition is None or row.space_id is None:
             return RowContext(definition)
-        if row.type not in _CHANGE_TYPES:
-            if row.type == "DELETE_RANGE":
+        if row.type not in ONE_KEY_TYPES:
+            if row.type in CHANGE_TYPES:
                 self._remove_tuples(row.space_id)
                 self.has_all_rows = False
             return RowContext(definition)
@@ -196,17 +195,18 @@ class LogCatalog:
     def _store_tuple_after(
         self, row: PlainRow, definition: LoggedSpace, space_key: tuple[int, HashableKey]
     ) -> None:
-        if row.type in ("INSERT", "REPLACE"):
+        kind = TYPE_FOR_ONE_KEY[row.type]
+        if row.type in PUT_TYPES:
             self._tuple_by_key[space_key] = row.tuple
         elif row.new_tuple is not None:
             self._tuple_by_key[space_key] = row.new_tuple
-        elif row.type == "DELETE":
+        elif kind == "DELETE":
             self._tuple_by_key[space_key] = None
         elif space_key in self._tuple_by_key or self.has_all_rows:
             tuple_before = self._tuple_by_key.get(space_key)
             fold = Fold([format_of(definition.space, self.update_rules)])
             fold.start(None if tuple_before is None else Version(tuple_before, 0, 0, None, None))
-            fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
+            fold.apply(RowChange(kind, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:
                 self._tuple_by_key.pop(space_key, None)
             else:

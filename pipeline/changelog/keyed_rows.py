@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.moves import bucket_events_column
 from pipeline.changelog.segment_plan import SegmentPlan
-from schemas.row_types import CHANGE_ACTIONS, CHANGE_TYPES, RowAction
+from schemas.row_types import CHANGE_TYPES, CHANGES, KeyPlace, RowAction
 from udfs.keys.keys import KeyPlan, canonical_keys_with_plan, canonical_prefixes, has_nan
 from udfs.operations.update_rules import release_number
 from udfs.tuples import row_body
@@ -62,17 +62,22 @@ KEY_ERRORS = pa.schema(
 """Errors of rows whose key cannot be computed. An error represents `rows` rows of the log, and has the `global_id` and
 `lsn` of one of them."""
 
-ACTIONS = np.array([*CHANGE_ACTIONS.values()], np.int8)
+ACTIONS = np.array([one.action for one in CHANGES.values()], np.int8)
 """For each type in `CHANGE_TYPES`: what a row of this type does to the version of its key."""
 
-INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGE_TYPES))
+INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = (
+    CHANGE_TYPES.index(name) for name in ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
+)
 """The index of each type in `CHANGE_TYPES`."""
+
+_HAS_KEY = np.array([one.key_place is KeyPlace.KEY for one in CHANGES.values()])
+"""For each type in `CHANGE_TYPES`: whether a row of it has the column `key`."""
 
 _NULL_BINARY = pa.scalar(None, pa.binary())
 
 
 FIRST_RELEASE_WITH_NAN_KEYS = 2011000
-"""The first release of which it is known that NaN in a key of type double equals only NaN (2.6.0: every number)."""
+"""The first release known to take NaN in a key of type double as equal to NaN alone (2.6.0: to every number)."""
 
 NAN_KEY = "NaN in a key of type double equals every number on its server, so the key is refused"
 
@@ -98,7 +103,7 @@ def keyed_rows_of(
         rows, is_range, schema_versions, plan.meanings.key_plan
     )
     from_tuple: pa.Array | bool = True
-    has_key = (types == UPDATE) | (types == DELETED)
+    has_key = _HAS_KEY[types]
     data = rows.column("tuple")
     if has_key.any():
         from_tuple = pa.array(~has_key)

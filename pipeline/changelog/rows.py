@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.cluster_rows import registrations_as_nops
 from pipeline.changelog.divergence import LSN_HASHES
-from pipeline.changelog.keyed_rows import INSERT, KEY_ERRORS, KEYED, REPLACE, SERVER_VERSION, keyed_rows_of
+from pipeline.changelog.keyed_rows import ACTIONS, KEY_ERRORS, KEYED, SERVER_VERSION, keyed_rows_of
 from pipeline.changelog.moves import bucket_events_before, moved_column
 from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.plan.rows.position import BEGINNING, first_row_index
@@ -25,7 +25,7 @@ from pipeline.plan.rows.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.spaces.meanings import NO_TABLE
 from pipeline.plan.spaces.undefined import missing_definition_reason
 from schemas.iproto import GROUP_LOCAL, SYSTEM_SPACE_ID_MAX, SystemSpace
-from schemas.row_types import CHANGE_TYPES
+from schemas.row_types import CHANGE_TYPES, RowAction
 from schemas.states import RowState
 from schemas.tables import CHANGELOG
 from udfs.keys.row_hash import row_hashes
@@ -211,7 +211,7 @@ def _settled_rows(
         is_early = (meaning != NO_TABLE) & plan.meanings.is_early[meaning]
         names = np.where(is_early, np.int32(NO_TABLE), versions)
     events = bucket_events_before(plan.bucket_moves, plan.segment, numbers.position, numbers.row)
-    is_put = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
+    is_put = is_change & (ACTIONS[types] == RowAction.PUT) & ~numbers.is_snapshot
     moved = pa.nulls(rows.num_rows, pa.string())
     if plan.bucket_moves is not None:
         moved = moved_column(rows.column("tuple"), versions, events, is_put, plan.bucket_moves)

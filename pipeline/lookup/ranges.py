@@ -75,7 +75,7 @@ class RangeSet:
     def hit_pairs(
         self, row_keys: Int32s, intervals: Int64s, has_live_version: Flags
     ) -> tuple[Int64s, Int32s]:
-        """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as two arrays.
+        """Return pairs of a DELETE_RANGE row and a key whose version it may end, as two arrays.
 
         The first array has the numbers of the rows, the second one the index of the key of each pair.
 
@@ -126,7 +126,7 @@ class Ranges:
     def hit_pairs(
         self, slots: Int32s, keys: pa.Array, row_keys: Int32s, has_live_version: Flags
     ) -> tuple[Int64s, Int32s]:
-        """Return pairs of a DELETE_RANGE row and a key of which it may end a version, as `RangeSet.hit_pairs`."""
+        """Return pairs of a DELETE_RANGE row and a key whose version it may end, as `RangeSet.hit_pairs`."""
         found = [
             one.hit_pairs(row_keys, one.interval_numbers(slots, keys), has_live_version) for one in self.sets
         ]

@@ -46,7 +46,7 @@ class BaseRequest:
 
     table: int
     keys: pa.Array
-    """Keys of which all replicasets' versions are needed; may contain duplicates."""
+    """Keys that need the versions of all replicasets; may contain duplicates."""
     key_filters: Mapping[int, KeyFilter | None] = field(default_factory=dict)
     """For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
     that chooses among the table's keys, or None for all of them."""

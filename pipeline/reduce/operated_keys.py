@@ -15,15 +15,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.lookup.reduce_plan import ReducePlan
-from schemas.row_types import CHANGE_TYPES
+from schemas.row_types import CHANGE_TYPES, TYPE_FOR_ONE_KEY
 from udfs.buffers import as_array
 from udfs.operations.quick_updates import quick_updates
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.versions.key_state import Fold, Version
 
-_TYPES_FOR_ONE_KEY = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGE_TYPES]
-"""For each type in `CHANGE_TYPES`: the type applied to one key. A DELETE_RANGE is a DELETE of each key in its range."""
+_TYPES_FOR_ONE_KEY = [TYPE_FOR_ONE_KEY[kind] for kind in CHANGE_TYPES]
 
 _UPDATE, _UPSERT = CHANGE_TYPES.index("UPDATE"), CHANGE_TYPES.index("UPSERT")
 

@@ -23,6 +23,7 @@ from schemas.iproto import SYSTEM_SPACE_ID_MAX
 from schemas.space import Field, KeyPart, Space, parts_of, space_of
 from schemas.system_tuples import field_at, fields_of, text_of
 from udfs.keys.keys import parse_path
+from udfs.operations.value_class import EXTENSION_CLASSES
 
 ENGINE = "memtx"
 FIRST_USER_SPACE_ID = SYSTEM_SPACE_ID_MAX + 1
@@ -305,16 +306,13 @@ def space_from_rows(space: Sequence[Any], indexes: Mapping[int, Sequence[Any]]) 
     return ServedSpace(decoded.name, decoded.fields, tuple(found), space[4], decoded.id)
 
 
-DECIMAL, UUID, DATETIME, INTERVAL = 1, 2, 4, 6
-"""Codes of MessagePack extensions (`src/lib/core/mp_extension_types.h`)."""
-
-
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_extension(value: Any, code: int) -> bool:
-    return isinstance(value, ExtType) and value.code == code
+def _has_class(value: Any, kind: ValueClass) -> bool:
+    """Whether a decoded value is of a class, if this is a class of extensions."""
+    return isinstance(value, ExtType) and EXTENSION_CLASSES.get(value.code, ValueClass.EXTENSION) is kind
 
 
 _CLASS_CHECKS: Mapping[ValueClass, Callable[[Any], bool]] = {
@@ -326,16 +324,12 @@ _CLASS_CHECKS: Mapping[ValueClass, Callable[[Any], bool]] = {
     ValueClass.BINARY: lambda value: isinstance(value, bytes),
     ValueClass.ARRAY: lambda value: isinstance(value, list),
     ValueClass.MAP: lambda value: isinstance(value, dict),
-    ValueClass.DECIMAL: lambda value: _is_extension(value, DECIMAL),
-    ValueClass.UUID: lambda value: _is_extension(value, UUID),
-    ValueClass.DATETIME: lambda value: _is_extension(value, DATETIME),
-    ValueClass.INTERVAL: lambda value: _is_extension(value, INTERVAL),
 }
 
 _TYPE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "any": lambda _: True,
     "double": lambda value: isinstance(value, float),
-    "scalar": lambda value: not isinstance(value, list | dict) and not _is_extension(value, INTERVAL),
+    "scalar": lambda value: not isinstance(value, list | dict) and not _has_class(value, ValueClass.INTERVAL),
 }
 """Types for which a server's check differs from the values of `schemas.field_types`."""
 
@@ -368,7 +362,9 @@ def _accepts_value(field_type: str, value: Any, *, is_nullable: bool) -> bool:
         return _TYPE_CHECKS[field_type](value)
     kind = FIELD_TYPES.get(type_family(field_type))
     accepted = () if kind is None else kind.accepted_classes
-    return any(_CLASS_CHECKS[one](value) for one in accepted if one in _CLASS_CHECKS)
+    return any(
+        _CLASS_CHECKS[one](value) if one in _CLASS_CHECKS else _has_class(value, one) for one in accepted
+    )
 
 
 def _value_of_part(values: Any, part: KeyPart, space: str) -> Any:

@@ -71,7 +71,7 @@ class EpochMark:
 
     @staticmethod
     def from_list(value: Any) -> EpochMark:
-        """Return the epoch mark of which `as_list` returned the values."""
+        """Return the epoch mark that `as_list` made into values."""
         epoch, committed_at, tables = value
         return EpochMark(epoch, committed_at, {name: TableVersion(*one) for name, one in tables.items()})
 

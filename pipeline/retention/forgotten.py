@@ -20,7 +20,7 @@ from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.delta.table_files import TableFile, read_file
 
 Mark = Callable[[str, pa.Table], pa.BooleanArray]
-"""Returns for each row of a table, of which it gets the columns in `COLUMNS`, whether it is forgotten."""
+"""Gets the columns `COLUMNS` of a table, and returns for each row whether it is forgotten."""
 
 COLUMNS: Mapping[str, Sequence[str]] = {
     "_changelog": ("epoch", "replicaset_id", "space", "space_id", "type", "key", "tuple", "body"),

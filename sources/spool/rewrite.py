@@ -2,7 +2,7 @@
 
 A row of a log becomes a NOP with the same lsn and time, so that no lsn is missing; a row of a snapshot is left out. A
 file is replaced at once when the new one is complete. Blocks stay as they are divided, a log without end marker stays
-so. A reader notices that the bytes before its position have changed, and goes on behind the rows that it has settled.
+so. A reader notices that the bytes before its position have changed, and continues behind the rows that it has settled.
 """
 
 import os

@@ -10,13 +10,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from schemas.field_types import type_family
+from schemas.field_types import FIELD_TYPES, ValueClass, type_family
 from schemas.space import KeyPart
 
 _ARRAY_PATTERN = "^(?:9.|dc....|dd.{8})"
 _DECIMAL_PATTERN = "(?:c7..01|d[4-8]01)"
 _DATETIME_PATTERN = "(?:d704|d804|c7..04)"
-_TYPES_WITH_DECIMALS = ("decimal", "number", "scalar")
 
 Value = str | bytes | int | float | bool | tuple[int, bytes] | None
 """The value of a key's part; an extension without a text is (type, content), as `msgpack.ExtType` is."""
@@ -26,7 +25,7 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
     """Return a pattern that finds a key, and the tuples that begin with it; None if there are no values."""
     found = ""
     for value, part in zip(values, parts, strict=False):
-        encodings = list(_encodings(value, type_family(part.type)))
+        encodings = list(_encodings(value, _accepted(part.type)))
         found += f"(?:{'|'.join(encodings)})"
         if (
             any(one.endswith(("01", "04")) and "." in one for one in encodings)
@@ -41,7 +40,12 @@ def begins_with_key(parts: Sequence[KeyPart]) -> bool:
     return all(part.field == index and not part.path for index, part in enumerate(parts))
 
 
-def _encodings(value: Value, kind: str) -> Iterator[str]:
+def _accepted(field_type: str) -> Sequence[ValueClass]:
+    known = FIELD_TYPES.get(type_family(field_type))
+    return () if known is None else known.accepted_classes
+
+
+def _encodings(value: Value, accepted: Sequence[ValueClass]) -> Iterator[str]:
     """Yield patterns of hexadecimal digits, one for each MessagePack encoding that a value may have.
 
     For example, a number may be stored as an integer or as a double. A pattern for a decimal or a datetime matches only
@@ -51,13 +55,13 @@ def _encodings(value: Value, kind: str) -> Iterator[str]:
         yield {None: "c0", False: "c2", True: "c3"}[value]
     elif isinstance(value, int | float):
         yield from _number_encodings(value)
-        if kind in _TYPES_WITH_DECIMALS:
+        if ValueClass.DECIMAL in accepted:
             yield _DECIMAL_PATTERN
     elif isinstance(value, tuple):
         code, data = value
         yield f"(?:c7..{code:02x}|d[4-8]{code:02x}){data.hex()}"
     else:
-        yield from _text_encodings(value, kind)
+        yield from _text_encodings(value, accepted)
 
 
 def _number_encodings(value: int | float) -> Iterator[str]:
@@ -82,7 +86,7 @@ def _integer_encodings(value: int) -> Iterator[str]:
             yield f"{0xD0 + power:02x}{value.to_bytes(size, 'big', signed=True).hex()}"
 
 
-def _text_encodings(value: str | bytes, kind: str) -> Iterator[str]:
+def _text_encodings(value: str | bytes, accepted: Sequence[ValueClass]) -> Iterator[str]:
     data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
     if len(data) < 32:
         yield f"{0xA0 | len(data):02x}{data.hex()}"
@@ -93,10 +97,10 @@ def _text_encodings(value: str | bytes, kind: str) -> Iterator[str]:
             yield f"{binaries:02x}{length}{data.hex()}"
     if isinstance(value, bytes):
         return
-    if kind in ("uuid", "scalar"):
+    if ValueClass.UUID in accepted:
         with contextlib.suppress(ValueError):
             yield f"d802{UUID(value).hex}"
-    if kind in _TYPES_WITH_DECIMALS:
+    if ValueClass.DECIMAL in accepted:
         yield _DECIMAL_PATTERN
-    if kind in ("datetime", "scalar"):
+    if ValueClass.DATETIME in accepted:
         yield _DATETIME_PATTERN

@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import TupleError, UnsupportedError
-from schemas.field_types import FIELD_TYPES, type_family
+from schemas.field_types import FIELD_TYPES, ValueClass, type_family
 from schemas.space import BYTE_COLLATIONS, PARTS_MAX, KeyPart, Space
 from udfs.buffers import (
     SMALLER_BATCHES_ADVICE,
@@ -83,12 +83,15 @@ KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_
 FIELD_MAX = 2**31 - 1
 """The highest 1-based number of a field in an index (`BOX_INDEX_FIELD_MAX`)."""
 
-_COMPARISON_BY_TYPE = {
-    "unsigned": canonical.BY_ENCODING,
-    "double": canonical.AS_DOUBLE,
-    "number": canonical.MIXED,
-    "scalar": canonical.MIXED,
-}
+
+def _comparison(field_type: str) -> int:
+    """Return how an index compares the numbers of a type (`udfs.keys.kernels.canonical.BY_VALUE`)."""
+    accepted = frozenset(FIELD_TYPES[type_family(field_type)].accepted_classes)
+    if accepted <= {ValueClass.UNSIGNED, ValueClass.UNSIGNED_BIG}:
+        return canonical.BY_ENCODING
+    if ValueClass.DOUBLE not in accepted:
+        return canonical.BY_VALUE
+    return canonical.MIXED if ValueClass.DECIMAL in accepted else canonical.AS_DOUBLE
 
 
 @dataclass(frozen=True)
@@ -109,15 +112,15 @@ def _check_part(space: Space, part: KeyPart) -> None:
     """Raise `UnsupportedError` for a part that has no canonical form."""
     if not 0 <= part.field < FIELD_MAX:
         raise UnsupportedError(f"a primary key part names the field {part.field + 1}", space=space.name)
-    if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
+    kind = FIELD_TYPES.get(type_family(part.type))
+    if kind is None or not kind.is_indexable:
+        raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
+    if ValueClass.STRING in kind.accepted_classes and part.collation not in BYTE_COLLATIONS:
         raise UnsupportedError(
             f"the primary key compares field {part.field + 1} by collation {part.collation}",
             space=space.name,
             advice="leave the space out by `spaces.exclude`, or give its primary key a part without a collation",
         )
-    kind = FIELD_TYPES.get(type_family(part.type))
-    if kind is None or not kind.is_indexable:
-        raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
 
 
 def _checked_paths(space: Space) -> Iterator[tuple[int | bytes, ...]]:
@@ -171,9 +174,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         class_bits=np.array(
             [_accepted_bits(space, part) for space in spaces for part in space.primary_key], np.int64
         ),
-        comparisons=np.array(
-            [_COMPARISON_BY_TYPE.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
-        ),
+        comparisons=np.array([_comparison(part.type) for part in parts], np.int64),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
         map_keys=np.array([*names, 0], np.uint8),
@@ -181,7 +182,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
     doubles = frozenset(
         number
         for number, space in enumerate(spaces)
-        if any(type_family(part.type) == "double" for part in space.primary_key)
+        if any(_comparison(part.type) == canonical.AS_DOUBLE for part in space.primary_key)
     )
     return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0), doubles)
 

@@ -8,42 +8,18 @@ primary key does not change. Constraints are functions of the server's user, and
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.field_types import DECIMAL_DIGITS
+from schemas.field_types import DECIMAL_DIGITS, FIELD_TYPES, ValueClass, type_family
 from schemas.space import Field, Space
 from udfs.operations import decimals
-from udfs.operations.msgpack_kinds import ARRAY, BIN, BOOL, DOUBLE, EXT, FLOAT, INT, KIND, MAP, NIL, STR, UINT
-from udfs.operations.msgpack_walk import read_integer, string_bounds
+from udfs.operations.msgpack_walk import read_integer
 from udfs.operations.update_rules import Rules
-
-_KINDS_BY_TYPE = {
-    "unsigned": {UINT},
-    "integer": {UINT, INT},
-    "number": {UINT, INT, FLOAT, DOUBLE},
-    "double": {DOUBLE},
-    "float32": {FLOAT},
-    "float64": {DOUBLE},
-    "string": {STR},
-    "varbinary": {BIN},
-    "boolean": {BOOL},
-    "array": {ARRAY},
-    "map": {MAP},
-    "scalar": {UINT, INT, FLOAT, DOUBLE, STR, BIN, BOOL},
-}
+from udfs.operations.value_class import class_of_value
 
 _INTEGER_RANGES = {f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
 _INTEGER_RANGES |= {f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)}
 
-_DECIMAL, _UUID, _DATETIME, _INTERVAL = decimals.DECIMAL_EXTENSION, 2, 4, 6
-"""Types of extensions (`src/lib/core/mp_extension_types.h`)."""
-
-_EXTENSIONS_BY_TYPE = {
-    "number": {_DECIMAL},
-    "scalar": {_DECIMAL, _UUID, _DATETIME},
-    "decimal": {_DECIMAL},
-    "uuid": {_UUID},
-    "datetime": {_DATETIME},
-    "interval": {_INTERVAL},
-}
+_ONE_CLASS = {"double": ValueClass.DOUBLE, "float32": ValueClass.FLOAT, "float64": ValueClass.DOUBLE}
+"""Types that accept fewer classes of values here than in `schemas.field_types`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +35,7 @@ class TupleCheck:
     def fits(self, values: Sequence[bytes], rules: Rules) -> bool:
         """Return whether encoded fields have the types of the format, and none is missing.
 
-        A field whose type is not known here fits.
+        A field of a type that `FIELD_TYPES` does not have fits: its space has no table.
         """
         if self.field_count not in (0, len(values)):
             return False
@@ -76,35 +52,23 @@ def check_of(space: Space) -> TupleCheck | None:
 
 
 def _has_type(value: bytes, field: Field, rules: Rules) -> bool:
-    kind = KIND[value[0]]
-    if kind == NIL:
+    kind = class_of_value(value)
+    if kind is ValueClass.NIL:
         return field.is_nullable or field.has_default or field.type == "any"
-    if field.type == "double" and rules.double_accepts_integers:
-        return kind in (UINT, INT, FLOAT, DOUBLE)
+    if field.type in _ONE_CLASS and not (field.type == "double" and rules.double_accepts_integers):
+        return kind is _ONE_CLASS[field.type]
+    known = FIELD_TYPES.get(type_family(field.type))
+    if known is not None and kind not in known.accepted_classes:
+        return False
     if field.type in _INTEGER_RANGES:
         least, greatest = _INTEGER_RANGES[field.type]
-        return kind in (UINT, INT) and least <= read_integer(value, 0)[0] <= greatest
-    return _has_extension_type(value, field) if kind == EXT else _has_plain_type(kind, field)
-
-
-def _has_plain_type(kind: int, field: Field) -> bool:
-    if field.type in _KINDS_BY_TYPE:
-        return kind in _KINDS_BY_TYPE[field.type]
-    return field.type not in _EXTENSIONS_BY_TYPE and field.type not in DECIMAL_DIGITS
-
-
-def _has_extension_type(value: bytes, field: Field) -> bool:
+        return least <= read_integer(value, 0)[0] <= greatest
     if field.type in DECIMAL_DIGITS:
         return _fits_decimal(value, DECIMAL_DIGITS[field.type], field.scale)
-    if field.type in _EXTENSIONS_BY_TYPE:
-        start, _ = string_bounds(value, 0)
-        return value[start - 1] in _EXTENSIONS_BY_TYPE[field.type]
-    return field.type not in _KINDS_BY_TYPE
+    return True
 
 
 def _fits_decimal(value: bytes, digits: int, scale: int) -> bool:
     """Return whether a decimal has at most `scale` digits after the point, and `digits` of them in all."""
-    if not decimals.is_decimal(value, 0):
-        return False
     scaled = decimals.read(value, 0).scaleb(scale, decimals.context(is_wide=True))
     return scaled == scaled.to_integral_value() and abs(scaled) < 10**digits

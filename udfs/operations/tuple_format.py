@@ -58,7 +58,7 @@ class TupleFormat:
 
 
 def format_of_names(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
-    """Return a format of which only the names of the fields are known."""
+    """Return a format with nothing but the names of the fields."""
     return TupleFormat({name.encode(): number for number, name in enumerate(names)}, rules=rules)
 
 

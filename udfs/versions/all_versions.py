@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from schemas.row_types import TYPE_FOR_ONE_KEY
 from schemas.states import VersionState
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.key_state import Fold, RowChange
@@ -132,7 +133,7 @@ class _VersionCollector:
         state = self._state
         state.is_changed = False
         faults = len(state.faults)
-        state.apply(row)
+        state.apply(row._replace(kind=TYPE_FOR_ONE_KEY[row.kind]))
         if len(state.faults) > faults:
             made: tuple[Any, ...] = (
                 VersionState.UNFIT,

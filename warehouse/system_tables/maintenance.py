@@ -133,7 +133,7 @@ def last_removed_lsns(rows: Iterable[Mapping[str, Any]]) -> dict[RowOrigin, int]
 
 
 def cleaned_replicasets(location: WarehouseLocation) -> set[int]:
-    """Return the ids of the replicasets of which rows were removed from `_changelog`, rows of logs or of snapshots."""
+    """Return the ids of the replicasets that had rows removed from `_changelog`, of logs or of snapshots."""
     table = location.open(RETENTION)
     rows = [] if table is None else rows_of(table)
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}

@@ -37,7 +37,7 @@ from schemas.iproto import (
     type_code,
     type_name,
 )
-from schemas.row_types import CHANGE_ACTIONS
+from schemas.row_types import CHANGES
 from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.states import HELD_PREFIX
 from sources.xlog.format.rows import ABSENT, ABSENT_TIMESTAMP, Headers
@@ -54,7 +54,7 @@ LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
 """The types of rows that settle synchronous transactions: commit them or roll them back."""
 
 LIMBO_CODES = tuple(type_code(name) for name in LIMBO_TYPES)
-APPLIED_TYPES = (*CHANGE_ACTIONS, RequestType.NOP)
+APPLIED_TYPES = (*CHANGES, RequestType.NOP)
 """Types of rows of user spaces that are applied to tables, or have no effect (NOP)."""
 
 _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])

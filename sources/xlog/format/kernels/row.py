@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
+from schemas.row_types import CHANGES, KeyPlace
 from sources.xlog.format.arrays import Int, Ints
 from sources.xlog.format.damage import WalkStatus
 from sources.xlog.format.kernels.native import address_of, byte_at, double_of, put_word
@@ -49,10 +50,9 @@ _UINT_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN |
 _INT32_KEYS = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
 _UPDATE, _UPSERT = int(RequestType.UPDATE), int(RequestType.UPSERT)
 _NOP, _FIRST_RAFT = int(RequestType.NOP), int(RequestType.RAFT)
-_TYPES_READ_BY_FIELD = (
-    1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
+_TYPES_READ_BY_FIELD = sum(
+    1 << int(kind) for kind, one in CHANGES.items() if one.key_place is not KeyPlace.RANGE
 )
-_TYPES_READ_BY_FIELD |= 1 << _UPDATE | 1 << _UPSERT
 _SPACE_KEY, _INDEX_BASE_KEY, _KEY_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
 _NEW_TUPLE_KEY = int(BodyKey.NEW_TUPLE)
 _TUPLE_KEY, _OPERATIONS_KEY, _LAST_HEADER_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
