@@ -80,6 +80,7 @@ def check_last_lines(bench: Bench, before: int, *words: str) -> None:
         assert str(bench.warehouse_disk) in line, line
         assert any(word in line for word in words), line
     assert "Traceback" not in said, said
+    assert "panicked" not in said, said
 
 
 UNFED = "subscribe_failed subscribe_peer_gone"
