@@ -13,13 +13,10 @@ import pytest
 from schemas.conditions import Job
 from tests.incidents.bench import Bench, bench
 from tests.incidents.deployment import Told, await_true
-from tests.incidents.incidents import INCIDENTS, Incident
+from tests.incidents.incidents import INCIDENTS, SLACK_SECONDS, Incident
 from tests.incidents.test_daemon import servers
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.soak]
-
-SLACK_SECONDS = 10.0
-"""For a busy machine: an incident is told within two intervals."""
 
 ENDS_SECONDS = 150.0
 """An incident is over when its jobs run again: a start of Spark takes a while, and tables are compared each minute."""

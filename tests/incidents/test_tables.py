@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from config.deployment import Config, load
 from config.values import listen_address
@@ -27,10 +28,12 @@ from pipeline.commit.costs import BatchCosts, store_costs
 from pipeline.compaction.debt import CompactionDebt
 from schemas.conditions import CONDITIONS, DEBT_BYTES, Job
 from tests.incidents.deployment import Told, conditions_in_metrics, conditions_on_page, firing
+from tests.incidents.machine import fill, small_disk
 from tests.jobs.standalone import free_port
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_lost_tail import Case
+from warehouse.copies.rid import RidTable
 from warehouse.delta.location import location_of
 from warehouse.warehouse import Warehouse
 
@@ -123,6 +126,18 @@ def test_conditions_of_tables_lock_and_compaction_are_told_alike(
         assert found.disagreement() == ""
         lock[0] = True
         assert "lock_lost" not in told(file, capsys).status
+
+
+def test_a_full_disk_prints_nothing_besides_the_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with small_disk(tmp_path / "lake", 2) as disk:
+        rid = RidTable(location_of(str(disk), "aggregator"))
+        rid.update("promote", 1, lambda node: node, is_always_written=True)
+        fill(disk)
+        with pytest.raises((OSError, DeltaError), match=r"[Nn]o space left"):
+            rid.update("unlock", 2, lambda node: node, is_always_written=True)
+        assert capfd.readouterr() == ("", "")
 
 
 def test_a_divergence_is_told_alike_until_it_is_healed(

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from ulid import ULID
 
@@ -35,6 +35,7 @@ from udfs.rid.value import parse_rid
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import NO_EPOCH, RID
 from warehouse.delta.read import newest, rows_of
+from warehouse.delta.write import append_to
 
 COMMIT_ATTEMPTS = 30
 
@@ -163,7 +164,7 @@ class RidTable:
                 return False
         once = CommitProperties(max_commit_retries=0)
         try:
-            write_deltalake(self._table, _arrow_table(change), mode="append", commit_properties=once)
+            append_to(self._table, self.location, RID, _arrow_table(change), once)
         except CommitFailedError:
             self._table = None
             self._version = -1

@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import VALIDATIONS
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.write import AGGREGATOR_COMMIT, create
+from warehouse.delta.write import AGGREGATOR_COMMIT, append_to, create
 
 TABLE = "_validations"
 
@@ -28,4 +28,4 @@ def append(
     whole = [{"run": run_id, "validated_at": began_at, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
     create(location, TABLE, VALIDATIONS)
-    write_deltalake(location.uri(TABLE), found, mode="append", commit_properties=AGGREGATOR_COMMIT)
+    append_to(DeltaTable(location.uri(TABLE)), location, TABLE, found, AGGREGATOR_COMMIT)
