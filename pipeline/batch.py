@@ -59,7 +59,7 @@ from sources.xlog.stream.log_stream import LogStream
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, IncomingMember, apply_incoming
 from warehouse.delta.newest_epoch import NO_EPOCH
-from warehouse.delta.read import newest_of_each
+from warehouse.delta.read import newest_of_each, rows_of
 from warehouse.delta.table_files import TableFile
 from warehouse.delta.write import arrow_rows
 from warehouse.lock.lock import WriterLock
@@ -232,7 +232,9 @@ class BatchWriter:
             return 0, 0
         self._lock.check()
         if plan.new_map_rows:
-            append_rows(self.tables, applier_map.TABLE, [asdict(entry) for entry in plan.new_map_rows])
+            known = rows_of(self.tables.open(applier_map.TABLE))
+            new = applier_map.missing_rows(known, plan.new_map_rows)
+            append_rows(self.tables, applier_map.TABLE, [asdict(entry) for entry in new])
             self._step_done("_applier_map")
         work, prepared = self._prepare_work(plan, pending, healing)
         self._step_done("prepare")

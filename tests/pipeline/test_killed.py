@@ -1,6 +1,7 @@
 """A writer that is killed before or after any of its commits: the next one continues, and no row is lost or doubled."""
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,6 +61,13 @@ class Killer:
         patch.setattr("warehouse.delta.commits.write_vectors", write_vectors)
 
 
+def _without_epochs_of_ids(rows: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    """Leave out the epochs in `_applier_map`: its rows stay when a batch is killed, with the epoch of that batch."""
+    ids = Counter({re.sub(r"\('epoch', \d+\), ", "", row): n for row, n in rows["_applier_map"].items()})
+    assert sum(ids.values()) == sum(rows["_applier_map"].values())
+    return {**rows, "_applier_map": ids}
+
+
 @pytest.mark.parametrize("mode", ["always", pytest.param("never", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("seed", partly_soaked(range(1), range(1, 10)))
 def test_a_killed_writer_loses_and_doubles_nothing(
@@ -84,7 +92,7 @@ def test_a_killed_writer_loses_and_doubles_nothing(
                 continue
             if killer.kills == before:
                 break
-    wanted, found = rows_of_tables(alone), rows_of_tables(killed)
+    wanted, found = (_without_epochs_of_ids(rows_of_tables(one)) for one in (alone, killed))
     for table in wanted:
         assert found[table] == wanted[table], (table, killer.places)
     assert killer.places["before a commit"] > MOST_KILLS // 8

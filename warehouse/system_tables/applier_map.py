@@ -49,13 +49,8 @@ def rows_by_replicaset(rows: Iterable[Mapping[str, Any]], cluster: Cluster) -> d
     the last one is the current owner's or, if the id has no owner, that of the instance that lost it last.
     """
     members = {member.global_id: member for member in cluster.members.values()}
-    newest: dict[MapRow, MapRow] = {}
-    for row in rows:
-        entry = MapRow(**{name: row[name] for name in COLUMNS if row.get(name) is not None})
-        key = replace(entry, expelled=False)
-        newest[key] = max(newest.get(key, entry), entry, key=lambda one: one.epoch)
     found: dict[int, list[MapRow]] = {}
-    for entry in newest.values():
+    for entry in _newest(rows).values():
         found.setdefault(entry.replicaset_id, []).append(entry)
     return {
         key: tuple(
@@ -66,6 +61,25 @@ def rows_by_replicaset(rows: Iterable[Mapping[str, Any]], cluster: Cluster) -> d
         )
         for key, map_rows in found.items()
     }
+
+
+def _newest(rows: Iterable[Mapping[str, Any]]) -> dict[MapRow, MapRow]:
+    """Return the valid ones of rows that differ only in `expelled`, by the row as if it were not expelled."""
+    newest: dict[MapRow, MapRow] = {}
+    for row in rows:
+        entry = MapRow(**{name: row[name] for name in COLUMNS if row.get(name) is not None})
+        key = replace(entry, expelled=False)
+        newest[key] = max(newest.get(key, entry), entry, key=lambda one: one.epoch)
+    return newest
+
+
+def missing_rows(rows: Iterable[Mapping[str, Any]], planned: Iterable[MapRow]) -> list[MapRow]:
+    """Return those of a batch's new rows that the table does not have yet.
+
+    The rows of a batch that was killed stay in the table, and the batch that is done instead plans them again.
+    """
+    newest = _newest(rows)
+    return [one for one in planned if newest.get(replace(one, expelled=False)) != one]
 
 
 def _owner_sort_key(entry: MapRow, member: Member | None) -> tuple[bool, bool, int]:

@@ -9,6 +9,7 @@ from warehouse.system_tables.applier_map import (
     MapRow,
     id_translations_by_source,
     instance_by_replica_id,
+    missing_rows,
     rows_by_replicaset,
 )
 from warehouse.system_tables.vclock import VclockComponent, newest_components
@@ -19,6 +20,17 @@ ONE, TWO, THREE = (Member(i, f"u{i}", i, 1, A, i) for i in (1, 2, 3))
 
 def instances(*members: Member, entries: list[MapRow], replicaset: str = A) -> dict[int, str]:
     return instance_by_replica_id(entries, Cluster("counter", {m.key: m for m in members}), replicaset)
+
+
+def test_only_what_the_table_lacks_is_added() -> None:
+    known = [MapRow(7, 1, 2, 1, epoch=3), MapRow(7, 2, 3, 1, epoch=3), MapRow(7, 2, 3, 1, None, True, 4)]
+    planned = [
+        MapRow(7, 1, 2, 1, epoch=5),
+        MapRow(7, 2, 3, 1, epoch=5),
+        MapRow(7, 2, 3, 1, "a2", epoch=5),
+        MapRow(7, 2, 4, 9, epoch=5),
+    ]
+    assert missing_rows(map(asdict, known), planned) == planned[1:]
 
 
 def test_an_entry_that_was_added_twice_counts_once() -> None:
