@@ -32,10 +32,10 @@ from ulid import ULID
 from schemas.errors import RidStateError
 from udfs.rid.operations import Node, begin_generation
 from udfs.rid.value import parse_rid
+from warehouse.delta.data_files import append_to
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.newest_epoch import NO_EPOCH, RID
 from warehouse.delta.read import newest, rows_of
-from warehouse.delta.write import append_to
 
 COMMIT_ATTEMPTS = 30
 

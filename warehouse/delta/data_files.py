@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction
 
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import TableFile
@@ -218,6 +220,18 @@ def _text_bound(value: str, *, is_least: bool) -> str:
     while not is_least and value[end : end + 1] == _LAST_CHARACTER:
         end += 1
     return value if len(value) <= end else value[:end] + ("" if is_least else _LAST_CHARACTER)
+
+
+def append_to(
+    opened: DeltaTable, location: WarehouseLocation, table: str, rows: pa.Table, properties: CommitProperties
+) -> None:
+    """Append rows with the table's schema as one file in one commit.
+
+    delta-rs only commits: on a full disk `write_deltalake` prints the stack of a panic besides its error.
+    """
+    file = write_file(location, table, rows)
+    action = AddAction(file.path, file.size, {}, now_millis(), data_change=True, stats=file.stats)
+    opened.create_write_transaction([action], "append", opened.schema(), commit_properties=properties)
 
 
 def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

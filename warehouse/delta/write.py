@@ -3,7 +3,6 @@
 Not here: commits of files that tasks have written (`warehouse.delta.commits`).
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from warehouse.delta.commit_actions import USER_METADATA
-from warehouse.delta.data_files import write_file
+from warehouse.delta.data_files import append_to
 from warehouse.delta.location import WarehouseLocation
 
 AGGREGATOR_COMMIT = CommitProperties(custom_metadata={"userMetadata": USER_METADATA})
@@ -68,18 +66,6 @@ def append(location: WarehouseLocation, table: str, rows: pa.Table) -> None:
         opened = DeltaTable(location.uri(table))
         wanted = _cast_to_table(opened, table, rows)
         append_to(opened, location, table, wanted, AGGREGATOR_COMMIT)
-
-
-def append_to(
-    opened: DeltaTable, location: WarehouseLocation, table: str, rows: pa.Table, properties: CommitProperties
-) -> None:
-    """Append rows with the table's schema as one file in one commit.
-
-    delta-rs only commits: on a full disk `write_deltalake` prints the stack of a panic besides its error.
-    """
-    file = write_file(location, table, rows)
-    action = AddAction(file.path, file.size, {}, int(time.time() * 1000), data_change=True, stats=file.stats)
-    opened.create_write_transaction([action], "append", opened.schema(), commit_properties=properties)
 
 
 @contextmanager

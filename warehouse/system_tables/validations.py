@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import VALIDATIONS
+from warehouse.delta.data_files import append_to
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.write import AGGREGATOR_COMMIT, append_to, create
+from warehouse.delta.write import AGGREGATOR_COMMIT, create
 
 TABLE = "_validations"
 
