@@ -1,6 +1,7 @@
 -- Vinyl spaces whose runs have several statements of one key, in one run and over several. The same seed gives the same
 -- acts.
 local fiber = require('fiber')
+local held = require('held')
 
 local M = {}
 local ROUNDS, KEYS = 5, 12
@@ -25,19 +26,6 @@ local function act(space)
         -- Few values, so that a key has a tuple again that it had before.
         space:replace({key, 'value ' .. die(2), die(2)})
     end
-end
-
-local function truth()
-    local held = {}
-    for _, name in ipairs(M.names) do
-        held[name] = {}
-        for _, tuple in box.space[name]:pairs() do
-            table.insert(held[name], (require('msgpack').encode(tuple):gsub('.', function(c)
-                return string.format('%02x', c:byte())
-            end)))
-        end
-    end
-    return held
 end
 
 -- Begins a transaction that reads, so that the next checkpoint keeps what it sees.
@@ -75,14 +63,14 @@ function M.play()
             for _ = 1, 12 do act(space) end
         end
         box.snapshot()
-        table.insert(found, truth())
+        table.insert(found, held(M.names))
         for _, one in ipairs(readers) do one:put(true) end
         fiber.yield()
     end
     for _, name in ipairs(M.names) do
         for _ = 1, 12 do act(box.space[name]) end
     end
-    table.insert(found, truth())
+    table.insert(found, held(M.names))
     return found
 end
 
