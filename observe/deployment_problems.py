@@ -100,7 +100,8 @@ def daemon_problems(section: Subscribe | None, stopped: Sequence[StoppedSpool]) 
     """Yield what the daemon says of itself, or that it says nothing although it has locked a spool.
 
     Args:
-        stopped: The spools that `spool_problems` tells of, found once: a daemon that hangs becomes one of them.
+        stopped: The spools that `spool_problems` names. Both get the same list: the spool of a daemon that begins to
+            hang joins it between two looks.
     """
     address = None if section is None else listen_address(section.status)
     if section is None or address is None:
@@ -109,9 +110,9 @@ def daemon_problems(section: Subscribe | None, stopped: Sequence[StoppedSpool]) 
     if status is not None:
         yield from problems_in(status)
         return
-    told = {spool.directory for spool in stopped}
+    stopped_folders = {spool.directory for spool in stopped}
     for replicaset in section.replicasets:
-        if str(Path(replicaset.spool)) not in told:
+        if str(Path(replicaset.spool)) not in stopped_folders:
             subject = f"spool {replicaset.source or replicaset.name}"
             yield problem("subscribe_down", subject, f"nothing answers at {address}")
 

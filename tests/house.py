@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("aggregator", "config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", "warehouse")
 
 PHRASES_TO_AVOID = re.compile(
-    r"\b(tells?|told|beside|anew|nobody|whoever|lends?|lent|bears|goes on|go on|is had|as yet|come to be"
+    r"\b(tells?|told|beside|anew|nobody|whoever|lends?|lent|bears|goes on|go on|is had|has not|as yet|come to be"
     r"|in small|that which|of which|stands? for|takes? back|taken back|at hand)\b",
     re.IGNORECASE,
 )

@@ -1,7 +1,7 @@
-"""Reads `_pending` by part: the waiting rows of one file that follow one another in the order of their log.
+"""Reads `_pending` by part: the pending rows of one file that follow one another in the order of their log.
 
-Rows may wait for long, and `_pending` may be large. So a batch reads each file of `_pending` once, and remembers of its
-parts what plans need; it reads the rows again only if it applies them.
+Rows may be pending for long, and `_pending` may be large. So the writer reads each file of `_pending` once, and keeps
+what plans need of its parts. It reads the rows again only to apply them.
 """
 
 import json
@@ -28,7 +28,7 @@ from warehouse.delta.table_files import TableFile, read_file
 PENDING = "_pending"
 
 STORED_COLUMNS = [*XROW_ARROW.names, SERVER_VERSION, EARLIER]
-"""Columns of waiting rows: those of the log reader, and the server version and vclock from their file's header."""
+"""Columns of pending rows: those of the log reader, and the server version and vclock from their file's header."""
 
 _PART_ORDER = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
 
@@ -53,7 +53,7 @@ class InstanceLsnRange(NamedTuple):
 
 
 class PendingOrigin(NamedTuple):
-    """The file of waiting rows."""
+    """The file of pending rows."""
 
     source: str
     file: str
@@ -62,7 +62,7 @@ class PendingOrigin(NamedTuple):
 
 @dataclass(frozen=True)
 class PendingPart:
-    """Waiting rows of one file that follow one another in the order of the log, in some files of `_pending`."""
+    """Pending rows of one file that follow one another in the order of the log, in some files of `_pending`."""
 
     replicaset_id: int
     number: int
@@ -91,14 +91,19 @@ def waiting_segment(
 ) -> LogSegment:
     """Return the segment that describes some rows of `_pending`."""
     return LogSegment(
-        *(number, replicaset_uuid, *origin, False, {}, server_version),
+        number=number,
+        replicaset_uuid=replicaset_uuid,
+        **origin._asdict(),
+        is_snapshot=False,
+        vclock={},
+        server_version=server_version,
         has_waited=True,
         vclock_before=vclock_before,
     )
 
 
 def vclock_before_file(rows: pa.RecordBatch) -> dict[int, int]:
-    """Return the vclock of the rows before the file of waiting rows; empty if there are none."""
+    """Return the vclock of the rows before the file of pending rows; empty if there are none."""
     text = rows.column(EARLIER)[0].as_py() if rows.num_rows else None
     return {} if text is None else vclock_of(json.loads(text))
 
@@ -208,7 +213,7 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _part(rows: pa.RecordBatch, file: TableFile) -> PendingPart:
-    """Return the part that the rows of one part in one file are (`PENDING_ARROW`)."""
+    """Describe the rows of one part in one file, in order (`PENDING_ARROW`)."""
     first, last = (
         RowPlace(rows.column("position")[i].as_py(), rows.column("row")[i].as_py())
         for i in (0, rows.num_rows - 1)
@@ -219,12 +224,16 @@ def _part(rows: pa.RecordBatch, file: TableFile) -> PendingPart:
     names = ("replicaset_id", "segment", *PendingOrigin._fields, SERVER_VERSION)
     replicaset_id, number, *origin, server = (rows.column(name)[0].as_py() for name in names)
     return PendingPart(
-        *(replicaset_id, number, PendingOrigin(*origin), server, vclock_before_file(rows)),
+        replicaset_id=replicaset_id,
+        number=number,
+        origin=PendingOrigin(*origin),
+        server_version=server,
+        vclock_before=vclock_before_file(rows),
         reasons=frozenset(rows.column("reason").unique().to_pylist()),
         first=first,
         last=last,
         lsn_ranges=tuple(
-            InstanceLsnRange(*(one[k] for k in ("replica_id", "lsn_min", "lsn_max"))) for one in bounds
+            InstanceLsnRange(one["replica_id"], one["lsn_min"], one["lsn_max"]) for one in bounds
         ),
         files=(file,),
         summary=summarize_rows(rows.select(STORED_COLUMNS), 0),

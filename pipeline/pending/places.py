@@ -1,15 +1,16 @@
-"""Decides where the waiting rows of a batch are stored in `_pending`. Pure.
+"""Decides where the pending rows of a batch are stored in `_pending`. Pure.
 
-`_pending` may be large, and a hole in a log may stay open for long. So the rows that wait on stay as they are stored,
-and a batch only adds its own: to the part before them if that has earlier rows of the same file, or as a part with a
-number between those before and after it.
+`_pending` may be large, and a hole in a log may stay open for long. So rows that stay pending are not written again. A
+batch adds only its own rows: to the part before them if that part has earlier rows of the same file, else as a new part
+with a number between those of its neighbours.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pipeline.pending.parts import PendingPart, RowPlace
+from pipeline.pending.parts import PendingOrigin, PendingPart, RowPlace
 from pipeline.pending.rows import PendingRows
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.ids.settle import Settlement
@@ -24,7 +25,7 @@ MAX_NUMBER = 2**31 - 1
 
 @dataclass(frozen=True)
 class PendingPlaces:
-    """Where the waiting rows of a batch are stored."""
+    """Where the pending rows of a batch are stored."""
 
     numbers: Mapping[int, int] = field(default_factory=dict)
     """By the segment's number in the batch, the number of its part (`_pending.segment`)."""
@@ -33,7 +34,7 @@ class PendingPlaces:
 
 
 def pending_places(plan: BatchPlan, pending: Iterable[PendingRows]) -> PendingPlaces:
-    """Return where the waiting rows of a planned batch are stored; `pending` are the waiting rows that it reads."""
+    """Return where the pending rows of a planned batch are stored; `pending` are those that it reads."""
     parts = {one.segment.number: one.part for one in pending if one.part is not None}
     numbers: dict[int, int] = {}
     unchanged: set[int] = set()
@@ -52,67 +53,63 @@ def _places(
     row_counts: Mapping[tuple[int, int, str], int],
     parts: Mapping[int, PendingPart],
 ) -> PendingPlaces:
-    """Return the places of one replicaset's waiting rows."""
+    """Return the places of one replicaset's pending rows."""
     if settlement.waits_from is None:
         return PendingPlaces()
     runs_by_segment: dict[int, list[LsnRun]] = {}
     for run in runs:
         runs_by_segment.setdefault(run.start.segment, []).append(run)
-    rows: dict[int, int] = {}
-    for (segment, _, _), count in row_counts.items():
-        rows[segment] = rows.get(segment, 0) + count
-    waiting = sorted(
-        (one for one in segments if one.number >= settlement.waits_from.segment), key=lambda one: one.number
-    )
-    known: list[int | None] = []
-    place_of: dict[int, int] = {}
-    last: tuple[LogSegment, RowPlace] | None = None
-    for one in waiting:
-        own, part = runs_by_segment.get(one.number, []), parts.get(one.number)
-        repeated = sum(run.last_lsn - run.first_lsn + 1 for run in own if _was_read_before(run, settlement))
-        if part is None and repeated == rows.get(one.number, 0):
+    rows_by_segment: Counter[int] = Counter()
+    for (segment_number, _, _), count in row_counts.items():
+        rows_by_segment[segment_number] += count
+    stored_numbers: list[int | None] = []
+    place_by_segment: dict[int, int] = {}
+    unchanged: set[int] = set()
+    last_part: PendingPart | None = None
+    for segment in sorted(segments, key=lambda one: one.number):
+        number, own_runs = segment.number, runs_by_segment.get(segment.number, [])
+        if number < settlement.waits_from.segment:
             continue
-        if part is None and last is not None and own and _continues(one, own, *last):
-            place_of[one.number] = len(known) - 1
-        else:
-            place_of[one.number] = len(known)
-            known.append(None if part is None else part.number)
-        last = (one, part.last if part is not None else _last_start(own))
-    found = ascending_numbers(known)
-    is_renumbered = found is None
-    if found is None:
-        found = [number * NUMBER_STEP for number in range(len(known))]
+        part = parts.get(number)
+        if part is None and _repeated_rows(own_runs, settlement) == rows_by_segment[number]:
+            continue
+        if part is not None or last_part is None or not _continues(segment, own_runs, last_part):
+            stored_numbers.append(None if part is None else part.number)
+        place_by_segment[number] = len(stored_numbers) - 1
+        last_part = part
+        if part is not None and _waits_as_before(number, part, settlement, own_runs):
+            unchanged.add(number)
+    numbers = ascending_numbers(stored_numbers)
+    if numbers is None:
+        numbers = [place * NUMBER_STEP for place in range(len(stored_numbers))]
+        unchanged.clear()
     return PendingPlaces(
-        {segment: found[place] for segment, place in place_of.items()},
-        frozenset(
-            one.number
-            for one in waiting
-            if not is_renumbered
-            and (part := parts.get(one.number)) is not None
-            and _waits_as_before(one.number, part, settlement, runs_by_segment.get(one.number, []))
-        ),
+        {segment: numbers[place] for segment, place in place_by_segment.items()}, frozenset(unchanged)
     )
 
 
-def _was_read_before(run: LsnRun, settlement: Settlement) -> bool:
-    return run.last_lsn <= settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
-
-
-def _last_start(runs: Iterable[LsnRun]) -> RowPlace:
-    return max((RowPlace(*run.start[1:]) for run in runs), default=RowPlace(0, 0))
-
-
-def _continues(segment: LogSegment, runs: Sequence[LsnRun], before: LogSegment, last: RowPlace) -> bool:
-    """Return whether a segment has later rows of the file of the waiting rows before it."""
-    same = all(
-        getattr(segment, name) == getattr(before, name)
-        for name in ("source", "file", "instance_uuid", "vclock_before", "is_snapshot")
+def _repeated_rows(runs: Iterable[LsnRun], settlement: Settlement) -> int:
+    """Return how many rows of a segment's runs were read before."""
+    low = settlement.low_watermarks
+    return sum(
+        run.last_lsn - run.first_lsn + 1
+        for run in runs
+        if run.last_lsn <= low.get((run.start.segment, run.replica_id), -1)
     )
-    return same and before.has_waited and min(RowPlace(*run.start[1:]) for run in runs) > last
+
+
+def _continues(segment: LogSegment, runs: Sequence[LsnRun], part: PendingPart) -> bool:
+    """Return whether a segment of a log has later rows of the file that a part is from."""
+    return (
+        PendingOrigin(segment.source, segment.file, segment.instance_uuid) == part.origin
+        and segment.vclock_before == part.vclock_before
+        and not segment.is_snapshot
+        and min((RowPlace(*run.start[1:]) for run in runs), default=part.last) > part.last
+    )
 
 
 def _waits_as_before(number: int, part: PendingPart, settlement: Settlement, runs: Iterable[LsnRun]) -> bool:
-    """Return whether all rows of a part wait on, for the same reason."""
+    """Return whether all rows of a part stay pending for the same reason."""
     waits_from, low = settlement.waits_from, settlement.low_watermarks
     return (
         waits_from is not None
@@ -128,21 +125,21 @@ def ascending_numbers(known: Sequence[int | None]) -> list[int] | None:
     Args:
         known: The numbers in order; None where one is needed.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for count, next_number in _unknown_ranges(known):
-        before = found[-1] if found else None
+        before = numbers[-1] if numbers else None
         if next_number is None:
             begin = 0 if before is None else before + NUMBER_STEP
-            found += range(begin, begin + count * NUMBER_STEP, NUMBER_STEP)
+            numbers += range(begin, begin + count * NUMBER_STEP, NUMBER_STEP)
         elif before is None:
-            found += range(next_number - count * NUMBER_STEP, next_number, NUMBER_STEP)
+            numbers += range(next_number - count * NUMBER_STEP, next_number, NUMBER_STEP)
         else:
             step = (next_number - before) // (count + 1)
-            found += (before + (i + 1) * step for i in range(count))
+            numbers += (before + (i + 1) * step for i in range(count))
         if next_number is not None:
-            found.append(next_number)
-    is_ascending = all(a < b for a, b in pairwise(found))
-    return found if is_ascending and all(abs(one) <= MAX_NUMBER for one in found) else None
+            numbers.append(next_number)
+    is_ascending = all(a < b for a, b in pairwise(numbers))
+    return numbers if is_ascending and all(abs(number) <= MAX_NUMBER for number in numbers) else None
 
 
 def _unknown_ranges(known: Sequence[int | None]) -> Iterator[tuple[int, int | None]]:

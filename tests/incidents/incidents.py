@@ -21,7 +21,7 @@ COMPARE_SECONDS = 60.0
 """The time between two comparisons of all tables by the stream's watch."""
 
 SLACK_SECONDS = 10.0
-"""For a busy machine: an incident is told within two intervals, and this."""
+"""Added to the limit of two intervals, for a busy machine."""
 
 SILENT = frozenset({"source_stale", "subscribe_lag_high"})
 """What follows where nothing comes any more."""

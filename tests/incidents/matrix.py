@@ -3,7 +3,7 @@
     python -m tests.incidents.matrix SERVER [SERVER ...] [--out docs/incidents.md] [--records FOLDER] [-k NAMES]
 
 With `--records`, what earlier runs with this folder have seen is kept, so that the incidents can be caused in parts.
-Exits with 1 if an incident was not told in time, alike by all, or was not over after it was mended.
+Exits with 1 if an incident did not show in time and alike everywhere, or was not gone after it was mended.
 """
 
 import argparse
@@ -22,19 +22,20 @@ from tests.live.server import version_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = "tests/incidents/test_incidents.py"
-HEAD = f"""# Incidents: who tells of them, and when
+HEAD = f"""# Incidents: where each one shows, and when
 
-`make incidents SERVERS="PATH PATH …"` causes each of these on real servers, a daemon and a stream, and writes this
-page. Each is told under the same names by all: `aggregator status` (its exit code is then 1), `aggregator doctor`, the
-first screen of `aggregator report`, `/status` and `<job>_condition` of the job, and the alert, which fires its `for`
-later ([conditions](reference/conditions.md)). A job that does not answer is told by the others, and by `up`.
+`make incidents SERVERS="PATH PATH …"` causes each of these on real servers, with a daemon and a stream, and writes this
+page. An incident has the same names everywhere: in `aggregator status` (its exit code is then 1) and `aggregator
+doctor`, on the first screen of `aggregator report`, in `/status` and `<job>_condition` of the job, and in the alert,
+which fires its `for` later ([conditions](reference/conditions.md)). The others name a job that does not answer, and so
+does `up`.
 
-Columns of versions: seconds until it was told / until nothing was told any more after it was mended (with a start of
-Spark where the stream is started again). The first number counts from the end of the job where the incident ends it.
-It may be twice the `setting`, and {SLACK_SECONDS:.0f} s more for a busy machine: here `answer` and `patience` are
-{ANSWER_SECONDS:.0f} s, `metrics.stale` is {STALE_SECONDS:.0f} s, `trigger` and the look that follows it
-{BATCH_SECONDS:.0f} s, a look a minute {COMPARE_SECONDS:.0f} s. A stopped job is asked for 3 s. An empty cell: not told
-in time, alike by all, and over after it was mended, in this run. A lost lease and compaction debt are made in
+Each cell has two times in seconds: until the incident shows / until it is gone after it was mended (with a start of
+Spark where the stream is started again). If the incident ends the job, the first time begins at the job's end. Its
+limit is twice the `setting`, and {SLACK_SECONDS:.0f} s more for a busy machine. In these runs `answer` and `patience`
+are {ANSWER_SECONDS:.0f} s, `metrics.stale` is {STALE_SECONDS:.0f} s, `trigger` and the look that follows it
+{BATCH_SECONDS:.0f} s, and a look a minute is one in {COMPARE_SECONDS:.0f} s. Commands wait 3 s for the answer of a
+stopped job. An empty cell means that the test of the incident failed. A lost lease and compaction debt are made in
 `tests/incidents/test_tables.py`.
 """
 
@@ -53,7 +54,7 @@ def run(server: str, folder: Path, name: str | None) -> tuple[Records, bool]:
 
 def page(by_version: Mapping[str, Records]) -> str:
     """Return the page: a line for each incident, with the seconds by version."""
-    lines = [HEAD, f"| incident | told as | setting | {' | '.join(by_version)} |"]
+    lines = [HEAD, f"| incident | condition | setting | {' | '.join(by_version)} |"]
     lines.append("|---|---|---|" + "---|" * len(by_version))
     for one in INCIDENTS:
         told = ", ".join(f"`{name}`" for name in sorted(one.conditions))

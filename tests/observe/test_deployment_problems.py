@@ -1,4 +1,4 @@
-"""Spools of the daemon: whatever happens to it, one line tells of it."""
+"""A daemon that is down is named by exactly one problem, at each moment."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def config_with(spool: Path) -> Config:
     )
 
 
-def told(config: Config, stopped: Sequence[StoppedSpool]) -> list[tuple[str, str, str]]:
+def problems_of(config: Config, stopped: Sequence[StoppedSpool]) -> list[tuple[str, str, str]]:
     found = [
         *daemon_problems(config.subscribe, stopped),
         *spool_problems(stopped, spool_names(config)),
@@ -40,7 +40,7 @@ def stopped_now(config: Config) -> list[StoppedSpool]:
     return stopped_spools(map(Path, spool_names(config)))
 
 
-def test_a_daemon_is_told_of_while_it_begins_to_count_as_hung_and_after_it_has_ended(tmp_path: Path) -> None:
+def test_a_daemon_is_named_while_it_begins_to_count_as_hung_and_after_it_has_ended(tmp_path: Path) -> None:
     config = config_with(tmp_path)
     with Spool(tmp_path) as spool:
         spool.instance_uuid = "00000000-0000-4000-8000-0000000000ff"
@@ -51,6 +51,6 @@ def test_a_daemon_is_told_of_while_it_begins_to_count_as_hung_and_after_it_has_e
         before = stopped_now(config)
         moment = (tmp_path / LOCK_FILE).stat().st_mtime - HUNG_SECONDS - 1
         os.utime(tmp_path / LOCK_FILE, (moment, moment))
-        assert told(config, before) == [("subscribe_down", "spool a", "nothing")]
-        assert told(config, stopped_now(config)) == [("subscribe_down", "spool a", "the")]
-    assert told(config, stopped_now(config)) == [("subscribe_down", "spool a", "no")]
+        assert problems_of(config, before) == [("subscribe_down", "spool a", "nothing")]
+        assert problems_of(config, stopped_now(config)) == [("subscribe_down", "spool a", "the")]
+    assert problems_of(config, stopped_now(config)) == [("subscribe_down", "spool a", "no")]

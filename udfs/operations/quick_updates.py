@@ -10,8 +10,6 @@ from udfs.buffers import binary_array, flatten, offsets_of
 from udfs.operations.kernels.quick_updates import MAX_FIELDS, apply_to_keys
 from udfs.operations.tuple_format import TupleFormat
 
-_OVERREAD = 8
-
 _ADVICE = "lower local_bytes"
 
 
@@ -48,16 +46,29 @@ def quick_updates(
         names += fmt.number_by_name
         numbers += fmt.number_by_name.values()
         format_names.append(len(names))
-    before, changes = flatten(tuples, _OVERREAD), flatten(operations, _OVERREAD)
-    own = flatten(pa.array(names, pa.binary()), _OVERREAD)
+    before, changes = flatten(tuples, 0), flatten(operations, 0)
+    own = flatten(pa.array(names, pa.binary()), 0)
     room = int(before.offsets[-1] - before.offsets[0]) + 2 * int(changes.offsets[-1] - changes.offsets[0])
     out, ends = np.empty(room, np.uint8), np.zeros(len(tuples) + 1, np.int64)
     is_done = np.zeros(len(tuples), np.uint8)
     apply_to_keys(
-        *(row_ends, is_wanted.astype(np.uint8), before.data, before.offsets, changes.data, changes.offsets),
-        *(index_bases, format_numbers, key_fields),
-        *(own.data, own.offsets, np.array(numbers, np.int64), np.array(format_names, np.int64)),
-        *(limit_bytes, out, ends[1:], is_done),
+        row_ends,
+        is_wanted.astype(np.uint8),
+        before.data,
+        before.offsets,
+        changes.data,
+        changes.offsets,
+        index_bases,
+        format_numbers,
+        key_fields,
+        own.data,
+        own.offsets,
+        np.array(numbers, np.int64),
+        np.array(format_names, np.int64),
+        limit_bytes,
+        out,
+        ends[1:],
+        is_done,
     )
     offsets = offsets_of(ends, "the tuples of a batch after UPDATEs", _ADVICE)
     return binary_array(pa.binary(), offsets, out[: ends[-1]], is_done.astype(np.bool_))
