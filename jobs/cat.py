@@ -6,6 +6,7 @@ Reads local files only, and stops at damage, with an error that names it.
 import sys
 from pathlib import Path
 
+from jobs.runtime.output import write_line
 from observe.log_rows.catalog import LogCatalog
 from observe.log_rows.read import PrintedRowFilter, read_rows
 from observe.log_rows.row_format import row_json, row_text
@@ -35,10 +36,9 @@ def cat(
                 continue
             origin = catalog.uuid_by_replica_id.get(one.row.replica_id or 0)
             if as_json:
-                line = row_json(one, origin, with_tuple_after=with_tuples)
+                write_line(row_json(one, origin, with_tuple_after=with_tuples), is_json=True)
             else:
-                line = row_text(one, origin if with_origins else None, with_tuple_after=with_tuples)
-            sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
+                write_line(row_text(one, origin if with_origins else None, with_tuple_after=with_tuples))
             count += 1
         sys.stdout.flush()
     return count

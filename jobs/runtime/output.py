@@ -47,9 +47,19 @@ def say_json(value: Any) -> None:
 
 def say_json_text(text: str) -> None:
     """Print a line of JSON to stdout."""
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-    click.echo(text)
+    click.echo(_escaped_json(text))
+
+
+def _escaped_json(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def write_line(line: str, *, is_json: bool = False) -> None:
+    """Write a line to stdout, in UTF-8 and without a flush: for commands that print many."""
+    shown = _escaped_json(line) if is_json else escaped(line)
+    sys.stdout.buffer.write(f"{shown}\n".encode())
 
 
 class EscapingFormatter(logging.Formatter):

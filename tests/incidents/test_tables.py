@@ -5,8 +5,9 @@
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,17 @@ from observe.status_page import status_page
 from pipeline.commit.costs import BatchCosts, store_costs
 from pipeline.compaction.debt import CompactionDebt
 from schemas.conditions import CONDITIONS, DEBT_BYTES, Job
+from schemas.tables import SYSTEM_TABLES
 from tests.incidents.deployment import Told, conditions_in_metrics, conditions_on_page, firing
 from tests.incidents.machine import fill, small_disk
 from tests.jobs.standalone import free_port
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_lost_tail import Case
+from udfs.remap.cluster_replace import IncomingMember
 from warehouse.copies.rid import RidTable
 from warehouse.delta.location import location_of
+from warehouse.system_tables import cluster
 from warehouse.warehouse import Warehouse
 
 BEHIND = CompactionDebt(1000, 501, DEBT_BYTES + 1)
@@ -128,15 +132,29 @@ def test_conditions_of_tables_lock_and_compaction_are_told_alike(
         assert "lock_lost" not in told(file, capsys).status
 
 
+def _rid(warehouse: Warehouse) -> Callable[[], object]:
+    rid = RidTable(warehouse.location)
+    rid.update("promote", 1, lambda node: node, is_always_written=True)
+    return lambda: rid.update("unlock", 2, lambda node: node, is_always_written=True)
+
+
+def _cluster(warehouse: Warehouse) -> Callable[[], object]:
+    warehouse.create(cluster.TABLE, SYSTEM_TABLES[cluster.TABLE])
+    now = datetime.now(UTC)
+    cluster.record_allocation(warehouse, "counter", now)
+    member = IncomingMember("aaaaaaaa-0000-4000-8000-000000000001", 1, "aaaaaaaa-0000-4000-8000-000000000000")
+    return lambda: cluster.allocate(warehouse, [member], now)
+
+
+@pytest.mark.parametrize("table", [_rid, _cluster])
 def test_a_full_disk_prints_nothing_besides_the_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], table: Callable[[Warehouse], Callable[[], object]]
 ) -> None:
     with small_disk(tmp_path / "lake", 2) as disk:
-        rid = RidTable(location_of(str(disk), "aggregator"))
-        rid.update("promote", 1, lambda node: node, is_always_written=True)
+        change = table(Warehouse(None, str(disk)))
         fill(disk)
         with pytest.raises((OSError, DeltaError), match=r"[Nn]o space left"):
-            rid.update("unlock", 2, lambda node: node, is_always_written=True)
+            change()
         assert capfd.readouterr() == ("", "")
 
 

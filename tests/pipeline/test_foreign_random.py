@@ -1,7 +1,10 @@
 """Random interleavings of batches with commits of others: a table equals its servers, or the job says why not."""
 
 import random
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -15,18 +18,26 @@ from tests.soaked import partly_soaked
 
 SPACES = {"hit": HIT, "other": OTHER}
 STEPS = 6
+MOMENTS = ("before", "in", "after", "stopped", "never")
 ACTS = {**HARMLESS, **HARMFUL}
 NAMES = [*HARMLESS, *HARMLESS, *HARMFUL]
 """Commits that change no rows are drawn twice as often."""
 
 
 class Disturbed:
-    """A deployment beside which somebody else commits."""
+    """A deployment beside which somebody else commits; its job runs on over several batches, or is started anew."""
 
-    def __init__(self, folder: Path, draw: random.Random) -> None:
+    def __init__(self, folder: Path, draw: random.Random, **settings: Any) -> None:
         vectors = draw.choice(["always", "never"])
-        self.two, self.draw = Two(folder, deletion_vectors=vectors), draw
+        self.two, self.draw = Two(folder, deletion_vectors=vectors, **settings), draw
         self.done: list[str] = []
+        self.job = ExitStack()
+        self.start()
+
+    def start(self) -> None:
+        """Stop the job and start it again."""
+        self.job.close()
+        self.warehouse, self.writer = self.job.enter_context(self.two.tables.writer())
 
     def act(self, table: str) -> None:
         """Do something to a table, if it is there."""
@@ -40,13 +51,22 @@ class Disturbed:
         except Exception as error:  # such as a second constraint of the same name
             self.done.append(f"refused: {type(error).__name__}")
 
+    def batch(self) -> None:
+        """Read all rows that are in the logs now."""
+        while self.two.tables.batch(self.writer) is not None:
+            pass
+
     def step(self, number: int, patch: pytest.MonkeyPatch) -> None:
-        """Commit as somebody else before, in or after a run, or not at all."""
+        """Commit as somebody else between batches, within one, or while the job is stopped, or not at all."""
         self.two.write(range(number, number + 4), number + 2)
-        moment, hit = self.draw.choice(["before", "in", "after", "never"]), self.draw.choice(list(SPACES))
+        moment, hit = self.draw.choice(MOMENTS), self.draw.choice(list(SPACES))
         self.done.append(moment)
-        if moment == "before":
+        if moment == "stopped":
+            self.job.close()
+        if moment in ("stopped", "before"):
             self.act(hit)
+        if moment == "stopped":
+            self.start()
         if moment == "in":
             acted: list[str] = []
 
@@ -56,9 +76,9 @@ class Disturbed:
                     self.act(hit)
 
             with disturbed(patch, once):
-                self.two.tables.run()
+                self.batch()
         else:
-            self.two.tables.run()
+            self.batch()
         if moment == "after":
             self.act(hit)
 
@@ -71,23 +91,23 @@ class Disturbed:
         """Rebuild what is set aside, after a snapshot that the tables have reached."""
         self.two.snapshot()
         self.two.write(range(20, 22), 50)
-        self.two.tables.run()
+        self.batch()
         config = self.two.tables.config()
-        with self.two.tables.writer() as (warehouse, writer):
-            for name in SPACES:
-                if tables_to_mend(writer.state, config, name):
-                    self.done.append(f"rebuild {name}")
-                    mend_tables(config, warehouse, writer, name, f"mend {len(self.done)}")
+        for name in SPACES:
+            if tables_to_mend(self.writer.state, config, name):
+                self.done.append(f"rebuild {name}")
+                mend_tables(config, self.warehouse, self.writer, name, f"mend {len(self.done)}")
 
 
 def disturb(one: Disturbed, patch: pytest.MonkeyPatch) -> None:
-    one.two.tables.run()
-    for number in range(STEPS):
-        one.step(number, patch)
-        one.check()
-    one.mend()
-    one.two.write(range(15, 23), 60)
-    one.two.tables.run()
+    with one.job:
+        one.batch()
+        for number in range(STEPS):
+            one.step(number, patch)
+            one.check()
+        one.mend()
+        one.two.write(range(15, 23), 60)
+        one.batch()
     assert deployment_problems(one.two.tables.config()) == [], one.done
     for name, space in SPACES.items():
         assert one.two.rows(name) == one.two.winners(space), (name, one.done)
@@ -103,11 +123,7 @@ def test_interleavings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: in
 def test_interleavings_with_distributed_batches(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    from functools import partial
-
     from pipeline.executors.distributed import DistributedExecutor
 
-    one = Disturbed(tmp_path, random.Random(seed))
-    one.two.tables.distributed = partial(DistributedExecutor, spark)
-    one.two.tables.settings["local_bytes"] = 1
-    disturb(one, monkeypatch)
+    executor = partial(DistributedExecutor, spark)
+    disturb(Disturbed(tmp_path, random.Random(seed), distributed=executor, local_bytes=1), monkeypatch)

@@ -162,6 +162,8 @@ class OpenTables:
         return max(int(opened.version()), self._heads.get(table, -1))
 
     def _refuse_foreign_changes(self, table: str, before: int, after: int) -> None:
+        if after > before:  # others may have enabled a feature
+            self._checked_tables.discard(table)
         if self.fence is None or table in SHARED_TABLES:
             return
         try:
@@ -330,9 +332,9 @@ class OpenTables:
         named = [*(file for file, _ in gone), *vectors]
         for _ in range(COMMIT_ATTEMPTS):
             opened = self._tables.get(table) or self.open(table)
-            self._require_live(table, opened, named)
-            changes = self._file_actions(table, new, gone, vectors)
             base = self._head(table, opened)
+            self._require_live(table, base, named)
+            changes = self._file_actions(table, base, new, gone, vectors)
 
             def write(version: int, mark: int | None, changes: Sequence[Action] = changes) -> None:
                 self._put(table, version, mark, changes)
@@ -351,8 +353,8 @@ class OpenTables:
             advice="let them wait while the job runs, then start again",
         )
 
-    def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
-        if not named or self._listed_versions.get(table) == self._head(table, opened):
+    def _require_live(self, table: str, base: int, named: Sequence[TableFile]) -> None:
+        if not named or self._listed_versions.get(table) == base:
             return
         live = set(self.files(table))
         lost = next((file for file in named if file not in live), None)
@@ -362,6 +364,7 @@ class OpenTables:
     def _file_actions(
         self,
         table: str,
+        base: int,
         added: Sequence[DataFile],
         removed: Sequence[tuple[TableFile, bool]],
         deleted: Mapping[TableFile, RowNumbers],
@@ -369,7 +372,7 @@ class OpenTables:
         moment = now_millis()
         found: list[Action] = []
         if deleted:
-            state = self.log(table)
+            state = self._logs.state(table, base)
             found += vectors_enabled(state, forgets_soon=self.location.is_local)
             reader, whole = vector_reader(self.location), {}
             for file, rows in deleted.items():

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -223,15 +223,22 @@ def _text_bound(value: str, *, is_least: bool) -> str:
 
 
 def append_to(
-    opened: DeltaTable, location: WarehouseLocation, table: str, rows: pa.Table, properties: CommitProperties
+    opened: DeltaTable,
+    location: WarehouseLocation,
+    table: str,
+    rows: pa.Table,
+    properties: CommitProperties,
+    *,
+    replaces: bool = False,
 ) -> None:
-    """Append rows with the table's schema as one file in one commit.
+    """Append rows with the table's schema as one file in one commit, which removes the other files if it `replaces`.
 
     delta-rs only commits: on a full disk `write_deltalake` prints the stack of a panic besides its error.
     """
     file = write_file(location, table, rows)
     action = AddAction(file.path, file.size, {}, now_millis(), data_change=True, stats=file.stats)
-    opened.create_write_transaction([action], "append", opened.schema(), commit_properties=properties)
+    mode: Literal["append", "overwrite"] = "overwrite" if replaces else "append"
+    opened.create_write_transaction([action], mode, opened.schema(), commit_properties=properties)
 
 
 def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, cast, get_args
 
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import WarehouseError
@@ -29,6 +29,8 @@ from udfs.remap.cluster_replace import (
     apply_incoming,
 )
 from warehouse.delta.commit_actions import USER_METADATA
+from warehouse.delta.data_files import append_to
+from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.read import rows_of
 from warehouse.delta.write import arrow_rows
 from warehouse.warehouse import Warehouse
@@ -137,7 +139,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
         after, changes = apply_incoming(before, rows, own_uuid)
         if not changes:
             return before
-        if _commit_changes(table, stored, changes, now):
+        if _commit_changes(warehouse.location, table, stored, changes, now):
             return after
         _pause_before_retry(attempt)
     raise WarehouseError(
@@ -150,7 +152,11 @@ def _pause_before_retry(attempt: int) -> None:
 
 
 def _commit_changes(
-    table: DeltaTable, stored: Iterable[dict[str, Any]], changes: Sequence[ClusterChange], now: datetime
+    location: WarehouseLocation,
+    table: DeltaTable,
+    stored: Iterable[dict[str, Any]],
+    changes: Sequence[ClusterChange],
+    now: datetime,
 ) -> bool:
     """Write changed rows as the next version of an open table; return False if that version exists already."""
     rows = {row["uuid"] or row["replicaset_uuid"]: row for row in stored}
@@ -161,9 +167,7 @@ def _commit_changes(
         row = {**values, "first_seen": known["first_seen"], "expelled_at": expelled_at}
         rows[row["uuid"] or row["replicaset_uuid"]] = row
     try:
-        write_deltalake(
-            table, arrow_rows(TABLE, rows.values()), mode="overwrite", commit_properties=_NO_RETRIES
-        )
+        append_to(table, location, TABLE, arrow_rows(TABLE, rows.values()), _NO_RETRIES, replaces=True)
     except CommitFailedError:
         return False
     return True

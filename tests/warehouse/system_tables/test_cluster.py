@@ -91,7 +91,7 @@ def test_what_was_decided_on_a_state_that_is_gone_is_not_written(spark: SparkSes
     held = rows_of(stale)
     _, changes = apply_incoming(before, [IncomingMember(uuid(1), 1, A)], "")
     after = cluster.allocate(warehouse, [IncomingMember(uuid(2), 2, A)], NOW)
-    assert not cluster._commit_changes(stale, held, changes, NOW)
+    assert not cluster._commit_changes(warehouse.location, stale, held, changes, NOW)
     assert cluster.load(warehouse) == after
 
 
