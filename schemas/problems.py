@@ -47,7 +47,12 @@ def problem(name: str, subject: str, text: str, *, since: float | None = None, a
 
 def plain_text(markdown: str) -> str:
     """Return a markdown sentence for a terminal: without marks of code and targets of links."""
-    return _LINK.sub(r"\1", _LINK_IN_BRACKETS.sub("", markdown)).replace("`", "")
+    return without_links(markdown).replace("`", "")
+
+
+def without_links(markdown: str) -> str:
+    """Return a markdown sentence without targets of links."""
+    return _LINK.sub(r"\1", _LINK_IN_BRACKETS.sub("", markdown))
 
 
 def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:

@@ -5,6 +5,7 @@ time and name, which stays readable. Colours, fonts and light or dark mode come 
 https://vega.github.io/vega-lite/docs/spec.html
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,8 +28,19 @@ BAR_HEIGHT_PIXELS = 18
 HEAT_HEIGHT_PIXELS = 13
 """Of a line of a heat map: its name is 10 pixels high."""
 
-BROKEN_AFTER_POINTS = 5
+BROKEN_AFTER_POINTS = 3
 """A line is broken where its next point comes later than so many usual distances of its points."""
+
+
+DURATION_UNITS = (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+"""Units with their lengths in seconds."""
+
+SIZE_UNITS = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+
+_TEXT_AND_DIGITS = re.compile(r"(\D*)(\d*)")
+
+COUNT_AXIS = {"tickMinStep": 1, "format": ",d"}
+"""An axis, or a legend, of whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +73,16 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
         note = f"By the times of the rows in the log, UTC; a point represents {duration_in_words(step)}."
         spec = _plot_over_time(rows, step, "rows", "rows")
         yield Chart("rows", "Rows of each source over time", note, spec)
-    if lag:
+    if len({row["at"] for row in lag}) > 1:
         step = facts.point_milliseconds_by_query["lag_over_time"]
         note = (
             "How long a source's oldest row of a batch had waited when the batch was committed, by the time of the "
             f"commit, UTC; the longest within {duration_in_words(step)}. Logs that were read late show their age. A "
             "line is broken where no batch with rows of the source was committed for long."
         )
-        spec = _plot_over_time(lag, step, "lag", "wait, s", as_lines=True)
+        unit, length = _unit_of(max(row["lag"] for row in lag), DURATION_UNITS)
+        waits = [{**row, "lag": row["lag"] / length} for row in lag]
+        spec = _plot_over_time(waits, step, "lag", f"wait, {unit}", as_lines=True)
         yield Chart("lag", "Longest wait of a row of each source over time", note, spec)
     if facts.rows("conflicts"):
         yield _conflicts_by_space_chart(facts.rows("conflicts"))
@@ -76,7 +90,11 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     if over_time:
         step = facts.point_milliseconds_by_query["conflicts_over_time"]
         note = f"By the time of the version that won, UTC; a point represents {duration_in_words(step)}."
-        shown = [{**row, "source": row["space"]} for row in over_time]
+        by_space = _sums(over_time)
+        names = sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
+        if len(by_space) > MAX_BARS:
+            note += f" The {MAX_BARS} spaces with the most conflicts."
+        shown = [{**row, "source": row["space"]} for row in over_time if row["space"] in names]
         spec = _plot_over_time(shown, step, "conflicts", "conflicts", source_title="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
     if facts.sizes:
@@ -118,7 +136,11 @@ def _plot_over_time(
         for r in rows
     ]
     names = sorted({str(r["source"]) for r in rows}, key=_natural_sort_key)
-    axis = {"format": _axis_time_format(point_milliseconds), "labelOverlap": True}
+    axis = {
+        "format": _axis_time_format(point_milliseconds),
+        "labelOverlap": True,
+        "tickCount": {"expr": "ceil(width / 110)"},
+    }
     x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis}
     tooltip = [
         {"field": "of", "type": "nominal", "title": source_title},
@@ -132,10 +154,14 @@ def _plot_over_time(
         {"field": "value", "type": "quantitative", "title": value_title},
     ]
     colour = {"field": "of", "type": "nominal", "sort": names, "title": source_title}
-    y = {"field": "value", "type": "quantitative", "title": value_title}
+    numbers = {} if as_lines else COUNT_AXIS
+    y = {"field": "value", "type": "quantitative", "title": value_title, "axis": numbers}
     if len(names) > MAX_COLOURS:
         height = HEAT_HEIGHT_PIXELS * len(names)
-        heat = {"field": "value", "type": "quantitative", "title": value_title, "scale": {"type": "sqrt"}}
+        heat = {
+            **{"field": "value", "type": "quantitative", "title": value_title},
+            **{"scale": {"type": "sqrt"}, "legend": numbers},
+        }
         rows_of = {
             "field": "of",
             "type": "nominal",
@@ -175,21 +201,38 @@ def _line_numbers(rows: Sequence[Row], point_milliseconds: int) -> list[int]:
     return [numbers[row["source"], row["at"]] for row in rows]
 
 
+def _sums(rows: Sequence[Row]) -> Mapping[str, int]:
+    """Return the conflicts of each space."""
+    sums: dict[str, int] = {}
+    for row in rows:
+        sums[row["space"]] = sums.get(row["space"], 0) + row["conflicts"]
+    return sums
+
+
+def _unit_of(largest: float, units: Sequence[tuple[str, float]]) -> tuple[str, float]:
+    """Return the greatest unit in which the largest value is at least 2; else the smallest one."""
+    return next((unit for unit in units if largest >= 2 * unit[1]), units[-1])
+
+
 def _conflicts_by_space_chart(rows: Sequence[Row]) -> Chart:
     values = [
         {"space": r["space"], "pair": winner_over_loser(r), "kind": r["kind"], "value": r["conflicts"]}
         for r in rows
     ]
-    by_space: dict[str, int] = {}
-    for value in values:
-        by_space[value["space"]] = by_space.get(value["space"], 0) + value["value"]
+    by_space = _sums(rows)
     names = sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
     shown = [one for one in values if one["space"] in names]
     pairs = len({one["pair"] for one in shown})
     colour = {"field": "pair", "type": "nominal", "title": "winner over loser (replicaset ids)"}
     encoding = {
         "y": {"field": "space", "type": "nominal", "sort": names, "title": None},
-        "x": {"field": "value", "type": "quantitative", "title": "conflicts", "aggregate": "sum"},
+        "x": {
+            "field": "value",
+            "type": "quantitative",
+            "title": "conflicts",
+            "aggregate": "sum",
+            "axis": COUNT_AXIS,
+        },
         "tooltip": [
             {"field": "space", "type": "nominal"},
             {"field": "pair", "type": "nominal", "title": "winner over loser"},
@@ -203,23 +246,30 @@ def _conflicts_by_space_chart(rows: Sequence[Row]) -> Chart:
         if len(by_space) > MAX_BARS
         else "All spaces with conflicts."
     )
+    if pairs > MAX_COLOURS:
+        note += " The table below names the pairs."
     spec = _vega_specification(shown, {"type": "bar"}, encoding, BAR_HEIGHT_PIXELS * len(names) + 10)
     return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
 
 
 def _table_sizes_chart(facts: PageFacts) -> Chart:
-    shown = facts.sizes[:MAX_BARS]
-    values = [{"table": one.table, "value": one.byte_count / 1024, "files": one.file_count} for one in shown]
+    filled = [one for one in facts.sizes if one.byte_count]
+    shown = filled[:MAX_BARS]
+    unit, length = _unit_of(shown[0].byte_count if shown else 0, SIZE_UNITS)
+    values = [
+        {"table": one.table, "value": one.byte_count / length, "files": one.file_count} for one in shown
+    ]
     encoding = {
         "y": {"field": "table", "type": "nominal", "sort": [one.table for one in shown], "title": None},
-        "x": {"field": "value", "type": "quantitative", "title": "KiB"},
+        "x": {"field": "value", "type": "quantitative", "title": unit},
         "tooltip": [
             {"field": "table", "type": "nominal"},
-            {"field": "value", "type": "quantitative", "title": "KiB", "format": ",.1f"},
+            {"field": "value", "type": "quantitative", "title": unit, "format": ",.1f"},
             {"field": "files", "type": "quantitative"},
         ],
     }
-    note = f"Data files at the newest epoch; the {len(shown)} largest of {len(facts.sizes)} tables."
+    which = f"the {MAX_BARS} largest" if len(filled) > MAX_BARS else "all"
+    note = f"Data files at the newest epoch; {which} of {len(filled)} tables that have any."
     spec = _vega_specification(values, {"type": "bar"}, encoding, BAR_HEIGHT_PIXELS * len(shown) + 10)
     return Chart("sizes", "Sizes of the tables", note, spec)
 
@@ -250,7 +300,6 @@ def _axis_time_format(point_milliseconds: int) -> str:
     return "%m-%d %H:%M" if point_milliseconds < 24 * HOUR_MILLISECONDS else "%Y-%m-%d"
 
 
-def _natural_sort_key(name: str) -> tuple[str, int, str]:
-    head = name.rstrip("0123456789")
-    digits = name[len(head) :]
-    return head, int(digits or 0), name
+def _natural_sort_key(name: str) -> list[tuple[str, int]]:
+    """Return a key by which `s9` comes before `s10`."""
+    return [*((text, int(digits or 0)) for text, digits in _TEXT_AND_DIGITS.findall(name)), (name, 0)]

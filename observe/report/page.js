@@ -8,6 +8,8 @@
     light: ["#0b5cad", "#c2570c", "#2f7d32", "#8e3ba8", "#b3261e", "#00798c", "#7a6a00", "#5b6470"],
     dark: ["#7db7f5", "#ffa45c", "#7fd188", "#d69aed", "#ff8a80", "#5fd3e0", "#e3cf57", "#b4bec9"],
   };
+  // Each colour has a contrast of at least 3 to the background.
+  const heat = { light: ["#c78a00", "#2f7d32", "#0b2e4f"], dark: ["#4a6f9e", "#5fd3e0", "#fff3a8"] };
   let chosen = null;
 
   function config(theme) {
@@ -22,7 +24,7 @@
       legend: { ...text, labelLimit: 240, titleLimit: 0, orient: "top", direction: "horizontal", columns: narrow ? 2 : 6 },
       view: { stroke: "transparent" },
       bar: { color: colours[theme][0] },
-      range: { category: colours[theme], heatmap: { scheme: theme === "dark" ? "viridis" : "goldgreen" } },
+      range: { category: colours[theme], heatmap: heat[theme] },
     };
   }
 

@@ -7,26 +7,46 @@ needed. A Content-Security-Policy forbids all requests. The data comes from `obs
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from observe.log_rows.row_format import escape_unprintable, tuple_text
 from observe.report.charts import charts, winner_over_loser
 from observe.report.facts import PageFacts, Row
 from observe.write_costs import cost_lines
 from pipeline.compaction.debt import CompactionDebt
+from schemas.conditions import CONDITIONS, Severity
+from schemas.problems import Problem, without_links
 from schemas.states import GapState
-from udfs.rid.value import describe_flags
+from udfs.rid.value import Rid, describe_flags
 
 MAX_SHOWN_CHARACTERS = 300
 """Maximum number of characters of a shown value."""
 
 MISSING_VALUE_TEXT = "—"
+
+SHORT_CELL_CHARACTERS, LONG_CELL_CHARACTERS = 24, 60
+"""A cell of at most so many characters is not broken; one of more than so many is a wide column."""
+
+QUERIES_BY_TABLE = ("conflicts", "conflicts_over_time", "conflict_examples", "quarantine")
+"""The queries whose column `space` is the name of the space's table."""
+
+
+@dataclass(frozen=True)
+class ProblemGroup:
+    """The problems of one condition that have the same advice."""
+
+    condition: str
+    severity: Severity
+    advice: str
+    """Markdown without links."""
+    problems: Sequence[Problem]
 
 
 def render_page(facts: PageFacts) -> str:
@@ -39,15 +59,18 @@ def render_page(facts: PageFacts) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    facts = with_space_names(facts)
     environment.filters.update(
         moment=time_text,
+        since=since_text,
+        code=code_html,
         number=number_text,
         size=size_text,
         tuple=short_tuple_text,
         part=fields_text,
         seconds=duration_text,
         deleted=deleted_text,
-        is_number=is_number_text,
+        span=range_text,
     )
     resources = files("observe.report")
     drawn = {chart.name: chart for chart in charts(facts)}
@@ -55,11 +78,14 @@ def render_page(facts: PageFacts) -> str:
         facts=facts,
         ask=facts.rows,
         summary=key_figures(facts),
+        problems=problem_groups(facts.problems or ()),
+        cells=table_cells,
         cost_lines=[] if facts.costs is None else list(cost_lines(facts.costs)),
         replicasets=replicaset_details(facts),
         collisions=shared_replica_ids(facts),
         spaces=definitions_by_space(facts),
         rid=None if facts.rid is None else facts.rid.node.rid,
+        has_rid=facts.rid is not None and facts.rid.node.rid != Rid(),
         rid_words=None if facts.rid is None else describe_flags(facts.rid.node.rid),
         pair_of=winner_over_loser,
         charts=drawn,
@@ -77,19 +103,19 @@ def key_figures(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
     """Return the key figures of the page, each as (name, number, whether the number needs attention)."""
     members = [row for row in facts.rows("instances") if row["replicaset_id"]]
     gaps = sum(row["state"] == GapState.OPEN for row in facts.rows("gaps"))
-    waiting = sum(row["rows"] for row in facts.rows("pending"))
+    pending = sum(row["rows"] for row in facts.rows("pending"))
     set_aside = sum(row["rows"] for row in facts.rows("quarantine"))
     results = facts.rows("validations")
     failed = sum(not row["holds"] for row in results)
     return (
         ("replicasets", len({row["replicaset_id"] for row in members}), False),
         ("instances", len([row for row in members if row["uuid"] and row["local_id"] is not None]), False),
-        ("sources", len({row["source"] for row in facts.rows("sources")}), False),
+        ("sources read", len({row["source"] for row in facts.rows("sources")}), False),
         ("rows of logs", sum(row["rows"] for row in facts.rows("sources")), False),
         ("conflicts", sum(row["conflicts"] for row in facts.rows("conflicts")), False),
         ("open gaps", gaps, gaps > 0),
-        ("quarantined so far", set_aside, _is_true(facts, "rows_set_aside", "misfits")),
-        ("waiting", waiting, waiting > 0),
+        ("quarantined", set_aside, _is_true(facts, "rows_set_aside", "misfits")),
+        ("pending rows", pending, pending > 0),
         *([("not as expected", failed, failed > 0)] if results else []),
     )
 
@@ -98,8 +124,60 @@ def _is_true(facts: PageFacts, *conditions: str) -> bool:
     return any(one.condition in conditions for one in facts.problems or ())
 
 
-def is_number_text(value: object) -> bool:
-    """Return whether a cell of a table is a number, which must not be broken."""
+def problem_groups(problems: Iterable[Problem]) -> Sequence[ProblemGroup]:
+    """Return problems by condition and advice; those that cannot wait come first."""
+    groups: dict[tuple[str, str], list[Problem]] = {}
+    for one in problems:
+        advice = one.advice or without_links(CONDITIONS[one.condition].advice)
+        groups.setdefault((one.condition, advice), []).append(one)
+    made = [
+        ProblemGroup(condition, found[0].severity, advice, found)
+        for (condition, advice), found in groups.items()
+    ]
+    return sorted(made, key=lambda group: group.severity is not Severity.PAGE)
+
+
+def with_space_names(facts: PageFacts) -> PageFacts:
+    """Return facts with names of spaces in place of names of tables, such as `my-space` of the table `my_space__x2_2d`."""
+    names = {row["table_name"]: row["name"] for row in facts.rows("spaces") if row["table_name"]}
+    named = {
+        query: tuple({**row, "space": names.get(row["space"], row["space"])} for row in facts.rows(query))
+        for query in QUERIES_BY_TABLE
+        if query in facts.rows_by_query
+    }
+    return replace(facts, rows_by_query={**facts.rows_by_query, **named})
+
+
+def table_cells(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> tuple[list[tuple[str, str]], list[list[tuple[Any, str]]]]:
+    """Return the heads and rows of a table, each cell with its class in CSS; columns without a value are left out."""
+    shown = [
+        number
+        for number in range(len(heads))
+        if not rows or any(row[number] not in (None, MISSING_VALUE_TEXT) for row in rows)
+    ]
+    numeric = {number for number in shown if rows and all(_is_number(row[number]) for row in rows)}
+    return (
+        [(heads[number], "number" if number in numeric else "") for number in shown],
+        [
+            [
+                (MISSING_VALUE_TEXT if row[number] is None else row[number], _cell_class(row[number]))
+                for number in shown
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _cell_class(value: Any) -> str:
+    if _is_number(value):
+        return "number"
+    length = len(str(value))
+    return "short" if length <= SHORT_CELL_CHARACTERS else "long" if length > LONG_CELL_CHARACTERS else ""
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, str) and value.replace(",", "").isdigit())
 
 
@@ -159,6 +237,22 @@ def deleted_text(debt: CompactionDebt | None) -> str:
 def time_text(value: datetime | None) -> str:
     """Return a time as text, without fractions of a second."""
     return MISSING_VALUE_TEXT if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def since_text(seconds: float) -> str:
+    """Return a time, given in seconds since 1970, as text."""
+    return time_text(datetime.fromtimestamp(seconds, UTC))
+
+
+def range_text(first: int, last: int) -> str:
+    """Return a range of numbers as text, such as `5 to 7`."""
+    return number_text(first) if first == last else f"{number_text(first)} to {number_text(last)}"
+
+
+def code_html(markdown: str) -> Markup:
+    """Return text as HTML, with what is between backticks as code."""
+    parts = enumerate(escape_unprintable(markdown).split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in parts)
 
 
 def number_text(value: float | None) -> str:
