@@ -138,7 +138,7 @@ def problem_groups(problems: Iterable[Problem]) -> Sequence[ProblemGroup]:
 
 
 def with_space_names(facts: PageFacts) -> PageFacts:
-    """Return facts with names of spaces in place of names of tables, such as `my-space` of the table `my_space__x2_2d`."""
+    """Return facts with names of spaces in place of names of tables, such as `my-space` of `my_space__x2_2d`."""
     names = {row["table_name"]: row["name"] for row in facts.rows("spaces") if row["table_name"]}
     named = {
         query: tuple({**row, "space": names.get(row["space"], row["space"])} for row in facts.rows(query))

@@ -137,8 +137,9 @@ class Shop:
 
 def block(page: str, language: str, beginning: str) -> str:
     """Return the only block of a page that begins so."""
-    (text,) = (text for *where, text in BLOCKS if where == [page, language] and text.startswith(beginning))
-    return text
+    of_page = [text for on, kind, text in BLOCKS if (on, kind) == (page, language)]
+    (found,) = (str(text) for text in of_page if text.startswith(beginning))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +174,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
         then = read()
         uuids = [server.eval("return box.info.uuid") for server in servers.values()]
     validated(deployment)
-    sums, epochs = zip(first, then, strict=True)
-    return Shop(deployment, uuids, sums, epochs, (uuid, lsn))
+    return Shop(deployment, uuids, (first[0], then[0]), (first[1], then[1]), (uuid, lsn))
 
 
 def validated(deployment: Deployment) -> None:
@@ -192,7 +192,9 @@ def validated(deployment: Deployment) -> None:
 def logged(number: int) -> list[tuple[int, str, str | None]]:
     """Return what `MAKE` and `LATER` do to accounts, in their order: replicaset, type, key (None: in the tuple)."""
     made = [("INSERT", None)] * 101
-    later = [("UPDATE", f"[{1000 * number + k}]") for k in range(1, 51)] + [("DELETE", f"[{1000 * number + 99}]")]
+    later = [("UPDATE", f"[{1000 * number + k}]") for k in range(1, 51)] + [
+        ("DELETE", f"[{1000 * number + 99}]")
+    ]
     return [(number, kind, key) for kind, key in [*made, *later]]
 
 

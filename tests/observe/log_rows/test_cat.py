@@ -36,6 +36,15 @@ def lines(*words: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in cat(*words, "--json")]
 
 
+def test_names_of_others_cannot_forge_a_line(tmp_path: Path) -> None:
+    evil = "x\n! forged line\r\x1b[31mred\x9b2J\u202egnp\u2028."
+    log = Node(tmp_path, "a1").define(600, evil, (("id", "unsigned"),)).put(600, 1).close()
+    printed = [cat(log, *words) for words in ((), ("--json",))]
+    assert all(line.isprintable() for found in printed for line in found)
+    assert len(printed[0]) == len(printed[1]) > 1
+    assert evil in [json.loads(line).get("space") for line in printed[1]]
+
+
 @pytest.mark.live
 @pytest.mark.skipif(shutil.which("tarantool") is None, reason="there is no tarantool on PATH")
 def test_every_line_has_what_the_servers_reader_shows(tmp_path: Path) -> None:
