@@ -249,7 +249,7 @@ def conditions_in_metrics(job: Job, text: str) -> set[str]:
 def conditions_on_page(page: Path) -> set[str]:
     """Return the conditions on the first screen of the report's page."""
     first = page.read_text().partition('<section id="attention">')[2].partition("</section>")[0]
-    return set(re.findall(r'class="note">(\w+), (?:page|ticket) ', html.unescape(first)))
+    return set(re.findall(r'class="condition">(\w+)<', html.unescape(first)))
 
 
 def firing(metrics: Mapping[Job, str | None]) -> set[str] | None:
