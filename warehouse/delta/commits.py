@@ -332,8 +332,8 @@ class OpenTables:
         named = [*(file for file, _ in gone), *vectors]
         for _ in range(COMMIT_ATTEMPTS):
             opened = self._tables.get(table) or self.open(table)
+            self._require_live(table, opened, named)  # it may read new commits of others
             base = self._head(table, opened)
-            self._require_live(table, base, named)
             changes = self._file_actions(table, base, new, gone, vectors)
 
             def write(version: int, mark: int | None, changes: Sequence[Action] = changes) -> None:
@@ -353,8 +353,8 @@ class OpenTables:
             advice="let them wait while the job runs, then start again",
         )
 
-    def _require_live(self, table: str, base: int, named: Sequence[TableFile]) -> None:
-        if not named or self._listed_versions.get(table) == base:
+    def _require_live(self, table: str, opened: DeltaTable, named: Sequence[TableFile]) -> None:
+        if not named or self._listed_versions.get(table) == self._head(table, opened):
             return
         live = set(self.files(table))
         lost = next((file for file in named if file not in live), None)

@@ -8,10 +8,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from deltalake import Field as DeltaField
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -307,6 +309,17 @@ def test_commits_of_others_are_seen(location: WarehouseLocation, tables: OpenTab
     other.commit("t", [write_file(location, "t", numbers(1))])
     assert tables.version("t") == 1
     assert [file.rows for file in tables.files("t")] == [1]
+
+
+def test_a_column_that_others_add_before_the_first_vector_stays(
+    location: WarehouseLocation, tables: OpenTables
+) -> None:
+    tables.commit("t", [write_file(location, "t", numbers(1, 2, 3))])
+    (file,) = OpenTables(location).files("t")
+    DeltaTable(location.uri("t")).alter.add_columns([DeltaField("own", "string", nullable=True)])
+    tables.commit("t", [], deleted={file: np.array([1])})
+    assert rows_of(location) == [1, 3]
+    assert [field.name for field in DeltaTable(location.uri("t")).schema().fields] == ["n", "own"]
 
 
 def test_a_file_is_written_batch_by_batch(location: WarehouseLocation, tables: OpenTables) -> None:
