@@ -35,8 +35,13 @@ class Problem:
         return CONDITIONS[self.condition].severity
 
     @property
+    def markdown_advice(self) -> str:
+        """What to do, in Markdown without the links of the documents."""
+        return self.advice or _without_links(CONDITIONS[self.condition].advice)
+
+    @property
     def shown_advice(self) -> str:
-        """What to do, without the links of the documents."""
+        """What to do, for a terminal."""
         return self.advice or plain_text(CONDITIONS[self.condition].advice)
 
 
@@ -47,11 +52,10 @@ def problem(name: str, subject: str, text: str, *, since: float | None = None, a
 
 def plain_text(markdown: str) -> str:
     """Return a markdown sentence for a terminal: without marks of code and targets of links."""
-    return without_links(markdown).replace("`", "")
+    return _without_links(markdown).replace("`", "")
 
 
-def without_links(markdown: str) -> str:
-    """Return a markdown sentence without targets of links."""
+def _without_links(markdown: str) -> str:
     return _LINK.sub(r"\1", _LINK_IN_BRACKETS.sub("", markdown))
 
 

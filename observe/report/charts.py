@@ -6,6 +6,7 @@ https://vega.github.io/vega-lite/docs/spec.html
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -39,8 +40,8 @@ SIZE_UNITS = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0*
 
 _TEXT_AND_DIGITS = re.compile(r"(\D*)(\d*)")
 
-COUNT_AXIS = {"tickMinStep": 1, "format": ",d"}
-"""An axis, or a legend, of whole numbers."""
+COUNT_AXIS = {"labelExpr": "datum.value % 1 ? '' : format(datum.value, ',')"}
+"""An axis, or a legend, of whole numbers: ticks between them have no label."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     if over_time:
         step = facts.point_milliseconds_by_query["conflicts_over_time"]
         note = f"By the time of the version that won, UTC; a point represents {duration_in_words(step)}."
-        by_space = _sums(over_time)
-        names = sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
+        by_space = _conflicts_by_space(over_time)
+        names = _spaces_with_most(by_space)
         if len(by_space) > MAX_BARS:
             note += f" The {MAX_BARS} spaces with the most conflicts."
         shown = [{**row, "source": row["space"]} for row in over_time if row["space"] in names]
@@ -201,12 +202,16 @@ def _line_numbers(rows: Sequence[Row], point_milliseconds: int) -> list[int]:
     return [numbers[row["source"], row["at"]] for row in rows]
 
 
-def _sums(rows: Sequence[Row]) -> Mapping[str, int]:
-    """Return the conflicts of each space."""
-    sums: dict[str, int] = {}
+def _conflicts_by_space(rows: Sequence[Row]) -> Counter[str]:
+    found: Counter[str] = Counter()
     for row in rows:
-        sums[row["space"]] = sums.get(row["space"], 0) + row["conflicts"]
-    return sums
+        found[row["space"]] += row["conflicts"]
+    return found
+
+
+def _spaces_with_most(by_space: Counter[str]) -> list[str]:
+    """Return the names of at most `MAX_BARS` spaces, those with the most conflicts first."""
+    return sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
 
 
 def _unit_of(largest: float, units: Sequence[tuple[str, float]]) -> tuple[str, float]:
@@ -219,8 +224,8 @@ def _conflicts_by_space_chart(rows: Sequence[Row]) -> Chart:
         {"space": r["space"], "pair": winner_over_loser(r), "kind": r["kind"], "value": r["conflicts"]}
         for r in rows
     ]
-    by_space = _sums(rows)
-    names = sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
+    by_space = _conflicts_by_space(rows)
+    names = _spaces_with_most(by_space)
     shown = [one for one in values if one["space"] in names]
     pairs = len({one["pair"] for one in shown})
     colour = {"field": "pair", "type": "nominal", "title": "winner over loser (replicaset ids)"}
@@ -269,7 +274,7 @@ def _table_sizes_chart(facts: PageFacts) -> Chart:
         ],
     }
     which = f"the {MAX_BARS} largest" if len(filled) > MAX_BARS else "all"
-    note = f"Data files at the newest epoch; {which} of {len(filled)} tables that have any."
+    note = f"Data files at the newest epoch; {which} of {len(filled)} tables with rows."
     spec = _vega_specification(values, {"type": "bar"}, encoding, BAR_HEIGHT_PIXELS * len(shown) + 10)
     return Chart("sizes", "Sizes of the tables", note, spec)
 

@@ -9,7 +9,7 @@
     dark: ["#7db7f5", "#ffa45c", "#7fd188", "#d69aed", "#ff8a80", "#5fd3e0", "#e3cf57", "#b4bec9"],
   };
   // Each colour has a contrast of at least 3 to the background.
-  const heat = { light: ["#c78a00", "#2f7d32", "#0b2e4f"], dark: ["#4a6f9e", "#5fd3e0", "#fff3a8"] };
+  const heat = { light: ["#c08500", "#2f7d32", "#0b2e4f"], dark: ["#4a6f9e", "#5fd3e0", "#fff3a8"] };
   let chosen = null;
 
   function config(theme) {

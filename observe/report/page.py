@@ -21,8 +21,8 @@ from observe.report.charts import charts, winner_over_loser
 from observe.report.facts import PageFacts, Row
 from observe.write_costs import cost_lines
 from pipeline.compaction.debt import CompactionDebt
-from schemas.conditions import CONDITIONS, Severity
-from schemas.problems import Problem, without_links
+from schemas.conditions import Severity
+from schemas.problems import Problem
 from schemas.states import GapState
 from udfs.rid.value import Rid, describe_flags
 
@@ -128,8 +128,7 @@ def problem_groups(problems: Iterable[Problem]) -> Sequence[ProblemGroup]:
     """Return problems by condition and advice; those that cannot wait come first."""
     groups: dict[tuple[str, str], list[Problem]] = {}
     for one in problems:
-        advice = one.advice or without_links(CONDITIONS[one.condition].advice)
-        groups.setdefault((one.condition, advice), []).append(one)
+        groups.setdefault((one.condition, one.markdown_advice), []).append(one)
     made = [
         ProblemGroup(condition, found[0].severity, advice, found)
         for (condition, advice), found in groups.items()

@@ -25,7 +25,7 @@ NAMES = [*HARMLESS, *HARMLESS, *HARMFUL]
 
 
 class Disturbed:
-    """A deployment beside which somebody else commits; its job runs on over several batches, or is started anew."""
+    """A deployment whose tables somebody else changes, too. Its job runs for several batches, or is started again."""
 
     def __init__(self, folder: Path, draw: random.Random, **settings: Any) -> None:
         vectors = draw.choice(["always", "never"])
