@@ -147,9 +147,7 @@ def test_a_late_event_does_not_report_the_next_batch() -> None:
     listener = MetricsListener(metrics, committed, lines)
     listener.onQueryStarted(QueryStartedEvent.fromJson(started))
     for number in (0, 1):
-        listener.batch_done(
-            BatchResult(number, 5, 1.0, 1, {"_epochs": float(number)})
-        )
+        listener.batch_done(BatchResult(number, 5, 1.0, 1, {"_epochs": float(number)}))
     for number in (0, 1):
         phases = {"triggerExecution": 1000 * (number + 1)}
         sink = {"description": "", "numOutputRows": 0, "metrics": {}}
