@@ -152,7 +152,7 @@ def test_a_late_event_does_not_report_the_next_batch() -> None:
         phases = {"triggerExecution": 1000 * (number + 1)}
         sink = {"description": "", "numOutputRows": 0, "metrics": {}}
         progress = {**started, "batchId": number, "batchDuration": 0, "durationMs": phases}
-        event = {"progress": {**progress, "stateOperators": [], "sources": [], "sink": sink}}
+        event: dict[str, Any] = {"progress": {**progress, "stateOperators": [], "sources": [], "sink": sink}}
         listener.onQueryProgress(QueryProgressEvent.fromJson(event))
     batches = [line for line in map(json.loads, lines.getvalue().splitlines()) if line["event"] == "batch"]
     assert [(one["batch"], one["phases"], one["steps"]) for one in batches] == [
