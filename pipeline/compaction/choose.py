@@ -11,6 +11,7 @@ from pipeline.write.limits import (
     LARGE_FILE_MEMORY_BYTES,
     MANY_FILES,
     MAX_FOOTERS_READ,
+    MAX_FULL_FILES_BYTES,
     MAX_JOINED_BYTES,
     MAX_JOINED_MEMORY_BYTES,
     MIN_FILES_TO_JOIN,
@@ -88,9 +89,10 @@ def large_groups(
     if file_count <= MANY_FILES:
         return []
     groups: list[list[TableFile]] = [[]]
-    size = in_memory = 0
+    size = in_memory = total = 0
     for one in files:
-        if one.memory_bytes < min_file_memory_bytes:
+        total += one.file.size if one.memory_bytes >= min_file_memory_bytes else 0
+        if one.memory_bytes < min_file_memory_bytes or total > MAX_FULL_FILES_BYTES:
             continue
         size, in_memory = size + one.file.size, in_memory + one.memory_bytes
         if size > LARGE_FILE_BYTES or in_memory > max_memory_bytes:

@@ -20,6 +20,7 @@ from pipeline.write.limits import (
     LARGE_FILE_MEMORY_BYTES,
     MANY_FILES,
     MAX_FOOTERS_READ,
+    MAX_FULL_FILES_BYTES,
     MAX_JOINED_BYTES,
     MAX_JOINED_MEMORY_BYTES,
     MIN_FILES_TO_JOIN,
@@ -98,6 +99,8 @@ def test_full_files_of_a_table_with_many_become_large_ones() -> None:
     full = [sized(LARGE_FILE_BYTES // 4, FILE_BYTES // 2)] * 10
     assert [len(one) for one in large_groups(full, MANY_FILES + 1)] == [4, 4, 2]
     assert large_groups(full, MANY_FILES) == []
+    many = sum(len(one) for one in large_groups(full * 20, MANY_FILES + 1))
+    assert many == MAX_FULL_FILES_BYTES // full[0].file.size
     in_memory = [sized(1, LARGE_FILE_MEMORY_BYTES // 2)] * 5
     assert [len(one) for one in large_groups(in_memory, MANY_FILES + 1)] == [2, 2], "the last one is alone"
 
