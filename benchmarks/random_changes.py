@@ -4,9 +4,10 @@
                                         [--contended N] [--deleted N] [--waiting N] [--series N]
 
 A table gets its rows from logs, in the order of its keys. Then each batch has REPLACEs or UPDATEs of random keys, and
-runs in this process, without Spark. `--peers` makes the same changes by Spark's MERGE with and without deletion
-vectors, and by delta-rs' MERGE, on tables of the same rows. Each line has the median of the batches' seconds, the bytes
-that a batch wrote, and these bytes over the bytes of the changed rows.
+runs in this process, without Spark; then again after maintenance, which joins full files. `--peers` makes the same
+changes by Spark's MERGE with and without deletion vectors, and by delta-rs' MERGE, on tables of the same rows. Each
+line has the median of the batches' seconds, the bytes that a batch wrote, and these bytes over the bytes of the changed
+rows.
 
 `--contended`: two replicasets have written N keys each, so that `_versions` has as many rows. `--deleted`: N keys were
 deleted while another replicaset writes the table, so `_versions` remembers them. `--waiting`: N rows wait behind a hole
@@ -32,6 +33,7 @@ from benchmarks.logs import MemberLogs
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
+from pipeline.commit.epoch import commit_epoch
 from pipeline.compaction.rewrite import compact
 from pipeline.start import open_writer
 from sources.xlog.directory.offset import OffsetEntry, to_text
@@ -86,6 +88,15 @@ class LocalJob:
                 seconds.append(time.perf_counter() - began)
             self._offset, self._number = end, self._number + 1
         return seconds
+
+    def maintain(self) -> float:
+        """Join files of the space's table until nothing is left to do; return the seconds."""
+        began, tables = time.perf_counter(), self.warehouse.open_tables
+        while compact(tables, SPACE):
+            pass
+        name = ("maintenance", self._number)
+        self.writer.state = commit_epoch(tables, self.writer.state, {SPACE: tables.version(SPACE)}, name)
+        return time.perf_counter() - began
 
     def table(self) -> Path:
         """Return the folder of the space's table."""
@@ -155,20 +166,30 @@ def by_mode(folder: Path, rows: int, changes: Sequence[int], batches: int, mode:
             flush=True,
         )
         row_bytes, draw = size / max(rows, 1), random.Random(rows)
-        for kind, change in (("REPLACE", job.member.replace), ("UPDATE", job.member.update)):
-            for count in changes:
-                measured = [
-                    measure(job, lambda keys, c=change: c(SPACE, keys), random_keys(draw, rows, count))  # type: ignore[misc]
-                    for _ in range(batches + 1)
-                ]
-                what = f"{count:>9,} random {kind}s"
-                print_line(f"{what}, first", measured[:1], count * row_bytes)
-                print_line(what, measured[1:], count * row_bytes)
-                steps = job.writer.seconds_by_step
-                print(
-                    "      ends of steps: " + ", ".join(f"{name} {took:.3f}" for name, took in steps.items())
-                )
+        change_rows(job, draw, rows, row_bytes, changes, batches)
+        if mode != "never":
+            before, seconds = len(job.warehouse.open_tables.files(SPACE)), job.maintain()
+            after = len(job.warehouse.open_tables.files(SPACE))
+            print(f"maintenance: {seconds:.1f} s, {before} files become {after}", flush=True)
+            change_rows(job, draw, rows, row_bytes, changes, batches)
         check(job, rows)
+
+
+def change_rows(
+    job: LocalJob, draw: random.Random, rows: int, row_bytes: float, changes: Sequence[int], batches: int
+) -> None:
+    """Measure batches of each size and kind."""
+    for kind, change in (("REPLACE", job.member.replace), ("UPDATE", job.member.update)):
+        for count in changes:
+            measured = [
+                measure(job, lambda keys, c=change: c(SPACE, keys), random_keys(draw, rows, count))  # type: ignore[misc]
+                for _ in range(batches + 1)
+            ]
+            what = f"{count:>9,} random {kind}s"
+            print_line(f"{what}, first", measured[:1], count * row_bytes)
+            print_line(what, measured[1:], count * row_bytes)
+            steps = job.writer.seconds_by_step
+            print("      ends of steps: " + ", ".join(f"{name} {took:.3f}" for name, took in steps.items()))
 
 
 def series(folder: Path, rows: int, count: int, batches: int) -> None:
