@@ -36,7 +36,7 @@ MAX_FULL_FILES_BYTES = 1 << 30
 """Maintenance joins full files of a table up to this size, in bytes, and the rest at its next runs: the stream waits
 meanwhile, and its next batch makes the key copies of the new files."""
 
-MIN_FILES_TO_JOIN = 32
+MIN_FILES_TO_JOIN = 16
 """After a batch, small files of a table are joined if there are at least this many."""
 
 CHECK_EVERY_COMMITS = 8
