@@ -82,55 +82,46 @@ def _row_in(reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
 
 
 @dataclass
-class NewestReader:
-    """The ids and vclocks of the newest epoch that was looked at: all questions of a process share them."""
+class AppliedRows:
+    """Answers questions about a warehouse's newest epoch; its tables are read again only after a new one."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    key: tuple[str, str, int] | None = None
-    """Of the epoch: the warehouse, and the id and the version of its table `_epochs`."""
-    reader: InstanceIdReader | None = None
+    location: WarehouseLocation
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _epochs: tuple[str, int] | None = None
+    """The id and the version of the table `_epochs` that `_reader` has read."""
+    _reader: InstanceIdReader | None = None
 
-    def row(self, location: WarehouseLocation, epochs: DeltaTable, instance: str, lsn: int) -> AppliedRow:
-        """Return what `applied_row` does; the tables are read if `_epochs` is not as at the question before."""
-        key = (location.root, str(epochs.metadata().id), epochs.version())
-        with self.lock:
-            if self.reader is None or self.key != key:
-                self.key, self.reader = key, InstanceIdReader(location)
-            return _row_in(self.reader, instance, lsn)
+    def wait(
+        self, instance: str, lsn: int, timeout_seconds: float, sleep: Callable[[float], None] = time.sleep
+    ) -> AppliedRow:
+        """Wait until a row is in the tables, or the time is over; return what the tables say then.
 
+        An instance that they do not know yet is waited for as well.
+        """
+        deadline, version = time.monotonic() + timeout_seconds, None
+        row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
+        while True:
+            epochs = self.location.open(EPOCHS)
+            if epochs is not None and epochs.version() != version:
+                version = epochs.version()
+                row = self._row(epochs, instance, lsn)
+            left = deadline - time.monotonic()
+            if row.is_applied or left <= 0:
+                return row
+            sleep(min(POLL_SECONDS, left))
 
-_newest = NewestReader()
+    def page(self, parameters: Mapping[str, str]) -> dict[str, Any]:
+        """Return the page `/wait?instance=UUID&lsn=N&timeout=SECONDS`; ValueError: the client's mistake."""
+        try:
+            instance, lsn = str(UUID(parameters["instance"])), int(parameters["lsn"])
+            timeout = min(float(parameters.get("timeout", 0)), PAGE_SECONDS_MAX)
+        except (KeyError, ValueError) as error:
+            raise ValueError("wanted: /wait?instance=UUID&lsn=N&timeout=SECONDS") from error
+        return asdict(self.wait(instance, lsn, timeout))
 
-
-def wait_until_applied(
-    location: WarehouseLocation,
-    instance: str,
-    lsn: int,
-    timeout_seconds: float,
-    sleep: Callable[[float], None] = time.sleep,
-) -> AppliedRow:
-    """Wait until a row is in the tables, or the time is over; return what the tables say then.
-
-    The tables are looked at again only after a new epoch. An instance that they do not know yet is waited for as well.
-    """
-    deadline, version = time.monotonic() + timeout_seconds, None
-    row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
-    while True:
-        epochs = location.open(EPOCHS)
-        if epochs is not None and epochs.version() != version:
-            version = epochs.version()
-            row = _newest.row(location, epochs, instance, lsn)
-        left = deadline - time.monotonic()
-        if row.is_applied or left <= 0:
-            return row
-        sleep(min(POLL_SECONDS, left))
-
-
-def wait_page(location: WarehouseLocation, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the status server's page `/wait?instance=UUID&lsn=N&timeout=SECONDS`; ValueError: the client's mistake."""
-    try:
-        instance, lsn = str(UUID(parameters["instance"])), int(parameters["lsn"])
-        timeout = min(float(parameters.get("timeout", 0)), PAGE_SECONDS_MAX)
-    except (KeyError, ValueError) as error:
-        raise ValueError("wanted: /wait?instance=UUID&lsn=N&timeout=SECONDS") from error
-    return asdict(wait_until_applied(location, instance, lsn, timeout))
+    def _row(self, epochs: DeltaTable, instance: str, lsn: int) -> AppliedRow:
+        key = (str(epochs.metadata().id), epochs.version())
+        with self._lock:
+            if self._reader is None or self._epochs != key:
+                self._epochs, self._reader = key, InstanceIdReader(self.location)
+            return _row_in(self._reader, instance, lsn)
