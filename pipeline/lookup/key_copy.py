@@ -54,7 +54,6 @@ class CopyName:
     size: int
     """The size of the data file in bytes."""
     key: str
-    """The column with the keys."""
     columns: tuple[str, ...]
     """The columns of the copy, the key's among them."""
 
@@ -68,7 +67,6 @@ class KeyCopy:
     """A copy that is open."""
 
     key: str
-    """The column with the keys."""
     index: KeyIndex
     seeds: NDArray[np.int64]
     columns: pa.Table
