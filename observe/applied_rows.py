@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
 
-from deltalake import DeltaTable
-
 from observe.instance_ids import InstanceIdReader
 from schemas.errors import ConfigurationError
 from warehouse.delta.location import WarehouseLocation
@@ -83,12 +81,13 @@ def _row_in(reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
 
 @dataclass
 class AppliedRows:
-    """Answers questions about a warehouse's newest epoch; its tables are read again only after a new one."""
+    """The newest epoch of a warehouse: all questions about its rows share one look at the tables."""
 
     location: WarehouseLocation
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _epochs: tuple[str, int] | None = None
     """The id and the version of the table `_epochs` that `_reader` has read."""
+    _looked_at: float = 0.0
     _reader: InstanceIdReader | None = None
 
     def wait(
@@ -96,15 +95,15 @@ class AppliedRows:
     ) -> AppliedRow:
         """Wait until a row is in the tables, or the time is over; return what the tables say then.
 
-        An instance that they do not know yet is waited for as well.
+        The tables are read again only after a new epoch. An instance that they do not know yet is waited for as well.
         """
-        deadline, version = time.monotonic() + timeout_seconds, None
+        deadline, seen = time.monotonic() + timeout_seconds, None
         row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
         while True:
-            epochs = self.location.open(EPOCHS)
-            if epochs is not None and epochs.version() != version:
-                version = epochs.version()
-                row = self._row(epochs, instance, lsn)
+            reader = self._newest()
+            if reader is not None and reader is not seen:
+                with self._lock:
+                    seen, row = reader, _row_in(reader, instance, lsn)
             left = deadline - time.monotonic()
             if row.is_applied or left <= 0:
                 return row
@@ -119,9 +118,20 @@ class AppliedRows:
             raise ValueError("wanted: /wait?instance=UUID&lsn=N&timeout=SECONDS") from error
         return asdict(self.wait(instance, lsn, timeout))
 
-    def _row(self, epochs: DeltaTable, instance: str, lsn: int) -> AppliedRow:
-        key = (str(epochs.metadata().id), epochs.version())
+    def _newest(self) -> InstanceIdReader | None:
+        """Return the reader of the newest epoch, the same until there is a newer one; None if there is none."""
         with self._lock:
-            if self._reader is None or self._epochs != key:
-                self._epochs, self._reader = key, InstanceIdReader(self.location)
-            return _row_in(self._reader, instance, lsn)
+            if not self._is_newest():
+                epochs = self.location.open(EPOCHS)
+                key = None if epochs is None else (str(epochs.metadata().id), epochs.version())
+                if key != self._epochs:
+                    self._epochs, self._reader = key, None if key is None else InstanceIdReader(self.location)
+                self._looked_at = time.monotonic()
+            return self._reader
+
+    def _is_newest(self) -> bool:
+        """Return whether the last look is not old, and there is no later version since."""
+        if self._epochs is None:
+            return False
+        is_recent = time.monotonic() - self._looked_at < POLL_SECONDS
+        return is_recent and not self.location.may_have(EPOCHS, self._epochs[1] + 1)

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from prometheus_client.core import CollectorRegistry
 
 from jobs.wait import wait
+from observe import applied_rows
 from observe.applied_rows import AppliedRows, applied_row
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -83,16 +84,20 @@ def test_many_questions_read_the_tables_once_for_each_epoch(
         return read(location, table, version)
 
     monkeypatch.setattr(WarehouseLocation, "open", counted)
+    monkeypatch.setattr(applied_rows, "POLL_SECONDS", 1000.0)
     asked = AppliedRows(tables_of(deployment))
-    for lsn in (1, 2, 3, 3):
-        assert asked.wait(node.uuid, lsn, 0).is_applied
+    assert asked.wait(node.uuid, 1, 0).is_applied
     assert opened.count("_vclock") == 1
+    opened.clear()
+    for lsn in (2, 3, 3):
+        assert asked.wait(node.uuid, lsn, 0).is_applied
+    assert opened == []
     last = asked.wait(node.uuid, 3, 0).settled_lsn
     assert not asked.wait(node.uuid, last + 1, 0).is_applied
     node.put(600, 99).close()
     deployment.run()
     assert asked.wait(node.uuid, last + 1, 0).is_applied
-    assert opened.count("_vclock") > 1
+    assert opened.count("_vclock") > 0
 
 
 def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:
