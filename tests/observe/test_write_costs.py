@@ -85,7 +85,7 @@ def test_status_shows_copies_amplification_and_vectors(
 ) -> None:
     show(made.config(), as_json=False)
     text = capsys.readouterr().out
-    assert "iB of at most 16 GiB in " in text
+    assert "B of at most 16 GiB in " in text
     assert "searches of files by copies" in text
     assert "times the changed rows" in text
     assert "deletion vectors of accounts: " in text
