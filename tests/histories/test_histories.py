@@ -28,7 +28,8 @@ SHORT = 9
 def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
     ways = Ways(vary=True)
     try:
-        outcome = examine(history(seed, sides, SHORT), folder, binary, ways.of(seed))
+        whole = history(seed, sides, SHORT)
+        outcome = examine(whole, folder, binary, ways.of(whole))
     except UnplayableError as error:
         pytest.skip(f"the server itself does not start from its files: {error}")
     if outcome.problems:
@@ -77,7 +78,7 @@ def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     assert examine(short_history, tmp_path / "right").problems == ()
     monkeypatch.setattr(check, "play", played)
-    problems = examine(short_history, tmp_path / "wrong", cuts=["each"]).problems
+    problems = examine(short_history, tmp_path / "wrong", ways=["each"]).problems
     assert "one: a: lacks (9,)" in problems
     assert "each: gone: lacks (1,)" in problems
     assert "one: a: other is 'no column' in the row of (3,)" in problems
