@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
 
-from deltalake import DeltaTable
-
 from observe.instance_ids import InstanceIdReader
 from schemas.errors import ConfigurationError
 from warehouse.delta.location import WarehouseLocation
@@ -83,20 +81,36 @@ def _row_in(reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
 
 @dataclass
 class NewestReader:
-    """The ids and vclocks of the newest epoch that was looked at: all questions of a process share them."""
+    """The ids and vclocks of the newest epoch: all questions of a process share one look at the tables."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     key: tuple[str, str, int] | None = None
     """Of the epoch: the warehouse, and the id and the version of its table `_epochs`."""
+    looked_at: float = 0.0
     reader: InstanceIdReader | None = None
 
-    def row(self, location: WarehouseLocation, epochs: DeltaTable, instance: str, lsn: int) -> AppliedRow:
-        """Return what `applied_row` does; the tables are read if `_epochs` is not as at the question before."""
-        key = (location.root, str(epochs.metadata().id), epochs.version())
+    def newest(self, location: WarehouseLocation) -> InstanceIdReader | None:
+        """Return the reader of the newest epoch, the same until there is a newer one; None if there is none."""
         with self.lock:
-            if self.reader is None or self.key != key:
-                self.key, self.reader = key, InstanceIdReader(location)
-            return _row_in(self.reader, instance, lsn)
+            if not self._is_newest(location):
+                epochs = location.open(EPOCHS)
+                key = None if epochs is None else (location.root, str(epochs.metadata().id), epochs.version())
+                if key != self.key:
+                    self.key, self.reader = key, None if key is None else InstanceIdReader(location)
+                self.looked_at = time.monotonic()
+            return self.reader
+
+    def _is_newest(self, location: WarehouseLocation) -> bool:
+        """Return whether the last look was at this warehouse, is not old, and there is no later version since."""
+        if self.key is None or self.key[0] != location.root:
+            return False
+        is_recent = time.monotonic() - self.looked_at < POLL_SECONDS
+        return is_recent and not location.may_have(EPOCHS, self.key[2] + 1)
+
+    def row(self, reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
+        """Return what `applied_row` does; the tables of an epoch are read once."""
+        with self.lock:
+            return _row_in(reader, instance, lsn)
 
 
 _newest = NewestReader()
@@ -113,13 +127,12 @@ def wait_until_applied(
 
     The tables are looked at again only after a new epoch. An instance that they do not know yet is waited for as well.
     """
-    deadline, version = time.monotonic() + timeout_seconds, None
+    deadline, seen = time.monotonic() + timeout_seconds, None
     row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
     while True:
-        epochs = location.open(EPOCHS)
-        if epochs is not None and epochs.version() != version:
-            version = epochs.version()
-            row = _newest.row(location, epochs, instance, lsn)
+        reader = _newest.newest(location)
+        if reader is not None and reader is not seen:
+            seen, row = reader, _newest.row(reader, instance, lsn)
         left = deadline - time.monotonic()
         if row.is_applied or left <= 0:
             return row

@@ -68,6 +68,8 @@ class MetricsListener(StreamingQueryListener):
         self.health = health
         self._metrics, self._committed, self._log_file = metrics, committed, log_file
         self._result_by_batch_id: dict[int, BatchResult] = {}
+        self._unreported: list[CommittedBatch] = []
+        self._query_id, self._newest_batch_id = "", -1
         self._last_report = TriggerReport("", -1)
         self._report_lock = threading.Lock()
         self._query_ended = threading.Event()
@@ -75,16 +77,19 @@ class MetricsListener(StreamingQueryListener):
 
     def batch_done(self, result: BatchResult) -> None:
         """Store the result of a batch until Spark's progress event of the same batch arrives."""
-        self._result_by_batch_id = {result.batch_id: result}
+        self._result_by_batch_id[result.batch_id] = result
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Log that the stream has started."""
         self._query_ended.clear()
+        self._query_id, self._newest_batch_id = str(event.id), -1
         self._write_log_line("started", {"query": str(event.id), "run": str(event.runId)})
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report a finished trigger."""
-        self._report_trigger(parse_trigger_report(json.loads(event.progress.json)))
+        report = parse_trigger_report(json.loads(event.progress.json))
+        self._newest_batch_id = report.batch_id
+        self._report_trigger(report)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802, ARG002
         """Report a trigger without a batch: a source may have become stale in the meantime."""
@@ -99,6 +104,7 @@ class MetricsListener(StreamingQueryListener):
     def finish(self) -> None:
         """Wait for Spark's last event, and report batches for which Spark sent no event."""
         self._query_ended.wait(LAST_EVENT_TIMEOUT_SECONDS)
+        self._query_id = ""
         self._report_trigger(replace(self._last_report, batch_id=-1))
 
     def _report_trigger(self, report: TriggerReport) -> None:
@@ -109,13 +115,15 @@ class MetricsListener(StreamingQueryListener):
             with self._report_lock:
                 self._last_report = report
                 result = self._result_by_batch_id.pop(report.batch_id, None)
+                for earlier in [number for number in self._result_by_batch_id if number < report.batch_id]:
+                    del self._result_by_batch_id[earlier]
                 seconds_by_step = {} if result is None else result.seconds_by_step
                 costs = None if result is None else result.costs
                 if costs is not None:
                     self._metrics.count_costs(costs)
                 has_own_batch = False
                 has_batches = False
-                for batch in self._committed.new_batches():
+                for batch in self._batches_to_report():
                     has_batches = True
                     is_own = (batch.query_id, batch.batch_id) == (report.query_id, report.batch_id)
                     has_own_batch = has_own_batch or is_own
@@ -133,6 +141,19 @@ class MetricsListener(StreamingQueryListener):
                 self._log_warnings(self._metrics.count_trigger(report, has_own_batch, seconds_by_step))
         except Exception:
             log.exception("metrics: a trigger of the stream could not be reported")
+
+    def _batches_to_report(self) -> list[CommittedBatch]:
+        """Return the committed batches, without those of this query whose own event has not come yet.
+
+        Spark's events arrive late on a busy machine: the next batch may have been committed by then.
+        """
+        batches = [*self._unreported, *self._committed.new_batches()]
+        self._unreported = [
+            batch
+            for batch in batches
+            if batch.query_id == self._query_id and batch.batch_id > self._newest_batch_id
+        ]
+        return [batch for batch in batches if batch not in self._unreported]
 
     def _batch_line(
         self, batch: CommittedBatch, report: TriggerReport, seconds_by_step: Mapping[str, float] | None

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from prometheus_client.core import CollectorRegistry
 
 from jobs.wait import wait
+from observe import applied_rows
 from observe.applied_rows import applied_row, wait_page, wait_until_applied
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -83,15 +84,19 @@ def test_many_questions_read_the_tables_once_for_each_epoch(
         return read(location, table, version)
 
     monkeypatch.setattr(WarehouseLocation, "open", counted)
-    for lsn in (1, 2, 3, 3):
-        assert wait_until_applied(tables_of(deployment), node.uuid, lsn, 0).is_applied
+    monkeypatch.setattr(applied_rows, "POLL_SECONDS", 1000.0)
+    assert wait_until_applied(tables_of(deployment), node.uuid, 1, 0).is_applied
     assert opened.count("_vclock") == 1
+    opened.clear()
+    for lsn in (2, 3, 3):
+        assert wait_until_applied(tables_of(deployment), node.uuid, lsn, 0).is_applied
+    assert opened == []
     last = wait_until_applied(tables_of(deployment), node.uuid, 3, 0).settled_lsn
     assert not wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
     node.put(600, 99).close()
     deployment.run()
     assert wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
-    assert opened.count("_vclock") > 1
+    assert opened.count("_vclock") > 0
 
 
 def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:

@@ -4,21 +4,25 @@ import io
 import json
 import logging
 import urllib.request
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent
 
 from config.deployment import load
 from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader, PendingCounts
 from observe.metrics.listener import MetricsListener, metrics_listener
 from observe.metrics.stream_metrics import StreamMetrics
 from observe.status_page import status_page
+from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
 from tests.jobs.deployment import Deployment
+from tests.observe.metrics.test_stream_metrics import samples
 from tests.observe.report.warehouses import write_warehouse
 from tests.truth import own
 from warehouse.delta.location import location_of
@@ -102,11 +106,11 @@ def table_of(folder: Path, name: str) -> Any:
     return opened
 
 
-class _OneBatch(CommittedBatchReader):
-    """A reader with one batch that has just been committed."""
+class _Committed(CommittedBatchReader):
+    """A reader with batches that have just been committed."""
 
-    def __init__(self, batch: CommittedBatch) -> None:
-        self._batches = [batch]
+    def __init__(self, *batches: CommittedBatch) -> None:
+        self._batches = list(batches)
 
     def new_batches(self) -> Any:
         yield from self._batches
@@ -121,7 +125,7 @@ def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -
     lines = io.StringIO()
     listener = MetricsListener(
         StreamMetrics(5, None),
-        _OneBatch(CommittedBatch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, changed_gaps=(gap,))),
+        _Committed(CommittedBatch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, changed_gaps=(gap,))),
         lines,
     )
     with caplog.at_level(logging.WARNING):
@@ -131,6 +135,30 @@ def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -
     assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_open", "a1")
     assert "lsns 5 to 7 are missing" in caplog.text
     assert "could not be reported" not in caplog.text
+
+
+def test_a_late_event_does_not_report_the_next_batch() -> None:
+    """Spark's event of a batch may arrive when the next batch is in the tables: each keeps its own durations."""
+    query, lines = str(uuid.UUID(int=1)), io.StringIO()
+    started = {"id": query, "runId": query, "name": None, "timestamp": "2026-11-20T00:00:00.000Z"}
+    moment = datetime(2026, 11, 20, tzinfo=UTC)
+    committed = _Committed(*(CommittedBatch(number + 1, query, number, moment, 5) for number in (0, 1)))
+    metrics = StreamMetrics(5, None)
+    listener = MetricsListener(metrics, committed, lines)
+    listener.onQueryStarted(QueryStartedEvent.fromJson(started))
+    for number in (0, 1):
+        listener.batch_done(BatchResult(number, 5, 1.0, 1, {"_epochs": float(number)}))
+    for number in (0, 1):
+        phases = {"triggerExecution": 1000 * (number + 1)}
+        sink = {"description": "", "numOutputRows": 0, "metrics": {}}
+        progress = {**started, "batchId": number, "batchDuration": 0, "durationMs": phases}
+        event: dict[str, Any] = {"progress": {**progress, "stateOperators": [], "sources": [], "sink": sink}}
+        listener.onQueryProgress(QueryProgressEvent.fromJson(event))
+    batches = [line for line in map(json.loads, lines.getvalue().splitlines()) if line["event"] == "batch"]
+    assert [(one["batch"], one["phases"], one["steps"]) for one in batches] == [
+        (number, {"triggerExecution": number + 1.0}, {"_epochs": float(number)}) for number in (0, 1)
+    ]
+    assert samples(metrics)["aggregator_batch_seconds_sum",] == 3.0
 
 
 def test_the_status_page_has_metrics_in_the_format_of_prometheus() -> None:
