@@ -47,7 +47,6 @@ class Overview:
     misfits: int
     """Number of rows that are in their table, with NULL in a column that cannot hold the value."""
     conflicts: int
-    """Number of rows of `_conflicts`."""
     refused: tuple[str, ...] = ()
     """Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
     table that the space already has does not change any more."""

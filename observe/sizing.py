@@ -73,7 +73,6 @@ class SourceMeasure:
     seconds: float
     """Time from the first to the last row."""
     busiest_rows: int
-    """Rows of the busiest minute."""
     error: str | None = None
     """Why the source could not be read."""
 

@@ -13,7 +13,6 @@ class PolicyEntry:
     """One policy."""
 
     name: str
-    """Its name in the configuration."""
     module: str
     """The module in `udfs/before_replace/policies/`."""
     option: str = ""

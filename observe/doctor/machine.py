@@ -15,6 +15,7 @@ from pathlib import Path
 from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, fail, ok, warn
+from observe.units import size_text
 from pipeline.lookup.copy_folder import KEPT_FREE_BYTES, free_bytes, stored_bytes
 from warehouse.lock.lock import local_folder
 
@@ -57,9 +58,7 @@ class CacheFacts:
 
     path: str
     limit_bytes: int
-    """The maximum size of the folder."""
     stored_bytes: int
-    """The size of the copies in it."""
     free_bytes: int
     """Free space of its disk."""
     error: str | None = None
@@ -222,11 +221,6 @@ def _check_cache(cache: CacheFacts) -> Finding:
     if room < cache.limit_bytes:
         text = f"{text}; its disk has room for {size_text(room)}"
     return ok("cache", "cache", text)
-
-
-def size_text(byte_count: int) -> str:
-    """Return a number of bytes as text, in GiB or MiB."""
-    return f"{byte_count / 2**30:.1f} GiB" if byte_count >= 2**30 else f"{byte_count / MIB:.0f} MiB"
 
 
 JAVA_TIMEOUT_SECONDS = 20.0

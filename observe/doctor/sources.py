@@ -41,7 +41,6 @@ class LogHole:
 
     file_before: str
     file_after: str
-    """Names of the two files."""
     vclock_before: Mapping[int, int]
     vclock_after: Mapping[int, int]
     """The vclock at the end of the first file, and at the start of the second."""

@@ -41,7 +41,6 @@ class KeyChange:
     """One change of the key in one replicaset."""
 
     row: Row
-    """The row of `_changelog`."""
     tuple_after: bytes | None
     """The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known."""
     is_tuple_known: bool

@@ -75,7 +75,6 @@ class ComparedSpace:
     replicaset_id: int
     replicaset_uuid: str
     peer: str
-    """Name of the server."""
     is_ordered: bool = True
     """Whether the primary index has an order, by which the server can be read page by page."""
 

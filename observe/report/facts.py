@@ -189,7 +189,6 @@ class TableSize:
 
     table: str
     version: int
-    """The Delta version."""
     file_count: int
     byte_count: int
     """Number of data files, and their total size."""

@@ -85,7 +85,6 @@ class TablesCheck:
     """The rows of many tables in one DataFrame, and the expectations that those of each table must fulfil."""
 
     name: str
-    """Name of the suite."""
     rows: Rows
     """Rows of all tables; the column `table` has the name of the row's table."""
     tables: tuple[str, ...]

@@ -34,7 +34,6 @@ MAX_PAIRS_PER_INDEX = 1000
 """Maximum number of reported pairs of rows per index."""
 
 SUITE_NAME = "_secondary_indexes"
-"""Name of the suite."""
 
 _PAIR_COUNTS_SCHEMA = StructType(
     [StructField("table", StringType()), StructField("index", StringType()), StructField("pairs", LongType())]

@@ -274,7 +274,6 @@ def _tombstone_limits(
 
 
 def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
-    """Return the rows of `_conflicts` to remove."""
     until = progress.old_epoch(days)
     files = []
     for file in [] if until is None else tables.files_between("_conflicts", "epoch", 0, until):

@@ -13,7 +13,7 @@ from prometheus_client.core import CollectorRegistry
 
 from jobs.wait import wait
 from observe import applied_rows
-from observe.applied_rows import applied_row, wait_page, wait_until_applied
+from observe.applied_rows import AppliedRows, applied_row
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
@@ -64,11 +64,11 @@ def test_an_instance_that_the_tables_do_not_know_is_waited_for(tmp_path: Path) -
     deployment, node = written(tmp_path, 3)
     location = tables_of(deployment)
     slept: list[float] = []
-    assert not wait_until_applied(location, node.uuid, 1, 0.05, slept.append).is_applied
+    assert not AppliedRows(location).wait(node.uuid, 1, 0.05, slept.append).is_applied
     deployment.run()
-    found = wait_until_applied(location, UNKNOWN, 1, 0.05)
+    found = AppliedRows(location).wait(UNKNOWN, 1, 0.05)
     assert (found.is_applied, found.settled_lsn, found.epoch) == (False, 0, None)
-    assert wait_until_applied(location, node.uuid, 3, 0).is_applied
+    assert AppliedRows(location).wait(node.uuid, 3, 0).is_applied
 
 
 def test_many_questions_read_the_tables_once_for_each_epoch(
@@ -85,17 +85,18 @@ def test_many_questions_read_the_tables_once_for_each_epoch(
 
     monkeypatch.setattr(WarehouseLocation, "open", counted)
     monkeypatch.setattr(applied_rows, "POLL_SECONDS", 1000.0)
-    assert wait_until_applied(tables_of(deployment), node.uuid, 1, 0).is_applied
+    asked = AppliedRows(tables_of(deployment))
+    assert asked.wait(node.uuid, 1, 0).is_applied
     assert opened.count("_vclock") == 1
     opened.clear()
     for lsn in (2, 3, 3):
-        assert wait_until_applied(tables_of(deployment), node.uuid, lsn, 0).is_applied
+        assert asked.wait(node.uuid, lsn, 0).is_applied
     assert opened == []
-    last = wait_until_applied(tables_of(deployment), node.uuid, 3, 0).settled_lsn
-    assert not wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
+    last = asked.wait(node.uuid, 3, 0).settled_lsn
+    assert not asked.wait(node.uuid, last + 1, 0).is_applied
     node.put(600, 99).close()
     deployment.run()
-    assert wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
+    assert asked.wait(node.uuid, last + 1, 0).is_applied
     assert opened.count("_vclock") > 0
 
 
@@ -106,7 +107,7 @@ def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:
     node.put(600, 99).close()
     results: list[Any] = []
     waiter = threading.Thread(
-        target=lambda: results.append(wait_until_applied(tables_of(deployment), node.uuid, begun + 1, 60))
+        target=lambda: results.append(AppliedRows(tables_of(deployment)).wait(node.uuid, begun + 1, 60))
     )
     waiter.start()
     deployment.run()
@@ -130,7 +131,7 @@ def test_the_page_of_the_status_server(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 3)
     deployment.run()
     location = tables_of(deployment)
-    pages = {"/wait": lambda parameters: wait_page(location, parameters)}
+    pages = {"/wait": AppliedRows(location).page}
     with status_page(Address("127.0.0.1", 0, None), CollectorRegistry(), dict, pages) as port:
         address = f"http://127.0.0.1:{port}/wait?instance={node.uuid}&lsn="
         with urllib.request.urlopen(f"{address}2") as answer:

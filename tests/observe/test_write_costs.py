@@ -85,7 +85,7 @@ def test_status_shows_copies_amplification_and_vectors(
 ) -> None:
     show(made.config(), as_json=False)
     text = capsys.readouterr().out
-    assert "MiB of at most 16.0 GiB in " in text
+    assert "B of at most 16 GiB in " in text
     assert "searches of files by copies" in text
     assert "times the changed rows" in text
     assert "deletion vectors of accounts: " in text
@@ -179,8 +179,8 @@ def test_the_page_shows_deleted_rows_and_the_last_batch(made: Deployment) -> Non
 def test_bytes_are_told_in_words() -> None:
     assert (
         written_text(COSTS)
-        == "0.3 KiB written, 0.0 KiB by vectors, 0.0 KiB by compaction, 3.0 times the changed rows"
+        == "300 B written, 30 B by vectors, 20 B by compaction, 3.0 times the changed rows"
     )
     assert (
-        written_text(replace(COSTS, changed_bytes=0, vector_bytes=0, compaction_bytes=0)) == "0.2 KiB written"
+        written_text(replace(COSTS, changed_bytes=0, vector_bytes=0, compaction_bytes=0)) == "250 B written"
     )

@@ -56,7 +56,6 @@ class Mask:
     key: bytes | None = field(default=None, repr=False, compare=False)
     """The key of `hash` itself, for tasks on machines that cannot read `password`."""
     where: Expression | None = None
-    """The filter of rows."""
     computed: tuple[tuple[str, Expression, DataType], ...] = ()
     """The names, expressions and types of computed columns."""
     excluded: frozenset[str] = frozenset()

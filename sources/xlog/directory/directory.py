@@ -73,7 +73,6 @@ class FileEnds:
     mode: Mode = Mode.FAILFAST
     """What to do about damage."""
     max_block_bytes: int = BLOCK_LIMIT
-    """The longest block, in bytes."""
     ignores_growth: bool = False
     """Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged; otherwise
     it may still be being copied."""
@@ -312,7 +311,6 @@ class Directory:
     with_generations: bool = False
     """Whether the listing has `generations`: snapshots from which a spool continues after a gap."""
     max_block_bytes: int = BLOCK_LIMIT
-    """The longest block, in bytes."""
     ignores_growth: bool = False
     """Whether files are read once and their growth is ignored (`FileEnds`)."""
     ends: FileEnds = field(init=False)
