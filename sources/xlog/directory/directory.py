@@ -342,7 +342,8 @@ class Directory:
                 reason,
                 source=self.source.name,
                 path=self.source.path,
-                advice="bring it back, remove the source, or continue without it by on_source_error=skip",
+                advice="bring it back (`aggregator subscribe` begins a spool), remove the source, or continue "
+                "without it by on_source_error=skip",
             ) from error
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)
