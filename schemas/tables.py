@@ -337,7 +337,11 @@ OWN_TABLES: Mapping[str, OwnTable] = {
         VERSIONS, "Each replicaset's own version of a key, unless it is the row of the space's table."
     ),
     "_conflicts": OwnTable(CONFLICTS, "Each decision between versions of two replicasets."),
-    "_quarantine": OwnTable(QUARANTINE, "Rows that cannot be applied, or only in part, with the reason."),
+    "_quarantine": OwnTable(
+        QUARANTINE,
+        "Rows that cannot be applied, or only in part, with the reason. Where `file` is null, as with `misfits`, "
+        "`_changelog` has it under the row's `global_id` and `lsn`.",
+    ),
     "_vshard": OwnTable(
         VSHARD, "The state of each bucket of vshard in each replicaset; the row of the highest epoch counts."
     ),
