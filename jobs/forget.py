@@ -8,7 +8,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
 
 from config.deployment import Config
 from jobs.aggregate import configured_standbys
@@ -16,7 +19,7 @@ from jobs.runtime.output import say
 from jobs.runtime.steps import log_step
 from observe.forgetting.keys import ForgottenKeys
 from observe.forgetting.marks import Marks
-from observe.forgetting.search import KeyFinding, Search
+from observe.forgetting.search import KeyFinding, Search, shown_path
 from observe.key_changes.reader import KeyChangesReader
 from pipeline.lookup.copy_folder import SUFFIX as COPY_SUFFIX
 from pipeline.requests.beside import beside_location, discard
@@ -29,6 +32,7 @@ from sources.spool.acks import is_spool
 from sources.spool.state import REWOUND_PREFIX
 from sources.xlog.format.meta import REPLICASET_KEY, Meta
 from sources.xlog.format.vclock import is_at_most, without_local
+from sources.xlog.reader.file_buffer import open_fs
 from sources.xlog.reader.plain_rows import PlainRow, read_meta
 from udfs.keys.key_patterns import Value
 from warehouse.copies.primary import PrimaryLock
@@ -39,6 +43,8 @@ from warehouse.system_tables.maintenance import DEFAULT_DAYS, FILES_PROPERTY, LO
 from warehouse.warehouse import Warehouse
 
 Step = Callable[[str], None]
+
+FOUND = {"rows": "has rows of the keys", "bytes": "has the bytes of a key"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,6 @@ class ForgetOptions:
     spools: Sequence[Path] = ()
     """Spools besides those among the sources."""
     only_search: bool = False
-    """Whether nothing is removed."""
 
 
 def forget(config: Config, options: ForgetOptions, step: Step = log_step) -> int:
@@ -87,7 +92,6 @@ class _Forgetting:
     options: ForgetOptions
     step: Step
     spools: dict[str | Path, Path] = field(init=False)
-    """The folders of the spools, by the sources' names."""
 
     def __post_init__(self) -> None:
         local = {one.name: Path(one.path) for one in self.config.sources}
@@ -143,15 +147,14 @@ class _Forgetting:
 
     def report(self) -> int:
         self.step("searching all files")
-        folders = [path for path in self._folders() if path.is_dir()]
-        search, left, kept = Search(self.keys), 0, set(self._files_of_earlier_versions())
-        expiring = 0
-        for finding in search.folders(folders):
-            if self._expires(finding, kept):
-                expiring += 1
-            else:
-                left += 1
-                say(f"{finding.path}: {_text_of(finding)}")
+        search, left, expiring = Search(self.keys), 0, 0
+        for address in self._folders():
+            for finding in self._findings(search, address):
+                if self._expires(finding):
+                    expiring += 1
+                else:
+                    left += 1
+                    say(f"{finding.path}: {_text_of(finding)}")
         say(f"{search.files} files were searched, {search.size} bytes; {left} of them hold the keys")
         if expiring:
             say(f"{expiring} more are files of earlier versions, which {self._expiry()}")
@@ -159,21 +162,30 @@ class _Forgetting:
             say(text)
         return 1 if left else 0
 
-    def _folders(self) -> Iterator[Path]:
+    def _folders(self) -> Iterator[str]:
         location = self.warehouse.location
-        if location.is_local:
-            yield Path(location.at())
-            yield Path(beside_location(location).at())
-        for folder in (self.config.checkpoint, self.config.cache.folder(self.config.checkpoint)):
-            yield Path(folder.removeprefix("file://"))
-        yield from self.spools.values()
+        yield from (location.root, beside_location(location).root)
+        yield from (self.config.checkpoint, self.config.cache.folder(self.config.checkpoint))
+        yield from map(str, self.spools.values())
 
-    def _files_of_earlier_versions(self) -> Iterator[str]:
-        for table in self.tables():
-            yield from files_of_earlier_versions(self.warehouse.location, table)
+    def _findings(self, search: Search, address: str) -> Iterator[KeyFinding]:
+        try:
+            yield from search.folder(*open_fs(address))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            yield KeyFinding(address, f"not searched: {error}")
 
-    def _expires(self, finding: KeyFinding, kept: set[str]) -> bool:
-        is_earlier = str(finding.path) in kept or finding.path.parent.name == LOG_FOLDER
+    @cached_property
+    def _earlier_files(self) -> set[str]:
+        location = self.warehouse.location
+        return {
+            shown_path(location.fs, path)
+            for table in self.tables()
+            for path in files_of_earlier_versions(location, table)
+        }
+
+    def _expires(self, finding: KeyFinding) -> bool:
+        in_log = PurePosixPath(finding.path).parent.name == LOG_FOLDER
+        is_earlier = finding.what in FOUND and (in_log or finding.path in self._earlier_files)
         return is_earlier and not self.options.vacuum
 
     def _expiry(self) -> str:
@@ -196,14 +208,14 @@ class _Forgetting:
             if source.name not in self.spools:
                 yield f"source {source.name}: {source.path} is not a spool: its logs and snapshots stay as they are"
         if not self.warehouse.location.is_local:
-            yield f"{self.warehouse.root} was not searched, since it is not on a local disk"
+            yield "not searched: versions of objects that the store itself keeps"
         for standby in self.config.standby.peers:
             yield f"the copy {standby} keeps its earlier versions until it is maintained"
         yield "not searched: key copies on other machines, backups, exports, pages of reports and of validation"
 
 
 def _text_of(finding: KeyFinding) -> str:
-    return {"rows": "has rows of the keys", "bytes": "has the bytes of a key"}.get(finding.what, finding.what)
+    return FOUND.get(finding.what, finding.what)
 
 
 def _read_rows_of_keys(

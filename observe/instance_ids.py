@@ -75,7 +75,7 @@ class InstanceIdReader:
         rows = self._rows_of_table(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return [row for row in rows if row["epoch"] <= last]
 
-    @property
+    @cached_property
     def all_vclock_components(self) -> list[vclock.VclockComponent]:
         """The components of all settled vclocks, those of earlier epochs, too, as far as the table keeps them."""
         return [vclock.VclockComponent(**row) for row in self._vclock_rows]

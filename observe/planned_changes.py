@@ -10,8 +10,8 @@ from glob import escape
 from typing import Any
 
 from config.deployment import Config
-from observe.doctor.machine import size_text
 from observe.problems import difference_problem, first_reason
+from observe.units import size_text
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.ids.settle import Settlement
 from pipeline.plan.settings import settings_json

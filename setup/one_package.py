@@ -14,8 +14,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # pip builds without t
 
 from import_name import PACKAGE, gather
 
-SPARK_SETTINGS = ("spark-defaults.conf", "log4j2.properties")
-"""Files of `conf/` with which the commands start Spark; the wheel has them in `aggregator/conf`."""
+FOLDERS_AND_LEFT_OUT = {
+    "conf": ("*Dockerfile", "compose", "pipelines"),
+    "docs": ("decisions", "pictures", "*.ipynb"),
+}
+"""Folders that the wheel has in `aggregator` too, with what needs the repository, or only tells about it."""
 
 
 class BuildPackage(build_py):  # type: ignore[misc]
@@ -25,8 +28,7 @@ class BuildPackage(build_py):  # type: ignore[misc]
         """Build the folder from which the wheel is made."""
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib, PACKAGE)
             gather(Path(self.build_lib))
-            (target / "conf").mkdir(exist_ok=True)
-            for name in SPARK_SETTINGS:
-                shutil.copy(Path("conf", name), target / "conf")
+            for folder, left_out in FOLDERS_AND_LEFT_OUT.items():
+                target = Path(self.build_lib, PACKAGE, folder)
+                shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*left_out), dirs_exist_ok=True)

@@ -24,7 +24,7 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 
 KILOBYTE = 1000
-LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 171_700
+LONGEST_README, LONGEST_PAGE, LONGEST_IN_ALL = 8 * KILOBYTE, 15 * KILOBYTE, 170_000
 LONG_PAGES = {"semantics.md"}
 """The page that may be longer: it is looked up."""
 

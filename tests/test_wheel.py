@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -71,8 +72,19 @@ def test_it_has_all_that_set_up_and_report_need(python: Path, tmp_path: Path) ->
         "jobs/installation/jars-delta.sha256",
         "jobs/installation/jars-s3.sha256",
         "conf/spark-defaults.conf",
+        "conf/aggregator-subscribe.service",
+        "conf/prometheus/alerts.yaml",
+        "docs/deploy.md",
     )
     assert [name for name in files if not (package / name).is_file()] == []
+
+
+def test_it_has_the_pages_and_files_that_its_messages_name(python: Path) -> None:
+    package = site_packages(python) / "aggregator"
+    texts = [path.read_text() for path in package.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"(?<![\w/.-])(?:docs|conf)/[\w./-]*\w", text)}
+    assert len(named) > 10
+    assert [name for name in named if not (package / name).is_file()] == []
 
 
 def test_its_command_runs_in_another_folder(python: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ multiple, and no batch waits for a file that it could not pay. Maintenance does 
 """
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from pipeline.compaction.choose import (
@@ -17,7 +17,7 @@ from pipeline.compaction.choose import (
     sparse_files,
 )
 from pipeline.compaction.debt import CompactionDebt, debt_of
-from pipeline.compaction.rewrite import sized_files, write_joined
+from pipeline.compaction.rewrite import sized_files, write_again, write_joined
 from pipeline.write.limits import COMPACTION_SHARE
 from schemas.errors import TableMovedError
 from schemas.tables import SYSTEM_TABLES
@@ -36,6 +36,8 @@ class CompactionCredits:
         """The bytes that compaction has written, by table."""
         self.debts: dict[str, CompactionDebt] = {}
         """By table with deletion vectors: its debt when it was last looked for."""
+        self.memory_bytes: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """By table and path: the sizes in memory of the small files that were last looked at."""
 
     def add(self, table: str, added: list[DataFile]) -> None:
         """Add to a table's credit what a batch wrote to it."""
@@ -81,19 +83,22 @@ def _compact(tables: OpenTables, table: str, credits: CompactionCredits, cluster
     """Write a table's sparse files again as far as its credit goes, then join small files; return its version."""
     version = tables.version(table)
     files = tables.files(table)
+    known = credits.memory_bytes[table]
     for file in affordable(sparse_files(files), credits.of(table)):
-        added = write_joined(tables, table, [file], cluster_by)
+        added = write_again(tables, table, file, cluster_by)
         credits.pay(table, file.size)
         credits.written[table] += sum(one.size for one in added)
         version = tables.commit(table, added, [(file, False)])
         files = tables.files(table)
     for crowded in crowded_size_classes(files):
-        group = next(groups_to_join(sized_files(tables, table, crowded)), [])
+        group = next(groups_to_join(sized_files(tables, table, crowded, known)), [])
         if group:
             added = write_joined(tables, table, group, cluster_by)
             credits.written[table] += sum(one.size for one in added)
             version = tables.commit(table, added, [(file, False) for file in group])
             files = tables.files(table)
+    paths = {file.path for file in files}
+    credits.memory_bytes[table] = {path: size for path, size in known.items() if path in paths}
     if table in credits.debts or any(file.vector is not None for file in files):
         credits.debts[table] = debt_of(files)
     return version

@@ -7,7 +7,11 @@ from pipeline.write.limits import (
     CHECK_EVERY_COMMITS,
     COMPACT_BELOW_BYTES,
     FILE_BYTES,
+    LARGE_FILE_BYTES,
+    LARGE_FILE_MEMORY_BYTES,
+    MANY_FILES,
     MAX_FOOTERS_READ,
+    MAX_FULL_FILES_BYTES,
     MAX_JOINED_BYTES,
     MAX_JOINED_MEMORY_BYTES,
     MIN_FILES_TO_JOIN,
@@ -68,6 +72,34 @@ def groups_to_join(
         size, in_memory = size + one.file.size, in_memory + one.memory_bytes
     if len(group) > 1:
         yield group
+
+
+def large_groups(
+    files: Iterable[SizedFile],
+    file_count: int,
+    min_file_memory_bytes: int = FILE_BYTES // 2,
+    max_memory_bytes: int = LARGE_FILE_MEMORY_BYTES,
+) -> list[list[TableFile]]:
+    """Divide the full files of a table with many files, in their order, into groups that each become one large file.
+
+    Args:
+        files: Files that are not large yet; those that `groups_to_join` chooses are left out.
+        file_count: The number of all files of the table.
+    """
+    if file_count <= MANY_FILES:
+        return []
+    groups: list[list[TableFile]] = [[]]
+    size = in_memory = total = 0
+    for one in files:
+        total += one.file.size if one.memory_bytes >= min_file_memory_bytes else 0
+        if one.memory_bytes < min_file_memory_bytes or total > MAX_FULL_FILES_BYTES:
+            continue
+        size, in_memory = size + one.file.size, in_memory + one.memory_bytes
+        if size > LARGE_FILE_BYTES or in_memory > max_memory_bytes:
+            groups.append([])
+            size, in_memory = one.file.size, one.memory_bytes
+        groups[-1].append(one.file)
+    return [group for group in groups if len(group) > 1]
 
 
 def sparse_files(files: Iterable[TableFile]) -> list[TableFile]:

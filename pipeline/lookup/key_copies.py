@@ -82,6 +82,7 @@ class CopyCounts:
 @dataclass
 class _OpenCopy:
     copy: KeyCopy
+    path: str
     stamp: Stamp
     touched: float
 
@@ -93,7 +94,6 @@ class KeyCopies:
     folder: Path | None = None
     """Where copies are stored; None: only small ones are kept, in memory."""
     limit_bytes: int = DEFAULT_LIMIT_BYTES
-    """The maximum size of the folder."""
     counts: CopyCounts = field(default_factory=CopyCounts)
     _small: OrderedDict[CopyName, KeyCopy] = field(default_factory=OrderedDict)
     _small_bytes: int = 0
@@ -107,7 +107,7 @@ class KeyCopies:
         if found is not None:
             self._small.move_to_end(name)
         elif self.folder is not None:
-            found = self._stored(self.folder / _file_name(name), name)
+            found = self._stored(self.folder, name)
         if found is not None:
             self.counts.used += 1
         return found
@@ -132,23 +132,24 @@ class KeyCopies:
             _, oldest = self._small.popitem(last=False)
             self._small_bytes -= oldest.stored_bytes
 
-    def _stored(self, path: Path, name: CopyName) -> KeyCopy | None:
+    def _stored(self, folder: Path, name: CopyName) -> KeyCopy | None:
         known = self._open.get(name)
+        path = str(folder / _file_name(name)) if known is None else known.path
         try:
-            info = path.stat()
+            info = os.stat(path)  # noqa: PTH116 — called for each file of a lookup, and faster than a Path's
         except OSError:
             # A removed file stays mapped. Its name may get another copy, which is then opened.
             return None if known is None else known.copy
         stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
         if known is None or known.stamp != stamp:
             self._open.pop(name, None)
-            copy = self._opened(path, name)
+            copy = self._opened(Path(path), name)
             if copy is None:
                 return None
-            known = self._open[name] = _OpenCopy(copy, stamp, 0.0)
+            known = self._open[name] = _OpenCopy(copy, path, stamp, 0.0)
         if time.monotonic() - known.touched > TOUCH_SECONDS:
             known.touched = time.monotonic()
-            _touch(path, info)
+            _touch(Path(path), info)
         return known.copy
 
     def _opened(self, path: Path, name: CopyName) -> KeyCopy | None:
@@ -183,7 +184,7 @@ class KeyCopies:
                 )
             return None
         self._has_warned = False
-        return self._stored(path, name)
+        return self._stored(folder, name)
 
     def _make_room(self, folder: Path, wanted_bytes: int) -> None:
         """Remove the least recently used copies if the folder would exceed its limit, or fill its disk."""

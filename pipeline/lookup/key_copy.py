@@ -52,9 +52,7 @@ class CopyName:
     path: str
     """The path of the data file, relative to the table's folder."""
     size: int
-    """The size of the data file in bytes."""
     key: str
-    """The column with the keys."""
     columns: tuple[str, ...]
     """The columns of the copy, the key's among them."""
 
@@ -68,7 +66,6 @@ class KeyCopy:
     """A copy that is open."""
 
     key: str
-    """The column with the keys."""
     index: KeyIndex
     seeds: NDArray[np.int64]
     columns: pa.Table
@@ -80,11 +77,18 @@ class KeyCopy:
     """The size of the stored copy, or of the one in memory."""
     least: bytes
     greatest: bytes
-    """The least and the greatest key."""
 
     @cached_property
     def _keys(self) -> BinaryBuffers:
         return flatten(as_array(self.columns[self.key]), OVERREAD_BYTES)
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, pa.Array]:
+        return {name: as_array(self.columns[name]) for name in self.columns.column_names}
+
+    @cached_property
+    def _values(self) -> Mapping[str, pa.Scalar]:
+        return {name: self.constants[name][0] for name in self.constants.column_names}
 
     def find(self, wanted: WantedKeys) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return (number of the wanted key, row), in the order of the keys; hashes must be by this copy's seeds."""
@@ -92,13 +96,14 @@ class KeyCopy:
 
     def take(self, rows: NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
         """Return columns of some rows."""
-        several = [name for name in columns if name in self.columns.column_names]
-        found = self.columns.select(several).take(pa.array(rows))
-        arrays = {name: found[name] for name in several}
-        for name in columns:
-            if name not in arrays:
-                arrays[name] = pa.chunked_array([pa.repeat(self.constants[name][0], len(rows))])
-        return pa.table({name: arrays[name] for name in columns})
+        places = pa.array(rows)
+        arrays = [
+            self._arrays[name].take(places)
+            if name in self._arrays
+            else pa.repeat(self._values[name], len(rows))
+            for name in columns
+        ]
+        return pa.Table.from_arrays(arrays, list(columns))
 
 
 def copy_of_rows(key: str, rows: pa.Table) -> KeyCopy:

@@ -58,7 +58,8 @@ def versions_in_table(
     if not parts:
         return BASE_VERSIONS.empty_table(), []
     # Files that somebody else wrote may have other types for the same values.
-    whole = pa.concat_tables(parts, promote_options="permissive")
+    are_alike = all(part.schema == parts[0].schema for part in parts)
+    whole = pa.concat_tables(parts, promote_options="none" if are_alike else "permissive").combine_chunks()
     found_rows = _base_versions_of_rows(whole, request.table, np.concatenate(numbers), np.concatenate(rows))
     return found_rows, with_rows
 

@@ -67,7 +67,7 @@ def write_rows(
     """Write rows of a space's table in the order of some columns, then of the key, as one or more files."""
     if not rows.num_rows:
         return []
-    whole = _with_empty_variant_parts(rows).combine_chunks()
+    whole = with_empty_variant_parts(rows).combine_chunks()
     order = [name for name in (*cluster_by, "_key") if _has_order(whole, name)]
     ordered = whole.take(pc.sort_indices(whole, sort_keys=[(name, "ascending") for name in order]))
     count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
@@ -82,11 +82,10 @@ def write_rows(
 
 
 def _has_order(rows: pa.Table, column: str) -> bool:
-    """Return whether rows have a column, and its values have an order."""
     return column in rows.column_names and not pa.types.is_nested(rows.schema.field(column).type)
 
 
-def _with_empty_variant_parts(rows: pa.Table) -> pa.Table:
+def with_empty_variant_parts(rows: pa.Table) -> pa.Table:
     """Return rows in which a null variant has empty parts (`metadata`, `value`) instead of null ones.
 
     Null parts come from joining rows of files with and without a variant column.
@@ -139,11 +138,9 @@ class TableChanges:
 
     encoding: TableEncoding
     rows: pa.Table | None
-    """New rows of the exact table."""
     removed: Mapping[TableFile, RowNumbers]
     """For each file of the exact table, the physical numbers of removed rows."""
     removed_keys: pa.Array | None
-    """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING
 
 

@@ -16,11 +16,24 @@ REWRITTEN_BESIDE_VECTORS_BYTES = 256 << 10
 """In a table with deletion vectors, files below this size are written again rather than get a vector."""
 
 MAX_JOINED_BYTES = 64 << 20
-"""The maximum size of the files that are joined at a time, in bytes."""
 
 MAX_JOINED_MEMORY_BYTES = 2 * FILE_BYTES
 """The approximate maximum size in memory of the rows of files that compaction joins at a time. It joins no file whose
 rows have half of `FILE_BYTES` in memory."""
+
+MANY_FILES = 32
+"""Maintenance of a table with deletion vectors and more files than this joins full files: a batch that changes random
+rows pays for each file."""
+
+LARGE_FILE_BYTES = 96 << 20
+"""The maximum size of the file that full files are joined to, in bytes."""
+
+LARGE_FILE_MEMORY_BYTES = 8 * FILE_BYTES
+"""The approximate maximum size of its rows in memory."""
+
+MAX_FULL_FILES_BYTES = 1 << 30
+"""Maintenance joins full files of a table up to this size, in bytes, and the rest at its next runs: the stream waits
+meanwhile, and its next batch makes the key copies of the new files."""
 
 MIN_FILES_TO_JOIN = 32
 """After a batch, small files of a table are joined if there are at least this many."""

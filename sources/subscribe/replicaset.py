@@ -65,7 +65,6 @@ class ReplicasetSubscription:
         """Since when no peer sends rows; None if one does."""
         self._is_unfed_logged = False
         self.is_fetching = False
-        """Whether a snapshot is being fetched."""
         self._oversized_error: TransactionLimitError | None = None
         """Set if the next transaction is larger than any reader accepts; then no more rows are requested."""
         self.bad_acks: dict[str, str] = {}

@@ -1,14 +1,17 @@
 """`aggregator forget`: no file holds the key afterwards, wherever the command was stopped before."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -21,11 +24,14 @@ from schemas.errors import SpoolError
 from schemas.tables import VALIDATIONS
 from sources.spool.acks import LOCK_FILE
 from sources.spool.rewrite import locked
+from sources.spool.state import REWOUND_PREFIX
 from sources.xlog.format.meta import REPLICASET_KEY
 from sources.xlog.reader.plain_rows import decode_rows, read_blocks, read_meta
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
+from tests.sources.s3 import Store, installed
 from warehouse.copies.primary import PrimaryLock
+from warehouse.lock.lock import LOCK_NAME
 from warehouse.system_tables import requests
 from warehouse.system_tables.maintenance import retention_horizon
 from warehouse.warehouse import Warehouse
@@ -80,10 +86,30 @@ class Case:
         return forget(self.config, chosen, step)
 
     def grep(self, text: str = KEY) -> list[Path]:
-        """Return the files of the deployment that have a text as it is."""
-        folders = [self.folder / name for name in ("warehouse", "copies", "b1")]
+        """Return the files of the deployment that have a text, decompressed."""
+        folders = [self.folder / name for name in ("warehouse", "checkpoint", "copies", "b1")]
         files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-        return [path for path in files if text.encode() in path.read_bytes()]
+        return [path for path in files if text.encode() in contents(path)]
+
+    def set_aside(self) -> Path:
+        """Copy the spool into itself, as the daemon moves the files of one whose server has lost rows."""
+        folder = self.b.path / f"{REWOUND_PREFIX}1"
+        folder.mkdir()
+        for path in [*self.b.path.glob("*.xlog")]:
+            shutil.copy(path, folder)
+        return folder
+
+
+def contents(path: Path) -> bytes:
+    """Return the bytes of a file, and for a log or a table's file all values in it."""
+    data = path.read_bytes()
+    if path.suffix == ".parquet":
+        data += str(pq.read_table(path, partitioning=None).to_pylist()).encode()
+    if path.suffix == ".xlog":
+        with path.open("rb") as stream:
+            meta = read_meta(stream, path.name)
+            data += b"".join(block.rows for block in read_blocks(stream, meta.length, path.name))
+    return data
 
 
 @pytest.fixture
@@ -179,6 +205,7 @@ class Stop(BaseException):
 
 
 def test_it_goes_on_wherever_it_was_stopped(case: Case) -> None:
+    case.set_aside()
     for number in range(1000):
         steps: list[str] = []
 
@@ -261,6 +288,50 @@ def test_a_spool_keeps_its_lsns_and_its_other_rows(case: Case) -> None:
     assert changed == [(old, "NOP") for old in ("REPLACE", "DELETE", "REPLACE", "REPLACE")]
 
 
+def test_spools_that_were_set_aside_lose_all_rows_of_the_key(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = case.set_aside()
+    never_read = case.b.put(S, KEY, "lost by the server", 12, 9, at=130).close()
+    never_read.rename(folder / never_read.name)
+    assert case.forget(only_search=True) == 1
+    assert f"{folder / never_read.name}: has the bytes of a key" in capsys.readouterr().out
+    assert case.forget(vacuum=True) == 0
+    assert (case.grep(), {path.parent for path in case.grep(NEIGHBOUR)} >= {folder}) == ([], True)
+
+
+def test_a_folder_that_cannot_be_searched_is_named(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    far = case.config.model_copy(update={"checkpoint": "dbfs://lake/checkpoint"})
+    assert forget(far, ForgetOptions("people", [["nobody@example.org"]], only_search=True)) == 1
+    assert "dbfs://lake/checkpoint: not searched: " in capsys.readouterr().out
+
+
+@pytest.mark.soak
+@installed
+def test_a_warehouse_and_a_checkpoint_on_a_store_are_searched_there(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store(tmp_path) as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        (case.folder / "warehouse" / "aggregator.db" / LOCK_NAME).unlink()
+        store.put_tree(case.folder / "warehouse", "warehouse")
+        far = {name: f"s3a://lake/{name}" for name in ("warehouse", "checkpoint")}
+        config = case.config.model_copy(update=far)
+        options = ForgetOptions("people", [[KEY]])
+        assert forget(config, replace(options, only_search=True)) == 1
+        assert "s3://lake/warehouse/aggregator.db/people/part-" in capsys.readouterr().out
+        assert forget(config, options) == 0
+        assert re.search(r"\n[1-9]\d* more are files of earlier versions", capsys.readouterr().out)
+        assert forget(config, replace(options, vacuum=True)) == 0
+        assert re.search(r"\n(\d+) files were searched, \d+ bytes; 0 of them", capsys.readouterr().out)
+        store.get_tree("warehouse", case.folder / "warehouse")
+        assert (case.grep(), bool(case.grep(NEIGHBOUR))) == ([], True)
+        store.put(case.b.path, "checkpoint/of_somebody")
+        assert forget(config, replace(options, only_search=True, keys=[[NEIGHBOUR]])) == 1
+        assert "s3://lake/checkpoint/of_somebody/0" in capsys.readouterr().out
+
+
 def test_a_spool_whose_daemon_runs_is_refused(case: Case) -> None:
     with locked(case.b.path), pytest.raises(SpoolError, match="another process writes the spool"):
         case.forget()
@@ -284,6 +355,7 @@ sys.exit(forget(load(sys.argv[1]), ForgetOptions("people", [[sys.argv[3]]], vacu
 
 @pytest.mark.soak
 def test_it_goes_on_after_a_kill_at_each_step(case: Case) -> None:
+    case.set_aside()
     file = case.folder / "deployment.yaml"
     file.write_text(case.config.model_dump_json(exclude_defaults=True))
     codes: list[int] = []

@@ -25,6 +25,7 @@ from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
 from tests.jobs.written import Node
+from tests.observe.files import files
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked
 from tests.truth import OWN_ROOT
@@ -44,12 +45,6 @@ def columns_by_table(config: Config) -> dict[str, tuple[str, ...]]:
     return {
         name: tuple(f.name for f in one.schema().fields) for name, one in opened.items() if one is not None
     }
-
-
-def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return each file below a folder with its size and time."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
 def with_checkpoint(one: Deployment) -> None:

@@ -131,7 +131,7 @@ def test_files_that_are_large_in_memory_are_not_joined(tmp_path: Path) -> None:
         tables = warehouse.open_tables
         files = tables.files("orders")
         assert len(files) > 3
-        sized = [*sized_files(tables, "orders", files)]
+        sized = [*sized_files(tables, "orders", files, {})]
         found = [len(one) for one in groups_to_join(sized, max_memory_bytes=12 * len(TEXT))]
         assert 2 <= min(found) <= max(found) <= 6, "a row is in a file twice: as _tuple, and typed"
         assert [len(one) for one in groups_to_join(sized)] == [len(files)]

@@ -1,5 +1,6 @@
 """A local S3 store for a test: moto's server, in the environment that `setup.sh with-s3` makes."""
 
+import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -93,16 +94,31 @@ class Store:
             self._process.kill()
             self._process.wait()
 
-    def put(self, folder: Path, key: str) -> str:
-        """Copy the files of a folder, and return their location."""
-        fs = pafs.S3FileSystem(
+    @property
+    def fs(self) -> pafs.S3FileSystem:
+        """The store as a file system."""
+        return pafs.S3FileSystem(
             access_key="key", secret_key="secret", endpoint_override=self.endpoint, region="us-east-1"
         )
+
+    def put(self, folder: Path, key: str) -> str:
+        """Copy the files of a folder, and return their location."""
+        fs = self.fs
         for file in sorted(folder.iterdir()):
             if file.is_file():
                 with fs.open_output_stream(f"{self.bucket}/{key}/{file.name}") as stream:
                     stream.write(file.read_bytes())
         return f"s3://{self.bucket}/{key}"
+
+    def put_tree(self, folder: Path, key: str) -> None:
+        """Copy all files below a folder."""
+        pafs.copy_files(str(folder), f"{self.bucket}/{key}", destination_filesystem=self.fs)
+
+    def get_tree(self, key: str, folder: Path) -> None:
+        """Replace a folder by what the store has under a key."""
+        shutil.rmtree(folder)
+        folder.mkdir()
+        pafs.copy_files(f"{self.bucket}/{key}", str(folder), source_filesystem=self.fs)
 
     def written_only_if_new(self) -> set[str]:
         """Return the keys that were written with `If-None-Match: *`, so only if there was no object."""

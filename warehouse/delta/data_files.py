@@ -1,6 +1,7 @@
 """Parquet files of a Delta table: tasks write them, the driver commits them (`warehouse.delta.commits`).
 
-A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`.
+A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`,
+in a file that maintenance joined in several runs.
 Delta's log has no statistics of binary columns, so a lookup of a key uses the Parquet footer: it has the least and the
 greatest key of each row group. Not here: reading files (`warehouse.delta.table_files`), and the log of a table.
 """
@@ -86,10 +87,19 @@ def write_file(
 
 
 class FileWriter:
-    """A new file of a table that is written batch by batch."""
+    """A new file of a table that is written batch by batch.
+
+    Args:
+        without_nan: Float and double columns that have no NaN; the others get no statistics.
+    """
 
     def __init__(
-        self, location: WarehouseLocation, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()
+        self,
+        location: WarehouseLocation,
+        table: str,
+        schema: pa.Schema,
+        dictionary: Sequence[str] = (),
+        without_nan: Collection[str] = (),
     ) -> None:
         self._table, self._path = table, f"part-{uuids.uuid4()}.parquet"
         self._stream = location.fs.open_output_stream(location.at(table, self._path))
@@ -100,7 +110,7 @@ class FileWriter:
             schema,
             compression="snappy",
             use_dictionary=list(dictionary),
-            write_statistics=_columns_with_statistics(schema, ()),
+            write_statistics=_columns_with_statistics(schema, without_nan),
             metadata_collector=self._found,
         )
         self.rows = 0

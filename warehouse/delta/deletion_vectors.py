@@ -53,6 +53,9 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
+_FEW_ROWS = 64
+"""Up to this many rows are looked up in a bitmap one by one, which is faster than an intersection."""
+
 RowNumbers = NDArray[np.int64]
 """Numbers of rows in a data file, ascending, each once."""
 
@@ -178,6 +181,8 @@ def is_deleted(bitmap: BitMap64 | None, asked: NDArray[np.integer[Any]]) -> NDAr
     """Return for each row that is asked for whether a vector has it; None is a vector without rows."""
     if not bitmap or not len(asked):
         return np.zeros(len(asked), np.bool_)
+    if len(asked) <= _FEW_ROWS:
+        return np.array([row in bitmap for row in asked.tolist()], np.bool_)
     found: NDArray[np.bool_] = np.isin(asked, rows_of(bitmap_of(asked) & bitmap))
     return found
 

@@ -22,6 +22,8 @@ from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.log_files import CONDITIONAL_SCHEMES, commit_path
 from warehouse.delta.table_log import Action
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 
 class VersionTakenError(WarehouseError):
     """The log has a commit of this version already: somebody else has committed."""
@@ -35,9 +37,7 @@ def put_commit(location: WarehouseLocation, table: str, version: int, actions: I
         OSError: The store fails; the commit may be there nevertheless.
         UnsupportedError: The store has no conditional writes.
     """
-    content = "".join(
-        json.dumps(action, separators=(",", ":"), ensure_ascii=False) + "\n" for action in actions
-    )
+    content = "".join(f"{_ENCODER.encode(action)}\n" for action in actions)
     name = commit_path(version)
     if isinstance(location.fs, pafs.LocalFileSystem):
         created = _create_file(Path(location.at(table, name)), content.encode())

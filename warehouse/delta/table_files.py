@@ -47,7 +47,7 @@ class TableFile:
     """In bytes."""
     num_records: int | None = field(compare=False)
     """The number of physical rows, deleted ones too; None if the log does not have it. Most callers want `rows`."""
-    vector: Descriptor | None = None
+    vector: Descriptor | None = field(default=None, hash=False)
     """The deletion vector; None if the table has all rows of the file."""
 
     @property
@@ -134,8 +134,10 @@ def live_files(state: LogState, known: LiveFiles | None = None) -> list[TableFil
     found: LiveFiles = {}
     for path, add in state.adds.items():
         old = before.get(path)
-        if old is None or old[0] is not add:
+        if old is None:
             old = add, TableFile(path, int(add["size"]), _num_records(add), state.vector_of(path))
+        elif old[0] is not add:  # data files never change: only the vector is another one
+            old = add, TableFile(path, old[1].size, old[1].num_records, state.vector_of(path))
         found[path] = old
     if known is not None:
         known.clear()
@@ -177,6 +179,20 @@ class OpenFile:
     def footer(self) -> pq.FileMetaData:
         """The file's footer: its counts and bounds are of physical rows."""
         return self._parquet.metadata
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that are read."""
+        return _with_plain_types(self._parquet.schema_arrow.empty_table()).schema
+
+    def has_bounds(self, column: str) -> bool:
+        """Return whether the footer has the bounds of all values of a column; also if the file lacks the column."""
+        paths = [self.footer.schema.column(number).path for number in range(self.footer.num_columns)]
+        if column not in paths:
+            return True
+        groups = (self.footer.row_group(number) for number in range(self.footer.num_row_groups))
+        found = [(group.num_rows, group.column(paths.index(column)).statistics) for group in groups]
+        return all(one is not None and (one.has_min_max or one.null_count == rows) for rows, one in found)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read columns, by default all, of the rows that are not deleted."""
@@ -261,8 +277,11 @@ def date_removals(
     if not location.is_local:
         return
     gone = list(removed)
-    vectors = [file.vector.path for file in (*gone, *with_new_vectors) if file.vector is not None]
-    for path in (*(file.path for file in gone), *vectors):
+    # Many vectors lie in one file, which `place` names.
+    vectors = {
+        file.vector.place: file.vector for file in (*gone, *with_new_vectors) if file.vector is not None
+    }
+    for path in (*(file.path for file in gone), *(vector.path for vector in vectors.values())):
         if path is not None:
             with contextlib.suppress(OSError):
                 os.utime(location.at(table, unquote(path)))

@@ -9,13 +9,18 @@ from pipeline.compaction.choose import (
     crowded_size_classes,
     groups_to_join,
     is_join_due,
+    large_groups,
     small_files,
 )
 from pipeline.write.limits import (
     CHECK_EVERY_COMMITS,
     COMPACT_BELOW_BYTES,
     FILE_BYTES,
+    LARGE_FILE_BYTES,
+    LARGE_FILE_MEMORY_BYTES,
+    MANY_FILES,
     MAX_FOOTERS_READ,
+    MAX_FULL_FILES_BYTES,
     MAX_JOINED_BYTES,
     MAX_JOINED_MEMORY_BYTES,
     MIN_FILES_TO_JOIN,
@@ -88,3 +93,30 @@ def test_files_are_read_only_up_to_the_first_full_group() -> None:
 
     assert len(next(groups_to_join(files()))) == 2
     assert read == 3
+
+
+def test_full_files_of_a_table_with_many_become_large_ones() -> None:
+    full = [sized(LARGE_FILE_BYTES // 4, FILE_BYTES // 2)] * 10
+    assert [len(one) for one in large_groups(full, MANY_FILES + 1)] == [4, 4, 2]
+    assert large_groups(full, MANY_FILES) == []
+    many = sum(len(one) for one in large_groups(full * 20, MANY_FILES + 1))
+    assert many == MAX_FULL_FILES_BYTES // full[0].file.size
+    in_memory = [sized(1, LARGE_FILE_MEMORY_BYTES // 2)] * 5
+    assert [len(one) for one in large_groups(in_memory, MANY_FILES + 1)] == [2, 2], "the last one is alone"
+
+
+def test_a_file_is_joined_as_a_small_one_or_as_a_full_one() -> None:
+    files = [SizedFile(file(1, n), (FILE_BYTES // 2) * (n % 2)) for n in range(8)]
+    small, full = list(groups_to_join(files)), large_groups(files, MANY_FILES + 1)
+    assert [one.path for group in small for one in group] == [
+        "0.parquet",
+        "2.parquet",
+        "4.parquet",
+        "6.parquet",
+    ]
+    assert [one.path for group in full for one in group] == [
+        "1.parquet",
+        "3.parquet",
+        "5.parquet",
+        "7.parquet",
+    ]
