@@ -109,7 +109,7 @@ def test_nobody_feeds(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixtu
             # A silent peer is told of as one since its last answer, not since its silence was noticed.
             since = [
                 replicaset.unfed_since,
-                *(link.left_out and link.left_out.since for link in replicaset.links),
+                *(link.left_out.since if link.left_out else None for link in replicaset.links),
             ]
             assert all(one is not None and one < caused_at + QUICK.answer_seconds / 2 for one in since)
             assert "no peer feeds it" in texts["subscribe_failed"]

@@ -84,8 +84,8 @@ def narrow(browser: Browser, tmp_path: Path) -> Iterator[Page]:
         node.define(701 + number, f"strict_{number}").put(701 + number, 1, "\udcff", 1, 1)
     node.close()
     sources = {name: own().directory(name) for name in ("a1", "b1")} | {"c1": node.path}
-    settings = {"spaces": {"misfits": {"strict_*": "quarantine"}}}
-    deployment = Deployment(tmp_path, sources, replicasets_of("c1"), **settings)
+    spaces = {"misfits": {"strict_*": "quarantine"}}
+    deployment = Deployment(tmp_path, sources, replicasets_of("c1"), spaces=spaces)
     deployment.run()
     file = tmp_path / "narrow.html"
     write_page(Warehouse(None, str(tmp_path / "warehouse")), file, deployment.config())
