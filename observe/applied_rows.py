@@ -29,7 +29,6 @@ class AppliedRow:
     """What the tables say about one row of an instance's log."""
 
     instance: str
-    """The instance's uuid."""
     lsn: int
     is_applied: bool
     settled_lsn: int

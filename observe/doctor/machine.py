@@ -60,7 +60,6 @@ class CacheFacts:
     limit_bytes: int
     stored_bytes: int
     free_bytes: int
-    """Free space of its disk."""
     error: str | None = None
     """Why the folder cannot be written; None if it can."""
 
@@ -88,7 +87,6 @@ class MachineFacts:
     """Whether the warehouse or the checkpoint is on `s3a://`, for which Spark needs the jars of hadoop-aws."""
     memory_bytes: int | None
     spark_memory_bytes: int
-    """The setting `spark.driver.memory`."""
     max_local_batch_bytes: int
     """The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python."""
     disks: tuple[Disk, ...] = ()
@@ -224,7 +222,6 @@ def _check_cache(cache: CacheFacts) -> Finding:
 
 
 JAVA_TIMEOUT_SECONDS = 20.0
-"""Seconds to wait for the output of `java -version`."""
 
 DEFAULT_DRIVER_MEMORY_BYTES = 2**30
 """Spark's default of `spark.driver.memory`."""

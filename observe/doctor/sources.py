@@ -74,7 +74,6 @@ class SourceFacts:
     foreign_files_text: str | None = None
     """Which files are of other replicasets than the source, as text; None if no such file is known."""
     is_replicaset_configured: bool = False
-    """Whether the configuration has the key `replicaset` for the source."""
     replicaset_uuid: str | None = None
     identity_error: str | None = None
     """Why the replicaset is unknown, or how it differs from the one in the configuration; else None."""

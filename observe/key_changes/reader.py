@@ -58,7 +58,6 @@ class KeyHistory:
     decisions: Sequence[Row]
     """Rows of `_conflicts`, the oldest first."""
     newest_versions: Sequence[Row]
-    """The newest row of `_versions` with the key, for each replicaset."""
     winning_row: Row | None
     """The row of the space's table with the key; None if there is none."""
     instance_uuids: Mapping[int, str]

@@ -73,7 +73,6 @@ COMPUTED_COLUMNS = StructType(
 """The computed columns of a row: `_key` is in hex, `_tuple` is null without a tuple and true with one."""
 
 ARROW_SCHEMA = to_arrow_schema(COMPUTED_COLUMNS, timezone="UTC")
-"""`COMPUTED_COLUMNS` as an Arrow schema."""
 
 _HEX_DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 

@@ -214,7 +214,6 @@ def _decide_replicasets(
     on_gap: str,
     read_to_end_at: datetime | None,
 ) -> dict[str, ReplicasetDecision]:
-    """Decide which rows of each replicaset take effect."""
     decided = {
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }

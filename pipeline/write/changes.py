@@ -138,7 +138,6 @@ class TableChanges:
 
     encoding: TableEncoding
     rows: pa.Table | None
-    """New rows of the exact table."""
     removed: Mapping[TableFile, RowNumbers]
     """For each file of the exact table, the physical numbers of removed rows."""
     removed_keys: pa.Array | None

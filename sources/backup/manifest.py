@@ -46,7 +46,6 @@ class BackupArchive:
     begin_vclock: Vclock | None
     """The vclock at which an incremental backup begins; None if the manifest has none."""
     end_vclock: Vclock
-    """The vclock at which the archive's logs end."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,6 @@ class FlushPoint:
     """A position in the open log: bytes before it are written, but may not be on the disk yet."""
 
     path: Path
-    """The log."""
     position: int
     vclock: Mapping[int, int]
     """The spool's vclock at the position."""

@@ -24,7 +24,6 @@ from schemas.tables import SYSTEM_TABLES
 from tests.observe.report.test_page import facts
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_deletion_vectors import MODES, sources
-from warehouse.delta.location import location_of
 
 SIZES = [2_000, 2_000, 2_000, 5_000, 5_000, 10_000, *[20_000] * 20]
 COSTS = BatchCosts(7, 100, 250, 30, 20, CopyCounts(3, 1), {"accounts": CompactionDebt(1000, 400, 5)})
@@ -169,7 +168,7 @@ def test_metrics_have_the_costs() -> None:
 
 def test_the_page_shows_deleted_rows_and_the_last_batch(made: Deployment) -> None:
     config = made.config()
-    costs = read_write_costs(config, location_of(config.warehouse, config.database))
+    costs = read_write_costs(config, made.location)
     size = TableSize("accounts", 3, 2, 2048, 10, CompactionDebt(1000, 412, 2048))
     page = render_page(replace(facts(), sizes=[size], costs=costs))
     assert "41.2%" in page

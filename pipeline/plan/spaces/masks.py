@@ -41,7 +41,6 @@ MASK_FORMAT_VERSION = 2
 or values; tables with another version are rewritten."""
 
 HASH_KEY_MIN_CHARACTERS = 16
-"""Minimum length of the key of `hash`, in characters."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,6 @@ class _SpaceTrack:
     is_applied: bool = False
     """Whether the space's rows change its table."""
     is_left_out: bool = False
-    """Whether the configuration excludes the space."""
 
 
 def _ddl_text(change: SpaceChange) -> str:

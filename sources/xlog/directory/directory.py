@@ -314,7 +314,6 @@ class Directory:
     ignores_growth: bool = False
     """Whether files are read once and their growth is ignored (`FileEnds`)."""
     ends: FileEnds = field(init=False)
-    """Where the files end."""
     _meta_by_file: dict[str, Meta] = field(default_factory=dict)
     _root_location: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
