@@ -385,7 +385,8 @@ OWN_TABLES: Mapping[str, OwnTable] = {
     ),
     "_quarantine": OwnTable(
         QUARANTINE,
-        "Rows that cannot be applied, or only in part, with the reason.",
+        "Rows that cannot be applied, or only in part, with the reason. Where `file` is null, as with `misfits`, "
+        "`_changelog` has it under the row's `global_id` and `lsn`.",
         keys=("space", "file", "position"),
         never_null=("reason",),
         global_ids=("global_id",),

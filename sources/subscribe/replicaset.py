@@ -242,7 +242,7 @@ class ReplicasetSubscription:
                 )
             self.unfed_since, self._is_unfed_logged = None, False
             return
-        self.unfed_since = self.unfed_since or now
+        self.unfed_since = self.unfed_since or max(link.heard_at for link in self.links)
         if not self._is_unfed_logged and now - self.unfed_since > self.options.timing.answer_seconds:
             self._is_unfed_logged = True
             logger.error("%s: no peer feeds it: %s", name, left_out_text(self.links))
