@@ -216,8 +216,10 @@ local function space_of(name) return box.space[name] or error('no space ' .. nam
 -- Where rows go: the space, or the next one by name where it is not there.
 local function space_of_rows(name)
     if box.space[name] then return box.space[name], name end
-    local names = {}
-    for _, row in box.space._space:pairs(512, {iterator = 'GE'}) do table.insert(names, row[3]) end
+    local names, number = {}, name:match('%d*$')
+    for _, row in box.space._space:pairs(512, {iterator = 'GE'}) do
+        if row[3]:match('%d*$') == number then table.insert(names, row[3]) end
+    end
     table.sort(names)
     for _, other in ipairs(names) do
         if other > name then return box.space[other], other end

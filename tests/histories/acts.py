@@ -6,6 +6,7 @@ server may refuse any act: it then has no effect. Not here: which acts have been
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -48,17 +49,31 @@ def acts_of(act: Act) -> list[Act]:
     return list(act[2]) if act[0] in GROUPS else [act]
 
 
+SERVER_KINDS = ("checkpoint", "restart", "kill", "read")
+"""Kinds of acts that name no space."""
+
+TWO_NAMES = ("rename", "create_like", "copy")
+"""Kinds of acts that name two spaces; all others name one."""
+
+
+def _count_names(act: Act) -> int:
+    return 0 if act[0] in SERVER_KINDS else 2 if act[0] in TWO_NAMES else 1
+
+
+def names_in(act: Act) -> set[str]:
+    """Return the names of spaces in an act, or in those of a group."""
+    return {name for one in acts_of(act) for name in one[1 : 1 + _count_names(one)]}
+
+
 @dataclass(frozen=True)
 class Step:
     """What one server does at once: one act, which may be a group."""
 
     side: int
-    """Number of the server."""
     act: Act
 
     @property
     def size(self) -> int:
-        """How many acts it has."""
         return len(acts_of(self.act))
 
 
@@ -75,6 +90,8 @@ class History:
     is_sync: bool
     """Whether it has synchronous spaces."""
     steps: tuple[Step, ...]
+    count: int = 1
+    """How many histories it has been made of, each with spaces of its own (`merged`)."""
 
     def with_steps(self, steps: Sequence[Step]) -> Self:
         return replace(self, steps=tuple(steps))
@@ -84,9 +101,23 @@ class History:
         """How many acts it has, those of transactions included."""
         return sum(step.size for step in self.steps)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it creates neither vinyl spaces nor local ones, so that snapshots and spools have all its rows."""
+        acts = [act for step in self.steps for act in acts_of(step.act)]
+        return not any({"engine", "is_local"} & set(act[2]) for act in acts if act[0] == "create")
+
+    def names(self) -> set[str]:
+        return {name for step in self.steps for name in names_in(step.act)}
+
+    def only(self, number: int) -> Self:
+        """Return one of the histories that it has been made of, with what is done to the servers themselves."""
+        steps = [step for step in self.steps if all(number_of(name) == number for name in names_in(step.act))]
+        return self.with_steps(steps)
+
     def to_json(self) -> str:
         """Return the history as JSON, a line each step."""
-        names = ("seed", "sides", "wal_max_size", "is_sync")
+        names = ("seed", "sides", "wal_max_size", "is_sync", "count")
         head = json.dumps({name: getattr(self, name) for name in names})
         lines = ",\n ".join(json.dumps([step.side, step.act], ensure_ascii=False) for step in self.steps)
         return f'{head[:-1]}, "steps": [\n {lines}]}}'
@@ -118,6 +149,59 @@ def history(seed: int, sides: int = 1, length: int = 30) -> History:
         side = dice.randrange(sides)
         steps += [Step(side, act) for act in writers[side].step()]
     return History(seed, sides, dice.choice([0, 0, 1500]), is_sync, tuple(steps))
+
+
+def merged(histories: Sequence[History]) -> History:
+    """Return a history of several ones, whose steps are mixed and whose spaces have their number in their names.
+
+    Args:
+        histories: As many servers each, and with or without synchronous spaces all of them.
+    """
+    first = histories[0]
+    dice = Random(" ".join(str(one.seed) for one in histories))
+    rests = {
+        number: [
+            Step(step.side, _numbered(step.act, number))
+            for step in reversed(one.steps)
+            if step.act[0] not in SERVER_KINDS or dice.random() * len(histories) < LONE_HISTORIES
+        ]
+        for number, one in enumerate(histories, start=1)
+    }
+    steps = []
+    while rests:
+        (number,) = dice.choices(list(rests), [len(rest) for rest in rests.values()])
+        steps.append(rests[number].pop())
+        if not rests[number]:
+            del rests[number]
+    wal_max_size = max(one.wal_max_size for one in histories[:2]) * len(histories)
+    return History(first.seed, first.sides, wal_max_size, first.is_sync, tuple(steps), len(histories))
+
+
+LONE_HISTORIES = 8
+"""What is done to servers themselves, where histories are merged, is as often done as in so many."""
+
+NUMBER = re.compile(r"\d*$")
+IDS = 10
+"""How many ids of spaces each of the histories has that are merged."""
+
+
+def number_of(name: str) -> int | None:
+    """Return the number of the merged history whose space has a name."""
+    number = NUMBER.search(name)
+    return int(number[0]) if number and number[0] else None
+
+
+def _numbered(act: Act, number: int) -> Act:
+    if act[0] in GROUPS:
+        return [*act[:2], [_numbered(one, number) for one in act[2]]]
+    end = 1 + _count_names(act)
+    renamed = [act[0], *(f"{name}{number}" for name in act[1:end]), *act[end:]]
+    if act[0] == "create":
+        options = dict(act[2])
+        if "id" in options or options.get("by_replace"):
+            options["id"] = 3000 + IDS * number + options.get("id", 604 + len(act[1])) - 600
+        renamed[2] = options
+    return renamed
 
 
 Fields = list[dict[str, Any]]

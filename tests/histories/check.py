@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.batch import MakeDistributed
 from schemas.names import table_name
 from schemas.states import refusal_reason, refused_state
-from tests.histories.acts import NAMES, PASSING, History
+from tests.histories.acts import History
 from tests.histories.collected import CollectedDirectory
 from tests.histories.hole import HoledSpool
 from tests.histories.known import unlike_the_logs, unlike_the_tuples
@@ -32,6 +32,9 @@ Tables = dict[str, dict[bytes, Row]]
 
 CUTS = ("random", "each", "along")
 """Ways to cut, beside one batch for all: at random, after each transaction, and while the servers still write."""
+
+LACKS = ("snapshot", "hole", "collected")
+"""Ways in which tables do not come from all logs: from a snapshot, over a hole, and where logs have been collected."""
 
 VECTORS: Mapping[str, Mapping[str, Any]] = {
     "one": {"deletion_vectors": "never"},
@@ -64,7 +67,7 @@ def examine(
     history: History,
     folder: Path,
     binary: str | None = None,
-    cuts: Iterable[str] = CUTS,
+    ways: Iterable[str] = (*CUTS, *LACKS),
     distributed: MakeDistributed | None = None,
 ) -> Outcome:
     """Play a history and check its tables.
@@ -72,13 +75,14 @@ def examine(
     Args:
         folder: An empty one.
         binary: The server's program.
-        cuts: Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
+        ways: Of `CUTS` and `LACKS`, where the history lets them be; one batch for all is done always.
         distributed: Makes the distributed executor of a batch; it must write the same tables as the local one.
 
     Raises:
         UnplayableError
     """
-    names = [name for name in CUTS if name in set(cuts)]
+    asked = set(ways)
+    names = [name for name in CUTS if name in asked]
     problems: list[str] = []
     along: list[Deployment] = []
 
@@ -94,7 +98,7 @@ def examine(
         names = [name for name in names if name != "along"]
     budgets: dict[str, int | list[int]] = {"each": 1, "random": _budgets(history, SMALL)}
     done: dict[str, Deployment] = {}
-    for name in ("one", *names, *(["snapshot"] if played.has_checkpoint else [])):
+    for name in ("one", *names, *(["snapshot"] if played.has_checkpoint and "snapshot" in asked else [])):
         start = "snapshot" if name == "snapshot" else "logs"
         deployment = (
             along[0]
@@ -105,9 +109,9 @@ def examine(
         problems += raised
         if not raised:
             done[name] = deployment
-    if history.sides == 1 and HoledSpool.can_be_made(played.folders["a"]):
+    if "hole" in asked and history.sides == 1 and HoledSpool.can_be_made(played.folders["a"]):
         problems += _with_a_hole(history, folder / "hole", played)
-    if history.sides == 1 and CollectedDirectory.can_be_made(played.folders["a"]):
+    if "collected" in asked and history.sides == 1 and CollectedDirectory.can_be_made(played.folders["a"]):
         problems += _with_collected_logs(history, folder / "collected", played)
     if distributed is not None:
         problems += _unlike_the_local(history, folder / "distributed", played, distributed)
@@ -228,7 +232,7 @@ def _shown_beyond(
 
 def _budgets(history: History, sizes: Sequence[int]) -> list[int]:
     dice = Random(history.seed)
-    return [dice.choice(sizes) for _ in range(1000)]
+    return [dice.choice(sizes) * (history.count + 1) // 2 for _ in range(1000)]
 
 
 def _caught(name: str, run: Callable[[], object]) -> list[str]:
@@ -241,7 +245,7 @@ def _caught(name: str, run: Callable[[], object]) -> list[str]:
 
 def names_of(played: Played) -> list[str]:
     """Return the names that spaces may have had."""
-    return sorted({*NAMES, PASSING, *(name for truth in played.truths for name in truth)})
+    return sorted({*played.history.names(), *(name for truth in played.truths for name in truth)})
 
 
 def differences(one: Tables, other: Tables) -> list[str]:

@@ -38,6 +38,8 @@ def unlike_the_logs(deployment: Deployment, folders: Iterable[Path], names: Iter
     found = []
     for name in names:
         own = [one for one in folded if name in one.by_name() and not one.by_name()[name].is_local]
+        if any(one.by_name()[name].engine == "vinyl" and one.by_name()[name].field_count for one in own):
+            continue  # a fold does not know which UPSERTs a server skips since their results do not fit
         if len({tuple(map(_compared, one.by_name()[name].key)) for one in own}) > 1:
             continue  # rows under different keys do not meet
         expected = sorted(map(_known_of, last_write_wins(own, name).values()))

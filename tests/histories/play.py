@@ -23,7 +23,7 @@ PROMOTE = " if box.ctl.promote then box.ctl.promote() end"
 
 SIDES = ("a", "b")
 MEMORY = 64 << 20
-PATIENCE = 5.0
+PATIENCE = 15.0
 """Seconds after which a server that does not answer counts as dead: 2.6.0 hangs in some changes of vinyl spaces."""
 
 

@@ -12,7 +12,17 @@ import pytest
 
 from tests.histories import check, members
 from tests.histories.__main__ import Ways, report
-from tests.histories.acts import History, Step, acts_of, history, history_from
+from tests.histories.acts import (
+    Act,
+    History,
+    Step,
+    acts_of,
+    history,
+    history_from,
+    merged,
+    names_in,
+    number_of,
+)
 from tests.histories.check import examine
 from tests.histories.play import Held, Played, UnplayableError, play
 from tests.histories.shrink import shrink
@@ -25,10 +35,10 @@ SHORT = 9
 """About as many steps as a history has here that is done transaction by transaction."""
 
 
-def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
+def examined(whole: History, binary: str, folder: Path) -> None:
     ways = Ways(vary=True)
     try:
-        outcome = examine(history(seed, sides, SHORT), folder, binary, ways.of(seed))
+        outcome = examine(whole, folder, binary, ways.of(whole))
     except UnplayableError as error:
         pytest.skip(f"the server itself does not start from its files: {error}")
     if outcome.problems:
@@ -37,9 +47,17 @@ def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
-@pytest.mark.parametrize("seed", partly_soaked(range(COUNT * 2 // 3), range(COUNT * 2 // 3, 8)))
+@pytest.mark.parametrize("seed", partly_soaked(range(COUNT // 3), range(COUNT // 3, 8)))
 def test_the_tables_are_what_the_server_holds(seed: int, binary: str, tmp_path: Path) -> None:
-    examined(seed, 1, binary, tmp_path)
+    examined(history(seed, 1, SHORT), binary, tmp_path)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("count", partly_soaked([8], [40]))
+def test_the_tables_of_many_histories_at_once(count: int, binary: str, tmp_path: Path) -> None:
+    able = [one for one in (history(seed, 1, SHORT) for seed in range(100, 200)) if not one.is_sync]
+    examined(merged(able[:count]), binary, tmp_path)
 
 
 @pytest.mark.live
@@ -48,7 +66,7 @@ def test_the_tables_are_what_the_server_holds(seed: int, binary: str, tmp_path: 
     "seed", partly_soaked(range(COUNT - COUNT * 2 // 3), range(COUNT - COUNT * 2 // 3, 4))
 )
 def test_the_tables_are_what_two_servers_hold(seed: int, binary: str, tmp_path: Path) -> None:
-    examined(seed, 2, binary, tmp_path)
+    examined(history(seed, 2, SHORT), binary, tmp_path)
 
 
 @pytest.mark.live
@@ -77,7 +95,7 @@ def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     assert examine(short_history, tmp_path / "right").problems == ()
     monkeypatch.setattr(check, "play", played)
-    problems = examine(short_history, tmp_path / "wrong", cuts=["each"]).problems
+    problems = examine(short_history, tmp_path / "wrong", ways=["each"]).problems
     assert "one: a: lacks (9,)" in problems
     assert "each: gone: lacks (1,)" in problems
     assert "one: a: other is 'no column' in the row of (3,)" in problems
@@ -88,6 +106,20 @@ def test_a_seed_gives_one_history_and_its_text_gives_it_back() -> None:
     one = history(7, sides=2)
     assert one == history(7, sides=2) != history(8, sides=2)
     assert history_from(one.to_json()) == one
+
+
+def test_merged_histories_are_found_in_the_one_that_they_make() -> None:
+    parts = [one for one in (history(seed, 1, SHORT) for seed in range(20)) if not one.is_sync]
+    whole = merged(parts)
+    own = [(number, act) for number in range(1, whole.count + 1) for act in kept(whole.only(number))]
+    assert len(own) == sum(len(kept(one)) for one in parts)
+    assert all({number_of(name) for name in names_in(act)} == {number} for number, act in own)
+    assert history_from(whole.to_json()) == whole
+
+
+def kept(one: History) -> list[Act]:
+    """Return the steps that name spaces: of the others, a merged history has fewer."""
+    return [step.act for step in one.steps if names_in(step.act)]
 
 
 def test_a_failing_history_is_made_as_small_as_it_can_be() -> None:

@@ -55,6 +55,7 @@ class FoldedSpace:
     key: tuple[Part, ...] = ()
     is_complete: bool = True
     versions: dict[tuple[Any, ...], Version] = field(default_factory=dict)
+    field_count: int = 0
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -216,7 +217,7 @@ def _notice(folded: Folded, space_id: int, key: tuple[Any, ...]) -> None:
 
 
 def _define(space: FoldedSpace, row: Any) -> None:
-    space.name, space.engine, space.options = row[2], row[3], row[5]
+    space.name, space.engine, space.field_count, space.options = row[2], row[3], row[4], row[5]
     space.format = tuple(_format_field(one) for one in row[6])
 
 

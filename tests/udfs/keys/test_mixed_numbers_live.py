@@ -1,4 +1,4 @@
-"""Generated pairs of numbers of all kinds: real servers say whether they are one key, and which comes first.
+"""Generated pairs of keys of all types: real servers say whether they are one key, and which comes first.
 
 Never are two keys of the server one key here. One key of the server is two here only where its equality is not
 transitive: a decimal, and a double that has other digits behind its first 15, or that no decimal of the server reaches.
@@ -7,9 +7,10 @@ transitive: a decimal, and a double that has other digits behind its first 15, o
 import math
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import msgpack
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 from schemas.space import KeyPart, Space, space_of
 from tests.live.server import Tarantool, find_servers
+from tests.soaked import partly_soaked
 from tests.udfs.messages import binaries, decimal_ext, pack
 from udfs.keys.key_order import directions_of, key_order, ordered_keys
 from udfs.keys.keys import canonical_keys
@@ -26,11 +28,18 @@ pytestmark = [
     pytest.mark.skipif(not find_servers(), reason="no tarantool on PATH: apt-get install tarantool"),
 ]
 
-REPLACE, CHUNK, PAIRS = 3, 2000, 100_000
-SOAKED = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, PAIRS // CHUNK)]
-TYPES = ("number", "scalar", "double")
+REPLACE, FEW, PAIRS, RUNS = 3, 1000, 100_000, 10
+NUMERIC_TYPES = ("number", "scalar", "double")
+BINARY = "string, binary"
+"""The type of a string with the collation `binary`; other collations are refused in keys."""
+
+TYPES = (*NUMERIC_TYPES, "unsigned", "integer", "decimal", "string", BINARY, "varbinary", "uuid", "datetime")
+CASES = [(0, FEW, kind) for kind in TYPES]
+SOAKED = [(seed, PAIRS // RUNS, kind) for kind in NUMERIC_TYPES for seed in range(1, RUNS + 1)]
+SOAKED += [(1, PAIRS // RUNS, kind) for kind in TYPES if kind not in NUMERIC_TYPES]
 COMPARE = """
-    local definition = require('key_def').new{{fieldno = 2, type = ...}}
+    local kind, collation = ...
+    local definition = require('key_def').new{{fieldno = 2, type = kind, collation = collation}}
     local found = {}
     for i = 1, box.space.pairs:len() / 2 do
         found[i] = definition:compare(box.space.pairs:get(2 * i - 1), box.space.pairs:get(2 * i))
@@ -72,10 +81,10 @@ NUMBERS = [
         for text in ("0", "-0", "0.00", "1.0", "2.5", "9007199254740992", "1" + "0" * 37)
     ),
 ]
-UUID = b"\xd8\x02" + bytes(15) + b"\x01"
+LOW_UUID = b"\xd8\x02" + bytes(15) + b"\x01"
 OTHERS = [
     *(pack(value) for value in ("", "1", "a\0", True, False, b"1")),
-    UUID,
+    LOW_UUID,
 ]
 
 
@@ -105,6 +114,67 @@ def pairs_of(dice: random.Random, count: int, kind: str) -> Iterator[tuple[bytes
         if dice.random() < 0.1:
             candidates += dice.choices(odd, k=3)
         yield dice.choice(candidates), dice.choice(candidates)
+
+
+def plain_pairs_of(dice: random.Random, count: int, kind: str) -> Iterator[tuple[bytes, bytes]]:
+    """Return pairs of values of one class, that are near each other, or equal in other bytes."""
+    for _ in range(count):
+        one = PLAIN[kind](dice)
+        yield dice.choice(one), dice.choice(dice.choice([one, one, PLAIN[kind](dice)]))
+
+
+def integers(dice: random.Random, lowest: int) -> list[bytes]:
+    value = dice.choice([1, -1 if lowest else 1]) * dice.randrange(2 ** dice.randint(1, 63))
+    value = dice.choice([value, value, 2**64 - 1 - abs(value), lowest])
+    near_ones = {min(max(value + step, lowest), 2**64 - 1) for step in (-1, 0, 1)}
+    wide = [struct.pack(">Bq", 0xD3, one) for one in near_ones if one < 2**63 and lowest]
+    return [*map(pack, near_ones), *wide]
+
+
+def decimals(dice: random.Random) -> list[bytes]:
+    digits = dice.randint(1, 38)
+    number = Decimal(dice.choice([0, 1, -1]) * dice.randrange(10**digits)).scaleb(-dice.randint(0, digits))
+    text = format(number, "f")
+    more = text + ("0" if "." in text else ".0") if digits < 37 and "." in text else text
+    return [pack(decimal_ext(one)) for one in {text, more}]
+
+
+def texts(dice: random.Random) -> list[bytes]:
+    letters = [*"\0aAbBzß", "\x7f", "é", "я", "\uffff", "\U0001f600"]
+    head = "".join(dice.choices(letters, k=dice.randint(0, 40)))
+    return [pack(head + one) for one in ("", *dice.choices(letters, k=2))]
+
+
+def bytestrings(dice: random.Random) -> list[bytes]:
+    head = bytes(dice.choices((0, 1, 127, 128, 255), k=dice.randint(0, 40)))
+    return [pack(head + one) for one in (b"", b"\0", b"\xff")]
+
+
+def uuids(dice: random.Random) -> list[bytes]:
+    one = dice.getrandbits(128)
+    other = one ^ dice.getrandbits(8) << 8 * dice.randrange(16)
+    return [b"\xd8\x02" + UUID(int=value, version=4).bytes for value in (one, other)]
+
+
+def datetimes(dice: random.Random) -> list[bytes]:
+    seconds = dice.choice([0, -1, dice.randrange(-(10**11), 10**11), dice.randrange(2 * 10**9)])
+    whole = b"\xd7\x04" + struct.pack("<q", seconds)
+    tails = [
+        struct.pack("<ihh", dice.randrange(3) * 10**8 + 1, dice.randrange(-720, 840), 0) for _ in range(3)
+    ]
+    return [whole, *(b"\xd8\x04" + struct.pack("<q", seconds) + tail for tail in tails)]
+
+
+PLAIN: Mapping[str, Callable[[random.Random], list[bytes]]] = {
+    "unsigned": lambda dice: integers(dice, 0),
+    "integer": lambda dice: integers(dice, -(2**63)),
+    "decimal": decimals,
+    "string": texts,
+    BINARY: texts,
+    "varbinary": bytestrings,
+    "uuid": uuids,
+    "datetime": datetimes,
+}
 
 
 def is_unclear(one: bytes, other: bytes) -> bool:
@@ -138,13 +208,14 @@ def asked(server: Tarantool, pairs: list[tuple[bytes, bytes]], kind: str) -> lis
         server.connection.send_raw(REPLACE, body)
     for _ in values:
         server.connection.receive_raw()
-    return [(sign > 0) - (sign < 0) for sign in server.eval(COMPARE, kind)]
+    return [(sign > 0) - (sign < 0) for sign in server.eval(COMPARE, *kind.split(", "))]
 
 
 def differences(server: Tarantool, pairs: list[tuple[bytes, bytes]], kind: str) -> list[object]:
     """Return the pairs that are one key here and two on the server, or in another order."""
     theirs = asked(server, pairs, kind)
-    space = Space(1, 1, "k", "memtx", (), (KeyPart(0, kind),))
+    part = KeyPart(0, "string", collation=3) if kind == BINARY else KeyPart(0, kind)
+    space = Space(1, 1, "k", "memtx", (), (part,))
     data = binaries([b"\x91" + value for pair in pairs for value in pair])
     keys = canonical_keys(data, [space]).field("key")
     ordered = ordered_keys(keys, key_order([directions_of(space)]), np.zeros(len(keys), np.int32)).to_pylist()
@@ -164,13 +235,15 @@ def differences(server: Tarantool, pairs: list[tuple[bytes, bytes]], kind: str) 
     return wrong
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("seed", [0, *SOAKED])
-def test_pairs_compare_as_on_the_server(server: Tarantool, seed: int, kind: str) -> None:
-    pairs = list(pairs_of(random.Random(seed), CHUNK, kind))
+@pytest.mark.parametrize(("seed", "count", "kind"), partly_soaked(CASES, SOAKED))
+def test_pairs_compare_as_on_the_server(server: Tarantool, seed: int, count: int, kind: str) -> None:
+    generator = pairs_of if kind in NUMERIC_TYPES else plain_pairs_of
+    pairs = list(generator(random.Random(seed), count, kind))
     if server.eval("return _TARANTOOL").startswith("2.6"):
+        if kind in ("datetime", "varbinary"):
+            pytest.skip("this server has no datetimes, and its `key_def` no varbinary")
         # It has no uuid in `scalar`; NaN in a `double` key is refused by name (`pipeline.changelog.keyed_rows`).
-        absent = {UUID, *(NANS if kind == "double" else ())}
+        absent = {LOW_UUID, *(NANS if kind == "double" else ())}
         pairs = [pair for pair in pairs if not absent & set(pair)]
     assert differences(server, pairs, kind) == []
 
