@@ -56,7 +56,6 @@ CommitFiles = Callable[
 """Commits added files, removed files and deleted rows of a table."""
 
 CommitHook = Callable[[str], None]
-"""Called with the name of a table after its commit."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
 from tests.jobs.written import Node, replicasets_of
 from warehouse.delta.fence import take_writer_number
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -80,6 +81,15 @@ class Tables:
     def run(self, *args: Any, **settings: Any) -> Any:
         """Read all rows that are in the logs now."""
         raise NotImplementedError
+
+    def config(self) -> Config:
+        """Return the configuration."""
+        raise NotImplementedError
+
+    @property
+    def location(self) -> WarehouseLocation:
+        config = self.config()
+        return location_of(config.warehouse, config.database)
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows; a missing table has none."""
