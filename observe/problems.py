@@ -8,7 +8,7 @@ from observe.facts import DeploymentFacts
 from observe.standbys import StandbyOverview
 from schemas.conditions import INSTANT_WAIT_SECONDS, LAG_SECONDS, NO_COMMIT_SECONDS
 from schemas.problems import Problem, problem
-from schemas.states import GapKind
+from schemas.states import SET_ASIDE_PREFIX, GapKind
 from sources.spool.state import StoppedSpool
 from sources.xlog.directory.offset import InstantState
 from warehouse.system_tables.table_differences import TableDifference, TableState
@@ -27,7 +27,9 @@ def table_problems(facts: DeploymentFacts) -> Iterator[Problem]:
     yield from _pending_problems(facts)
     for refused in facts.refused:
         text = f"it goes to no table in {', '.join(refused.replicasets)}: {refused.reason}"
-        yield problem("spaces_refused", f"space {refused.name}", text)
+        is_set_aside = refused.reason.startswith(SET_ASIDE_PREFIX)
+        advice = f"`aggregator rebuild {refused.name}` (docs/foreign-changes.md)" if is_set_aside else ""
+        yield problem("spaces_refused", f"space {refused.name}", text, advice=advice)
     for space, rows in facts.set_aside.items():
         count = "1 key or row is" if rows.row_count == 1 else f"{rows.row_count} keys or rows are"
         text = f"{count} in no table, such as: {first_reason(rows.reason)}"

@@ -331,7 +331,10 @@ class BatchWriter:
         return planner.plan(executor, segments, log_stream, healing)
 
     def _allocate_global_ids(self, incoming: Sequence[IncomingMember]) -> Cluster:
-        table = self._cluster or cluster.load(self._warehouse)
+        table = self._cluster
+        if table is None:
+            cluster.require_own_rows(self._warehouse)
+            table = cluster.load(self._warehouse)
         _, changes = apply_incoming(table, incoming, "")
         if changes:
             self._lock.check()

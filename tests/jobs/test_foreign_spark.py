@@ -1,14 +1,22 @@
 """Spark as the other writer: what each of its commands does to a table of a space, and how the table is mended."""
 
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from observe.deployment_problems import deployment_problems
-from pipeline.requests.mend import mend_tables
-from tests.pipeline.test_set_aside import HIT, OTHER, Two
+from tests.pipeline.test_set_aside import (
+    HIT,
+    MOMENTS,
+    Act,
+    Two,
+    is_set_aside_and_rebuilt,
+    makes_no_difference,
+)
 from tests.soaked import partly_soaked
 
 MAPPED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
@@ -39,6 +47,12 @@ HARMFUL = {
     "rename column": (MAPPED, "ALTER TABLE {t} RENAME COLUMN name TO called"),
     "drop column": (MAPPED, "ALTER TABLE {t} DROP COLUMN name"),
     "column mapping": (MAPPED,),
+    "another type": ("CREATE OR REPLACE TABLE {t} USING delta AS SELECT CAST(id AS STRING) AS id FROM {t}",),
+    "not null": ("ALTER TABLE {t} ALTER COLUMN id SET NOT NULL",),
+    "a default": (
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+        "ALTER TABLE {t} ALTER COLUMN name SET DEFAULT 'x'",
+    ),
     "constraint": ("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id > 0)",),
     "row tracking": ("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",),
     "clustering": ("ALTER TABLE {t} CLUSTER BY (id)",),
@@ -54,56 +68,34 @@ HARMFUL = {
 }
 
 
-def act(spark: SparkSession, two: Two, statements: tuple[str, ...]) -> None:
-    for one in statements:
-        spark.sql(one.format(t=f"delta.`{two.path}`"))
+def acts(spark: SparkSession, two: Two, *statements: str) -> Act:
+    def act(_table: DeltaTable) -> None:
+        for one in statements:
+            spark.sql(one.format(t=f"delta.`{two.path}`"))
+
+    return act
+
+
+def cases(changes: Mapping[str, object], *in_suite: tuple[str, str]) -> list[Any]:
+    return partly_soaked(in_suite, [case for case in product(changes, MOMENTS) if case not in in_suite])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("change", "when"), cases(HARMLESS, ("column, then optimize", MOMENTS[1])))
+def test_what_changes_no_rows_makes_no_difference(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, when: str
+) -> None:
+    two = Two(tmp_path)
+    makes_no_difference(two, acts(spark, two, *HARMLESS[change]), when, monkeypatch)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "change",
-    partly_soaked(["column, then optimize"], [one for one in HARMLESS if one != "column, then optimize"]),
+    ("change", "when"), cases(HARMFUL, ("merge", MOMENTS[1]), ("v2 checkpoint", MOMENTS[0]))
 )
-def test_what_changes_no_rows_makes_no_difference(spark: SparkSession, tmp_path: Path, change: str) -> None:
+def test_a_changed_table_is_set_aside_and_rebuilt(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, when: str
+) -> None:
     two = Two(tmp_path)
-    two.tables.run()
-    with two.tables.writer() as (_, writer):
-        act(spark, two, HARMLESS[change])
-        two.write(range(4, 9), 2)
-        two.tables.batch(writer)
-    act(spark, two, HARMLESS[change] if "column" not in change else ("VACUUM {t}",))
-    two.write(range(7, 12), 3)
-    two.tables.run()
-    assert two.rows("hit") == two.winners(HIT)
-    assert deployment_problems(two.tables.config()) == []
-
-
-IN_SUITE = ["merge", "v2 checkpoint"]
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("change", partly_soaked(IN_SUITE, [one for one in HARMFUL if one not in IN_SUITE]))
-def test_a_changed_table_is_set_aside_and_rebuilt(spark: SparkSession, tmp_path: Path, change: str) -> None:
-    two = Two(tmp_path)
-    two.tables.run()
-    with two.tables.writer() as (_, writer):
-        act(spark, two, HARMFUL[change])
-        two.write(range(4, 9), 2)
-        two.tables.batch(writer)
-    config = two.tables.config()
-    named = {
-        one.condition for one in deployment_problems(config) if one.subject in ("table hit", "space hit")
-    }
-    assert named == {"table_changed", "spaces_refused"}
-    assert two.rows("other") == two.winners(OTHER)
-    two.snapshot()
-    with two.tables.writer() as (warehouse, writer):
-        two.write(range(7, 10), 3)
-        two.tables.batch(writer)
-        mend_tables(config, warehouse, writer, "hit", "mend")
-    two.write(range(2, 11), 4)
-    two.tables.run()
-    assert two.rows("hit") == two.winners(HIT)
-    assert deployment_problems(config) == []
+    is_set_aside_and_rebuilt(two, acts(spark, two, *HARMFUL[change]), when, monkeypatch)
     assert spark.read.format("delta").load(str(two.path)).count() == len(two.winners(HIT))
-    assert DeltaTable(str(two.path)).version() > 2

@@ -20,8 +20,12 @@ Act = Callable[[DeltaTable], object]
 
 HARMLESS: Mapping[str, Act] = {
     "compact": lambda table: table.optimize.compact(),
+    "z-order": lambda table: table.optimize.z_order([table.schema().fields[0].name]),
     "properties": lambda table: table.alter.set_table_properties({"note": "x"}, raise_if_not_exists=False),
     "comment": lambda table: table.alter.set_table_description("a table"),
+    "change data feed": lambda table: table.alter.set_table_properties(
+        {"delta.enableChangeDataFeed": "true"}
+    ),
     "vacuum": lambda table: table.vacuum(dry_run=False),
     "checkpoint": lambda table: table.create_checkpoint(),
 }

@@ -2,23 +2,28 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, TableFeatures, write_deltalake
+from deltalake import DeltaTable, Field, QueryBuilder, TableFeatures, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from observe.deployment_problems import deployment_problems
 from pipeline.commit.batch import commit_batch
 from pipeline.requests.mend import mend_tables, tables_to_mend
-from schemas.errors import SourceError, WarehouseError
+from schemas.errors import ForeignChangeError, SourceError, WarehouseError
 from schemas.states import RequestState
 from tests.jobs.test_maintenance_request import serving
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from tests.pipeline.test_foreign_commits import disturbed
+from tests.pipeline.test_foreign_commits import HARMLESS, disturbed
+from tests.soaked import partly_soaked
 from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import newest_epoch_row
 from warehouse.system_tables import requests
@@ -52,11 +57,27 @@ def lose_commit(table: DeltaTable, place: int) -> None:
     sorted(log.glob("*.json"))[place].unlink()
 
 
+def add_note(table: DeltaTable) -> None:
+    table.alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
+
+
+UNCHANGED: Mapping[str, Act] = {**HARMLESS, "column": add_note}
+"""What others do to a table without a change of its rows."""
+
 HARMFUL: Mapping[str, Act] = {
     "delete": lambda table: table.delete("id > 1"),
     "update": lambda table: table.update(updates={"_lsn": "_lsn + 1"}),
     "insert": lambda table: write_deltalake(table, table.to_pyarrow_table().slice(0, 1), mode="append"),
+    "merge": lambda table: (
+        table.merge(pa.table({"k": [3]}), "id = one.k", source_alias="one", target_alias="hit")
+        .when_matched_delete()
+        .execute()
+    ),
     "restore": lambda table: table.restore(0),
+    "other columns": lambda table: write_deltalake(
+        table, table.to_pyarrow_table().select(["id"]), mode="overwrite", schema_mode="overwrite"
+    ),
+    "append-only": lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
     "constraint": lambda table: table.alter.add_constraint({"positive": "id > -1"}),
     "row tracking": lambda table: table.alter.add_feature(
         TableFeatures.RowTracking, allow_protocol_versions_increase=True
@@ -66,6 +87,8 @@ HARMFUL: Mapping[str, Act] = {
 CHANGES: Mapping[str, Act] = {**HARMFUL, "older": cut_log, "hole": make_hole, "deep hole": make_deep_hole}
 LOST = ("lost", "older", "hole", "deep hole")
 """Of which the version that the newest epoch names is gone."""
+
+MOMENTS = ("between two batches", "between lookup and commit", "while it is stopped")
 
 
 class Two:
@@ -93,6 +116,31 @@ class Two:
                     self.expected[name][space][row[0]] = row
             node.close()
 
+    def continue_with(self, act: Act, when: str, patch: pytest.MonkeyPatch, table: str = "hit") -> None:
+        """Write some keys again, and run a batch of them; somebody acts on a table at one of `MOMENTS`."""
+        path = str(self.path.parent / table)
+        between_batches, between_lookup_and_commit, _ = MOMENTS
+        if when == between_batches:
+            with self.tables.writer() as (_, writer):
+                act(DeltaTable(path))
+                self.write(range(4, 9), 2)
+                self.tables.batch(writer)
+            return
+        acted: list[object] = []
+
+        def once(written: str, _opened: DeltaTable) -> None:
+            if (written == table or table.startswith("_")) and not acted:
+                acted.append(act(DeltaTable(path)))
+
+        self.write(range(4, 9), 2)
+        if when == between_lookup_and_commit:
+            with disturbed(patch, once):
+                self.tables.run()
+            assert acted
+        else:
+            act(DeltaTable(path))
+            self.tables.run()
+
     def snapshot(self) -> None:
         for name, node in self.nodes.items():
             node.snapshot({space: list(rows.values()) for space, rows in self.expected[name].items()})
@@ -114,17 +162,12 @@ class Two:
         return self.tables.folder / "warehouse" / "aggregator.db" / "hit"
 
 
-MOMENTS = ("between two batches", "between lookup and commit", "while it is stopped")
-IN_SUITE = {("delete", moment) for moment in MOMENTS} | {
+IN_SUITE = [
+    *(("delete", moment) for moment in MOMENTS),
     ("lost", MOMENTS[1]),
     ("older", MOMENTS[1]),
     ("deep hole", MOMENTS[2]),
     ("row tracking", MOMENTS[0]),
-}
-CASES = [
-    pytest.param(change, moment, marks=() if (change, moment) in IN_SUITE else pytest.mark.soak)
-    for change in CHANGES
-    for moment in MOMENTS
 ]
 
 
@@ -149,44 +192,38 @@ def test_a_batch_that_is_committed_is_not_done_again(tmp_path: Path, monkeypatch
     assert two.rows("other") == two.winners(OTHER)
 
 
-@pytest.mark.parametrize(("change", "when"), CASES)
+@pytest.mark.parametrize(
+    ("change", "when"), partly_soaked(IN_SUITE, [c for c in product(CHANGES, MOMENTS) if c not in IN_SUITE])
+)
 def test_a_changed_table_is_set_aside_and_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, when: str
 ) -> None:
-    two = Two(tmp_path)
-    two.tables.run()
-    act = CHANGES[change]
-    if when == "while it is stopped":
-        act(DeltaTable(str(two.path)))
-        two.write(range(4, 9), 2)
-        two.tables.run()
-    elif when == "between two batches":
-        with two.tables.writer() as (_, writer):
-            act(DeltaTable(str(two.path)))
-            two.write(range(4, 9), 2)
-            two.tables.batch(writer)
-    else:
-        acted: list[object] = []
-
-        def once(table: str, opened: DeltaTable) -> None:
-            if table == "hit" and not acted:
-                acted.append(act(opened))
-
-        two.write(range(4, 9), 2)
-        with disturbed(monkeypatch, once):
-            two.tables.run()
-    config = two.tables.config()
-    named = {
-        one.condition for one in deployment_problems(config) if one.subject in ("table hit", "space hit")
-    }
-    problem = "table_lost" if change in LOST else "table_changed"
+    two, problem = Two(tmp_path), "table_lost" if change in LOST else "table_changed"
     is_found_later = (change, when) == ("hole", MOMENTS[1])  # the commit that it is based on is there
-    assert named == ({problem} if is_found_later else {problem, "spaces_refused"})
+    named = {problem} if is_found_later else {problem, "spaces_refused"}
+    is_set_aside_and_rebuilt(two, CHANGES[change], when, monkeypatch, named)
+
+
+def is_set_aside_and_rebuilt(
+    two: Two,
+    act: Act,
+    when: str,
+    patch: pytest.MonkeyPatch,
+    named: AbstractSet[str] = frozenset({"table_changed", "spaces_refused"}),
+) -> None:
+    """Have somebody change the table `hit`, and walk the way out; `named` are the conditions until then."""
+    two.tables.run()
+    two.continue_with(act, when, patch)
+    config = two.tables.config()
+    problems = deployment_problems(config)
+    assert {one.condition for one in problems if one.subject in ("table hit", "space hit")} == named
+    assert {one.advice for one in problems if one.subject == "space hit"} <= {REBUILD}
     assert two.rows("other") == two.winners(OTHER)
     row = newest_epoch_row(location_of(config.warehouse))
-    if change not in LOST:
-        kept = DeltaTable(str(two.path), version=dict(row["versions"])["hit"]).to_pyarrow_table()
-        assert sorted(kept["id"].to_pylist()) == list(range(1, 9))
+    if "table_lost" not in named:
+        kept = DeltaTable(str(two.path), version=dict(row["versions"])["hit"])
+        ids = QueryBuilder().register("kept", kept).execute("SELECT id FROM kept ORDER BY id").read_all()
+        assert pa.table(ids)["id"].to_pylist() == list(range(1, 9))
     with two.tables.writer() as (warehouse, writer):
         with pytest.raises(SourceError, match="has a snapshot with the space hit; nothing was changed"):
             mend_tables(config, warehouse, writer, "hit", "mend")
@@ -201,6 +238,62 @@ def test_a_changed_table_is_set_aside_and_rebuilt(
     assert two.rows("hit") == two.winners(HIT)
     assert two.rows("other") == two.winners(OTHER)
     assert deployment_problems(config) == []
+
+
+REBUILD = "`aggregator rebuild hit` (docs/foreign-changes.md)"
+OWN_TABLES = ("_changelog", "_vclock", "_versions", "_schema", "_epochs", "_cluster", "_applier_map")
+OWN_IN_SUITE = [("_cluster", MOMENTS[0]), ("_epochs", MOMENTS[0]), ("_vclock", MOMENTS[1])]
+
+
+@pytest.mark.parametrize(
+    ("table", "when"),
+    partly_soaked(OWN_IN_SUITE, [c for c in product(OWN_TABLES, MOMENTS) if c not in OWN_IN_SUITE]),
+)
+def test_an_own_table_that_others_change_stops_the_job_until_it_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, when: str
+) -> None:
+    two = Two(tmp_path)
+    two.tables.run()
+    goes_on = {*product(("_schema", "_applier_map"), MOMENTS[:2]), ("_cluster", MOMENTS[1])}
+    """A batch that does not write the table; the next start is refused."""
+    refused = pytest.raises(ForeignChangeError, match=rf"table {table}")
+    with nullcontext() if (table, when) in goes_on else refused:
+        two.continue_with(lambda opened: opened.delete(), when, monkeypatch, table)
+    with (
+        pytest.raises(ForeignChangeError, match=rf"/{table}` TO VERSION AS OF \d+") as error,
+        two.tables.writer(),
+    ):
+        pass
+    DeltaTable(str(two.path.parent / table)).restore(int(str(error.value).rpartition(" ")[2]))
+    two.write(range(7, 12), 3)
+    two.tables.run()
+    assert two.rows("hit") == two.winners(HIT)
+    assert deployment_problems(two.tables.config()) == []
+
+
+UNCHANGED_IN_SUITE = [("column", MOMENTS[1]), ("z-order", MOMENTS[0]), ("change data feed", MOMENTS[2])]
+
+
+@pytest.mark.parametrize(
+    ("change", "when"),
+    partly_soaked(
+        UNCHANGED_IN_SUITE, [c for c in product(UNCHANGED, MOMENTS) if c not in UNCHANGED_IN_SUITE]
+    ),
+)
+def test_what_changes_no_rows_makes_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, when: str
+) -> None:
+    makes_no_difference(Two(tmp_path), UNCHANGED[change], when, monkeypatch)
+
+
+def makes_no_difference(two: Two, act: Act, when: str, patch: pytest.MonkeyPatch) -> None:
+    """Have somebody do something to the table `hit` that changes no rows."""
+    two.tables.run()
+    two.continue_with(act, when, patch)
+    two.write(range(7, 12), 3)
+    two.tables.run()
+    assert two.rows("hit") == two.winners(HIT)
+    assert deployment_problems(two.tables.config()) == []
 
 
 @pytest.mark.parametrize("change", ["delete", "older"])
@@ -219,12 +312,17 @@ def test_a_running_job_rebuilds_a_table_that_no_batch_has_met_since(tmp_path: Pa
     assert deployment_problems(two.tables.config()) == []
 
 
-def test_a_table_that_others_take_back_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["delete", "constraint"])
+def test_a_table_that_others_take_back_goes_on(tmp_path: Path, change: str) -> None:
     two = Two(tmp_path)
     two.tables.run()
     version = DeltaTable(str(two.path)).version()
-    HARMFUL["delete"](DeltaTable(str(two.path)))
-    DeltaTable(str(two.path)).restore(version)
+    HARMFUL[change](DeltaTable(str(two.path)))
+    assert deployment_problems(two.tables.config())
+    if change == "delete":
+        DeltaTable(str(two.path)).restore(version)
+    else:
+        DeltaTable(str(two.path)).alter.drop_constraint("positive")
     two.write(range(4, 9), 2)
     two.tables.run()
     assert two.rows("hit") == two.winners(HIT)
@@ -235,9 +333,8 @@ def test_a_table_that_others_take_back_goes_on(tmp_path: Path) -> None:
 def test_a_column_of_their_own_stays(tmp_path: Path, vectors: str) -> None:
     two = Two(tmp_path, deletion_vectors=vectors)
     two.tables.run()
-    note = Field("note", PrimitiveType("string"), nullable=True)
     with two.tables.writer() as (_, writer):
-        DeltaTable(str(two.path)).alter.add_columns([note])
+        add_note(DeltaTable(str(two.path)))
         two.write(range(4, 9), 2)
         two.tables.batch(writer)
     assert two.rows("hit") == two.winners(HIT)

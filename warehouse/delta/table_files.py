@@ -30,11 +30,27 @@ from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_log import LogState, read_log
 from warehouse.delta.vector_files import read_vector
 
-SUPPORTED_FEATURES = frozenset({"appendOnly", "changeDataFeed", FEATURE, "invariants", "variantType"})
-"""The features of Delta that files written by the aggregator support."""
+SUPPORTED_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        FEATURE,
+        "generatedColumns",
+        "invariants",
+        "variantType",
+    }
+)
+"""The features of Delta that files written by the aggregator support.
+
+Those of constraints and generated columns only as long as the table has none: delta-rs lists them together with others.
+"""
 
 COLUMN_MAPPING_READER_VERSION = 2
 """The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
+
+GENERATION_KEY = '"delta.generationExpression"'
+"""In the metadata of a generated column."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +174,11 @@ def check_features(table: DeltaTable, name: str) -> None:
     unsupported = sorted(features - SUPPORTED_FEATURES)
     if protocol.min_reader_version == COLUMN_MAPPING_READER_VERSION:
         unsupported.append("columnMapping")
-    unsupported += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
+    properties = table.metadata().configuration
+    unsupported += [key for key in properties if key.startswith("delta.constraints.")]
+    unsupported += [key for key in ["delta.appendOnly"] if properties.get(key) == "true"]
+    if GENERATION_KEY in table.schema().to_json():
+        unsupported.append("generatedColumns")
     if unsupported:
         raise UnsupportedError(
             f"somebody has enabled {', '.join(unsupported)}, which the aggregator's files do not support",

@@ -33,6 +33,7 @@ from warehouse.delta.data_files import append_to
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.read import rows_of
 from warehouse.delta.write import arrow_rows
+from warehouse.system_tables.table_differences import change_since_own
 from warehouse.warehouse import Warehouse
 
 TABLE = "_cluster"
@@ -53,6 +54,13 @@ _NO_RETRIES = CommitProperties(custom_metadata={"userMetadata": USER_METADATA}, 
 def load(warehouse: Warehouse) -> Cluster:
     """Read the instances and their global ids from the table."""
     return cluster_in(warehouse.opened(TABLE))
+
+
+def require_own_rows(warehouse: Warehouse) -> None:
+    """Raise ForeignChangeError if somebody else has changed the table: its ids are not those that were assigned."""
+    changed = change_since_own(warehouse.location, TABLE)
+    if changed is not None:
+        raise changed.error()
 
 
 def cluster_in(table: DeltaTable, rows: Iterable[dict[str, Any]] | None = None) -> Cluster:
@@ -130,6 +138,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
 
     Raises:
         WarehouseError: If other writers committed first, `COMMIT_ATTEMPTS` times in a row.
+        ForeignChangeError: If somebody else has changed the table.
     """
     own_uuid = str(uuids.uuid4())
     for attempt in range(COMMIT_ATTEMPTS):
@@ -139,6 +148,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[IncomingMember], now: datetime
         after, changes = apply_incoming(before, rows, own_uuid)
         if not changes:
             return before
+        require_own_rows(warehouse)
         if _commit_changes(warehouse.location, table, stored, changes, now):
             return after
         _pause_before_retry(attempt)

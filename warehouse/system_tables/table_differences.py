@@ -207,6 +207,10 @@ def restore_advice(location: WarehouseLocation, table: str, version: int) -> str
 
 
 def _epochs_without_rows(location: WarehouseLocation, names: set[str]) -> Iterator[TableDifference]:
+    changed = change_since_own(location, EPOCHS) if EPOCHS in names else None
+    if changed is not None:
+        yield changed
+        return
     epoch = _newest_vclock_epoch(location, names)
     if epoch > 0:
         text = f"the table is lost: it has no epoch, but {VCLOCK} has rows of epoch {epoch}"
@@ -224,7 +228,7 @@ def _newest_vclock_epoch(location: WarehouseLocation, names: set[str]) -> int:
 def _differences_of_unnamed_tables(
     location: WarehouseLocation, names: set[str], row: Mapping[str, Any]
 ) -> Iterator[TableDifference]:
-    found = (_change_since_own(location, table) for table in sorted(names & {EPOCHS, *KEPT_TABLES}))
+    found = (change_since_own(location, table) for table in sorted(names & {EPOCHS, *KEPT_TABLES}))
     changed = {one.table: one for one in found if one is not None}
     yield from changed.values()
     # A batch that is not finished may have written rows of the next epoch, and a stream may have gone on meanwhile.
@@ -241,7 +245,8 @@ def _differences_of_unnamed_tables(
             yield TableDifference(CLUSTER, TableState.OLDER, text, LOST_ADVICE)
 
 
-def _change_since_own(location: WarehouseLocation, table: str) -> TableDifference | None:
+def change_since_own(location: WarehouseLocation, table: str) -> TableDifference | None:
+    """Return how others have changed a table that no epoch names since the aggregator's last change; None if not."""
     try:
         opened = location.open(table)
     except WarehouseError as error:
