@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.fresh import epochs
-from observe.applied_rows import AppliedRow, wait_until_applied
+from observe.applied_rows import AppliedRow, AppliedRows
 from tests.live import Tarantool
 from tests.live.commands import Command
 from warehouse.delta.location import WarehouseLocation, location_of
@@ -69,7 +69,7 @@ def measure(folder: Path, count: int, clients: int, trigger: int) -> list[Token]
     """Let clients write rows and wait for them while the job runs; return the answers."""
     config, location = folder / "config.yaml", location_of(str(folder / "warehouse"))
     config.write_text(CONFIG.format(folder=folder, trigger=trigger))
-    found: list[Token] = []
+    rows, found = AppliedRows(location), list[Token]()
     with Tarantool(folder / "a", cfg={"checkpoint_interval": 0}) as server:
         uuid, keys = server.eval(CREATE), itertools.count(1)
         server.eval(INSERT, 0)
@@ -84,7 +84,7 @@ def measure(folder: Path, count: int, clients: int, trigger: int) -> list[Token]
                         own = [(key := next(keys), connection.eval(INSERT, key)) for _ in range(ROWS_AT_ONCE)]
                         for key, lsn in own:
                             asked_at = time.time()
-                            answer = wait_until_applied(location, uuid, lsn, TIMEOUT_SECONDS)
+                            answer = rows.wait(uuid, lsn, TIMEOUT_SECONDS)
                             found.append(Token(key, lsn, answer, asked_at, time.time()))
 
             threads = [threading.Thread(target=client) for _ in range(clients)]

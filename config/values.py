@@ -50,13 +50,11 @@ def unsupported_values(*values: str | bool, why: str = "is not there yet") -> Be
 
 
 def _schema_of_text(pattern: re.Pattern[str] | str) -> WithJsonSchema:
-    """Return the JSON Schema of a string that matches a pattern as a whole."""
     text = pattern if isinstance(pattern, str) else pattern.pattern
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{text})$"})
 
 
 def _schema_of_number_or_text(pattern: re.Pattern[str]) -> WithJsonSchema:
-    """Return the JSON Schema of a number, or of a text with a unit that matches a pattern."""
     text = {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, text]})
 

@@ -22,7 +22,7 @@ from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_custom_functions, configured_standbys, open_batch_writer
 from jobs.main import main
-from jobs.runtime.output import say, say_lines
+from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step
 from observe.log_rows.row_format import tuple_text
@@ -199,7 +199,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     warehouse.create_system_tables()
     session = partial(log_reading_session, config, "backfill")
     request = request_and_wait(config, warehouse, kind, arguments, session)
-    say_lines(f"{kind}: {request.message}".splitlines())
+    say(f"{kind}: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 
 

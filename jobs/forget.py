@@ -58,7 +58,6 @@ class ForgetOptions:
     spools: Sequence[Path] = ()
     """Spools besides those among the sources."""
     only_search: bool = False
-    """Whether nothing is removed."""
 
 
 def forget(config: Config, options: ForgetOptions, step: Step = log_step) -> int:
@@ -93,7 +92,6 @@ class _Forgetting:
     options: ForgetOptions
     step: Step
     spools: dict[str | Path, Path] = field(init=False)
-    """The folders of the spools, by the sources' names."""
 
     def __post_init__(self) -> None:
         local = {one.name: Path(one.path) for one in self.config.sources}

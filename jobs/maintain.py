@@ -10,7 +10,7 @@ from functools import partial
 from config.deployment import Config
 from jobs.backfill import request_and_wait
 from jobs.main import main
-from jobs.runtime.output import say, say_lines
+from jobs.runtime.output import say
 from jobs.runtime.session import log_reading_session
 from jobs.runtime.steps import log_step
 from pipeline.commit.load import load_state
@@ -45,7 +45,7 @@ def maintain(
     }
     session = partial(log_reading_session, config, "maintain")
     request = request_and_wait(config, warehouse, RequestKind.MAINTENANCE, arguments, session)
-    say_lines(f"maintenance: {request.message}".splitlines())
+    say(f"maintenance: {request.message}")
     return 0 if request.state == RequestState.DONE else 1
 
 

@@ -40,7 +40,6 @@ class RepairResult:
     left_gaps: tuple[Gap, ...] = ()
     """Gaps that are closed now, and gaps that are still open."""
     read_sources: tuple[str, ...] = ()
-    """Names of the sources that were read again, in order."""
 
 
 def sources_to_read(gaps: Iterable[Gap], id_by_source: Mapping[str, int | None]) -> Iterator[str]:

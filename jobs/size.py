@@ -8,6 +8,7 @@ from dataclasses import asdict
 from config.deployment import Config
 from jobs.runtime.output import say_json, say_lines
 from observe.sizing import DAY, Estimate, estimate, measure_source, measure_tables
+from schemas.units import size_text
 from warehouse.delta.location import location_of
 
 
@@ -31,39 +32,31 @@ def text_lines(found: Estimate) -> list[str]:
             continue
         lines.append(
             f"{one.name:<6} {one.rows:>8,} {one.rows_per_second:>8,.1f} {one.busiest_rows / 60:>24,.1f} "
-            f"{_bytes(one.bytes_per_day):>12}"
+            f"{size_text(one.bytes_per_day):>12}"
         )
     lines += [
         "",
         f"rows          {found.rows_per_second:,.1f}/s, {found.busiest_rows_per_second:,.1f}/s in the busiest minute",
         f"cores         {found.cores} for the stream (a batch of the busiest minute: {found.batch_seconds:.1f} s)",
-        f"memory        {_bytes(found.memory_bytes)} for the driver",
-        f"_changelog    {_bytes(found.changelog_bytes_per_day)} a day, "
+        f"memory        {size_text(found.memory_bytes)} for the driver",
+        f"_changelog    {size_text(found.changelog_bytes_per_day)} a day, "
         + (
             "kept for ever"
             if found.changelog_bytes is None
-            else f"{_bytes(found.changelog_bytes)} in its retention"
+            else f"{size_text(found.changelog_bytes)} in its retention"
         ),
     ]
     if found.spool_bytes_per_day:
         lines.append(
-            f"spools        {_bytes(found.spool_bytes_per_day)} for each day that the job does not run"
+            f"spools        {size_text(found.spool_bytes_per_day)} for each day that the job does not run"
         )
     if found.tables is not None and found.table_disk_bytes is not None:
         lines.append(
             f"tables        {found.tables.tables}, {found.tables.table_rows:,} rows, "
-            f"{_bytes(found.tables.table_bytes)}; with older versions up to {_bytes(found.table_disk_bytes)}"
+            f"{size_text(found.tables.table_bytes)}; with older versions up to {size_text(found.table_disk_bytes)}"
         )
     short = [one.name for one in found.sources if one.error is None and one.seconds < DAY / 24]
     if short:
         lines.append(f"note          logs of less than an hour: {', '.join(short)}; measure a busy day")
     lines += [f"note          {text}" for text in found.advice]
     return lines
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

@@ -13,10 +13,12 @@ from contextlib import suppress
 from pyspark.errors import PySparkException
 
 from config.deployment import Config
-from jobs.runtime.output import say, say_json_text
+from jobs.runtime.command_line import DONE, is_verbose, print_error
+from jobs.runtime.output import say_json_text, say_rows
 from jobs.runtime.session import spark_session
 from jobs.runtime.steps import log_step
 from observe.sql_views import view_statements
+from schemas.escaping import escaped
 from warehouse.sql_functions import register_functions
 
 SHOWN_ROWS = 1000
@@ -63,7 +65,7 @@ def show_result(catalog: Catalog, statement: str, *, as_json: bool = False) -> N
         for line in rows.toJSON().toLocalIterator():
             say_json_text(str(line))
     elif rows.columns:
-        rows.show(SHOWN_ROWS, truncate=False)
+        say_rows(rows, SHOWN_ROWS)
 
 
 def typed_statements() -> Iterator[str]:
@@ -87,18 +89,22 @@ def typed_statements() -> Iterator[str]:
 
 
 def sql(config: Config, statement: str | None = None, *, as_json: bool = False) -> int:
-    """Run one statement, or those that are typed; an error of a typed one is printed, and the next one is read."""
+    """Run one statement, or those that are typed; an error of one is printed, and the next one is run."""
     catalog = Catalog(config)
-    if statement is not None:
-        show_result(catalog, statement.rstrip().removesuffix(";"), as_json=as_json)
-        return 0
-    code = 0
-    for typed in typed_statements():
-        if not typed.strip():
+    code = DONE
+    for text in typed_statements() if statement is None else [statement.rstrip().removesuffix(";")]:
+        if not text.strip():
             continue
         try:
-            show_result(catalog, typed, as_json=as_json)
+            show_result(catalog, text, as_json=as_json)
         except PySparkException as error:
-            say(f"error: {str(error).splitlines()[0]}", err=True)
-            code = 1
-    return 0 if sys.stdin.isatty() else code
+            code = print_error(error, verbose=is_verbose(), line=error_line(error))
+    return DONE if statement is None and sys.stdin.isatty() else code
+
+
+def error_line(error: PySparkException) -> str:
+    """Return the first line of an error of Spark, which may name what the statement names."""
+    text = str(error)
+    for value in (error.getMessageParameters() or {}).values():
+        text = text.replace(value, escaped(value))
+    return text.partition("\n")[0]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from config.deployment import Config
 from jobs.runtime.output import say, say_json
-from observe.applied_rows import instance_uuid, wait_until_applied
+from observe.applied_rows import AppliedRows, instance_uuid
 from observe.instance_ids import instance_id_reader
 from warehouse.delta.location import location_of
 
@@ -15,7 +15,7 @@ from warehouse.delta.location import location_of
 def wait(config: Config, instance: str | int, lsn: int, timeout: float, *, as_json: bool = False) -> int:
     """Print whether a row is in the tables, and since which epoch; return 1 if it is not when the time is over."""
     uuid = instance_uuid(instance_id_reader(config), instance) if isinstance(instance, int) else instance
-    row = wait_until_applied(location_of(config.warehouse, config.database), uuid, lsn, timeout)
+    row = AppliedRows(location_of(config.warehouse, config.database)).wait(uuid, lsn, timeout)
     if as_json:
         say_json(asdict(row))
     elif row.is_applied:

@@ -29,7 +29,6 @@ class AppliedRow:
     """What the tables say about one row of an instance's log."""
 
     instance: str
-    """The instance's uuid."""
     lsn: int
     is_applied: bool
     settled_lsn: int
@@ -80,70 +79,58 @@ def _row_in(reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
 
 
 @dataclass
-class NewestReader:
-    """The ids and vclocks of the newest epoch: all questions of a process share one look at the tables."""
+class AppliedRows:
+    """The newest epoch of a warehouse: all questions about its rows share one look at the tables."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    key: tuple[str, str, int] | None = None
-    """Of the epoch: the warehouse, and the id and the version of its table `_epochs`."""
-    looked_at: float = 0.0
-    reader: InstanceIdReader | None = None
+    location: WarehouseLocation
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _epochs: tuple[str, int] | None = None
+    """The id and the version of the table `_epochs` that `_reader` has read."""
+    _looked_at: float = 0.0
+    _reader: InstanceIdReader | None = None
 
-    def newest(self, location: WarehouseLocation) -> InstanceIdReader | None:
+    def wait(
+        self, instance: str, lsn: int, timeout_seconds: float, sleep: Callable[[float], None] = time.sleep
+    ) -> AppliedRow:
+        """Wait until a row is in the tables, or the time is over; return what the tables say then.
+
+        The tables are read again only after a new epoch. An instance that they do not know yet is waited for as well.
+        """
+        deadline, seen = time.monotonic() + timeout_seconds, None
+        row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
+        while True:
+            reader = self._newest()
+            if reader is not None and reader is not seen:
+                with self._lock:
+                    seen, row = reader, _row_in(reader, instance, lsn)
+            left = deadline - time.monotonic()
+            if row.is_applied or left <= 0:
+                return row
+            sleep(min(POLL_SECONDS, left))
+
+    def page(self, parameters: Mapping[str, str]) -> dict[str, Any]:
+        """Return the page `/wait?instance=UUID&lsn=N&timeout=SECONDS`; ValueError: the client's mistake."""
+        try:
+            instance, lsn = str(UUID(parameters["instance"])), int(parameters["lsn"])
+            timeout = min(float(parameters.get("timeout", 0)), PAGE_SECONDS_MAX)
+        except (KeyError, ValueError) as error:
+            raise ValueError("wanted: /wait?instance=UUID&lsn=N&timeout=SECONDS") from error
+        return asdict(self.wait(instance, lsn, timeout))
+
+    def _newest(self) -> InstanceIdReader | None:
         """Return the reader of the newest epoch, the same until there is a newer one; None if there is none."""
-        with self.lock:
-            if not self._is_newest(location):
-                epochs = location.open(EPOCHS)
-                key = None if epochs is None else (location.root, str(epochs.metadata().id), epochs.version())
-                if key != self.key:
-                    self.key, self.reader = key, None if key is None else InstanceIdReader(location)
-                self.looked_at = time.monotonic()
-            return self.reader
+        with self._lock:
+            if not self._is_newest():
+                epochs = self.location.open(EPOCHS)
+                key = None if epochs is None else (str(epochs.metadata().id), epochs.version())
+                if key != self._epochs:
+                    self._epochs, self._reader = key, None if key is None else InstanceIdReader(self.location)
+                self._looked_at = time.monotonic()
+            return self._reader
 
-    def _is_newest(self, location: WarehouseLocation) -> bool:
-        """Return whether the last look was at this warehouse, is not old, and there is no later version since."""
-        if self.key is None or self.key[0] != location.root:
+    def _is_newest(self) -> bool:
+        """Return whether the last look is not old, and there is no later version since."""
+        if self._epochs is None:
             return False
-        is_recent = time.monotonic() - self.looked_at < POLL_SECONDS
-        return is_recent and not location.may_have(EPOCHS, self.key[2] + 1)
-
-    def row(self, reader: InstanceIdReader, instance: str, lsn: int) -> AppliedRow:
-        """Return what `applied_row` does; the tables of an epoch are read once."""
-        with self.lock:
-            return _row_in(reader, instance, lsn)
-
-
-_newest = NewestReader()
-
-
-def wait_until_applied(
-    location: WarehouseLocation,
-    instance: str,
-    lsn: int,
-    timeout_seconds: float,
-    sleep: Callable[[float], None] = time.sleep,
-) -> AppliedRow:
-    """Wait until a row is in the tables, or the time is over; return what the tables say then.
-
-    The tables are looked at again only after a new epoch. An instance that they do not know yet is waited for as well.
-    """
-    deadline, seen = time.monotonic() + timeout_seconds, None
-    row = AppliedRow(instance, lsn, is_applied=False, settled_lsn=0, epoch=None)
-    while True:
-        reader = _newest.newest(location)
-        if reader is not None and reader is not seen:
-            seen, row = reader, _newest.row(reader, instance, lsn)
-        left = deadline - time.monotonic()
-        if row.is_applied or left <= 0:
-            return row
-        sleep(min(POLL_SECONDS, left))
-
-
-def wait_page(location: WarehouseLocation, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the status server's page `/wait?instance=UUID&lsn=N&timeout=SECONDS`; ValueError: the client's mistake."""
-    try:
-        instance, lsn = str(UUID(parameters["instance"])), int(parameters["lsn"])
-        timeout = min(float(parameters.get("timeout", 0)), PAGE_SECONDS_MAX)
-    except (KeyError, ValueError) as error:
-        raise ValueError("wanted: /wait?instance=UUID&lsn=N&timeout=SECONDS") from error
-    return asdict(wait_until_applied(location, instance, lsn, timeout))
+        is_recent = time.monotonic() - self._looked_at < POLL_SECONDS
+        return is_recent and not self.location.may_have(EPOCHS, self._epochs[1] + 1)

@@ -80,7 +80,6 @@ class BatchExplanation:
     set_aside: Rows
     """New rows of `_quarantine`, grouped by `space`, `reason`, `is_in_table`; each group has `rows`, their number."""
     written: Sequence[WrittenFiles]
-    """The files of the tables that the batch changed."""
     has_before: bool = True
     """Whether `_epochs` has the preceding epoch. If maintenance has removed it, `waiting` and `written` are empty."""
 

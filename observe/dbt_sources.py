@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 from deltalake import DeltaTable
 
-from observe.validation.suites import NEVER_NULL_COLUMNS
-from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
+from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.names import column_name, exact_table, is_space_table, unescape
 from schemas.states import SpaceState
+from schemas.tables import OWN_TABLES
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.read import newest_of_each
 
@@ -124,13 +124,14 @@ def describe_table(
     """Return the description of a table."""
     types = {field.name: sql_type(json.loads(field.type.to_json())) for field in delta_table.schema().fields}
     if name in TABLES:
+        own = OWN_TABLES.get(name)
         columns = [
             Column(
                 column,
                 type_,
                 COLUMNS.get(column, UNKNOWN_COLUMN_DESCRIPTION),
-                column in UNIQUE.get(name, ()),
-                column in NEVER_NULL_COLUMNS.get(name, ()),
+                own is not None and column in own.unique,
+                own is not None and column in own.never_null,
             )
             for column, type_ in types.items()
         ]

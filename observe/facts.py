@@ -95,7 +95,6 @@ class FaultyRows:
 
     row_count: int
     reason: str
-    """One of the reasons."""
 
 
 class DeploymentFacts:

@@ -28,7 +28,6 @@ class Overview:
     age_seconds: float
     """Seconds from the commit of the newest epoch until now."""
     spaces: int
-    """Number of tables of spaces."""
     replicasets: Mapping[str, Mapping[str, Any]]
     """By replicaset uuid: `vclock` (the settled vclock) and the replicaset's entry of the stream's offset, such as
     `leader` (the source that is read now), `file` and `position`."""
@@ -47,7 +46,6 @@ class Overview:
     misfits: int
     """Number of rows that are in their table, with NULL in a column that cannot hold the value."""
     conflicts: int
-    """Number of rows of `_conflicts`."""
     refused: tuple[str, ...] = ()
     """Refused spaces, each with its replicasets and the reason. The rows of a refused space go to `_changelog` only; a
     table that the space already has does not change any more."""
@@ -61,7 +59,6 @@ class Overview:
     """Since when all compared tables were equal to their servers'; None without a section `prove`, and before its first
     round has compared all of them."""
     problems: tuple[Problem, ...] = ()
-    """What needs attention."""
 
 
 def overview_of(facts: DeploymentFacts, now: datetime) -> Overview:

@@ -10,8 +10,7 @@ from glob import escape
 from typing import Any
 
 from config.deployment import Config
-from observe.doctor.machine import size_text
-from observe.problems import difference_problem
+from observe.problems import difference_problem, first_reason
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.ids.settle import Settlement
 from pipeline.plan.settings import settings_json
@@ -20,6 +19,7 @@ from pipeline.state import ReplicasetState
 from pipeline.write.changes import TableChange
 from schemas.names import replicaset_label
 from schemas.problems import Problem
+from schemas.units import size_text
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 
@@ -333,7 +333,7 @@ def _left_out_values(preview: Preview) -> Iterator[NextRunChange]:
     for table, values in preview.left_out.items():
         effect = "the row is set aside" if values.is_row_left_out else "it is NULL there"
         count = "1 new row has" if values.row_count == 1 else f"{values.row_count} new rows have"
-        text = f"{count} a value that its column cannot hold, so {effect}: {values.reason}"
+        text = f"{count} a value that its column cannot hold, so {effect}: {first_reason(values.reason)}"
         yield NextRunChange("values_left_out", table, text)
 
 

@@ -1,5 +1,6 @@
 """Finds the conditions of `schemas.conditions` that are true in a deployment's tables and logs."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -29,11 +30,11 @@ def table_problems(facts: DeploymentFacts) -> Iterator[Problem]:
         yield problem("spaces_refused", f"space {refused.name}", text)
     for space, rows in facts.set_aside.items():
         count = "1 key or row is" if rows.row_count == 1 else f"{rows.row_count} keys or rows are"
-        text = f"{count} in no table, such as: {first_line(rows.reason)}"
+        text = f"{count} in no table, such as: {first_reason(rows.reason)}"
         yield problem("rows_set_aside", f"space {space}", text)
     for space, rows in facts.misfits.items():
         count = "1 row has" if rows.row_count == 1 else f"{rows.row_count} rows have"
-        text = f"{count} a NULL for a value that its column cannot hold: {first_line(rows.reason)}"
+        text = f"{count} a NULL for a value that its column cannot hold: {first_reason(rows.reason)}"
         yield problem("misfits", f"table {space}", text)
 
 
@@ -45,9 +46,10 @@ def difference_problem(difference: TableDifference) -> Problem:
     return problem("table_changed", subject, text, advice=advice)
 
 
-def first_line(text: str) -> str:
-    """Return the last line of a traceback, or the only line of another text."""
-    return text.strip().rpartition("\n")[2]
+def first_reason(text: str) -> str:
+    """Return the last line of a traceback, or of several columns' reasons the first, and how many there are more."""
+    first, *others = re.split(r"; (?=fields? )", text.strip().rpartition("\n")[2])
+    return f"{first}; {len(others)} more columns" if others else first
 
 
 def _pending_problems(facts: DeploymentFacts) -> Iterator[Problem]:
@@ -74,7 +76,9 @@ def proof_problems(facts: DeploymentFacts, every_seconds: float, now: datetime) 
     since = facts.unproven_since.timestamp()
     age = now.timestamp() - since
     if age > every_seconds:
-        errors = sorted({f"{one.table}: {first_line(one.error)}" for one in facts.server_proofs if one.error})
+        errors = sorted(
+            {f"{one.table}: {first_reason(one.error)}" for one in facts.server_proofs if one.error}
+        )
         text = f"not every tuple was compared and equal within the last {every_seconds / 3600:.3g} h"
         text += f"; not compared: {'; '.join(errors[:3])}" if errors else ""
         yield problem("proof_stale", "proof", text, since=since)

@@ -17,11 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from schemas.errors import WarehouseError
 from warehouse.catalog import register_tables
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.read import size_of
+from warehouse.delta.read import LARGEST_WITHOUT_SPARK_BYTES, size_of
 from warehouse.warehouse import Warehouse
-
-LARGEST_WITHOUT_SPARK_BYTES = 256 * 2**20
-"""If the queried tables together are larger, Spark runs the queries."""
 
 _NAMED_TABLE = re.compile(r"\{(\w+)\}")
 

@@ -67,13 +67,10 @@ class SourceMeasure:
 
     name: str
     rows: int
-    """Rows of the logs that were read."""
     log_bytes: int
     """Their bytes, as they are stored."""
     seconds: float
-    """Time from the first to the last row."""
     busiest_rows: int
-    """Rows of the busiest minute."""
     error: str | None = None
     """Why the source could not be read."""
 
@@ -97,7 +94,6 @@ class TableMeasure:
     table_rows: int
     table_bytes: int
     tables: int
-    """Number of spaces' tables."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ class StandbyOverview:
     """The current state of a standby copy."""
 
     root: str
-    """Location of the copy."""
     is_up_to_date: bool
     """Whether the copy has all epochs, except perhaps the one that is being copied."""
     state: str

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from config.deployment import Config
-from observe.doctor.machine import size_text
 from pipeline.commit.costs import BatchCosts, stored_costs
 from pipeline.compaction.debt import CompactionDebt, debt_of
 from pipeline.lookup.copy_folder import stored_bytes
 from schemas.conditions import DEBT_BYTES, DEBT_SHARE
 from schemas.errors import WarehouseError
 from schemas.problems import Problem, problem
+from schemas.units import size_text
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import live_files
 from warehouse.delta.table_log import read_log
@@ -28,9 +28,7 @@ class WriteCosts:
 
     copies_folder: str
     copies_bytes: int
-    """The size of the key copies in it."""
     copies_limit: int
-    """The maximum size of the folder."""
     last_batch: BatchCosts | None = None
     """The costs of the newest batch; None if the stream never ran on this machine."""
     debts: Mapping[str, CompactionDebt] = field(default_factory=dict)
@@ -100,11 +98,6 @@ def copies_text(costs: BatchCosts) -> str:
 def written_text(costs: BatchCosts) -> str:
     """Return as text what a batch wrote to tables of spaces."""
     parts = {"vectors": costs.vector_bytes, "compaction": costs.compaction_bytes}
-    more = "".join(f", {small_size_text(size)} by {name}" for name, size in parts.items() if size)
+    more = "".join(f", {size_text(size)} by {name}" for name, size in parts.items() if size)
     times = "" if costs.amplification is None else f", {costs.amplification:.1f} times the changed rows"
-    return f"{small_size_text(costs.written_bytes)} written{more}{times}"
-
-
-def small_size_text(byte_count: int) -> str:
-    """Return a number of bytes as text: in KiB below one MiB."""
-    return f"{byte_count / 1024:.1f} KiB" if byte_count < 2**20 else size_text(byte_count)
+    return f"{size_text(costs.written_bytes)} written{more}{times}"

@@ -89,7 +89,6 @@ class BatchResult:
     """Number of rows read, including duplicates from other members' logs."""
     seconds: float
     table_count: int
-    """Number of tables of spaces written."""
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
     """For each step, in order, the seconds from the batch's begin to the step's end."""
     executor: str | None = None

@@ -54,7 +54,6 @@ class CheckpointBatches:
     query_id: str
     """Spark's id of the streaming query."""
     committed: frozenset[int]
-    """The numbers of the batches that Spark counts as finished."""
     fs: pafs.FileSystem = field(repr=False)
     root: str
     """The folder of the checkpoint, as a path of `fs`."""

@@ -64,7 +64,6 @@ class PartitionResult:
     removed: Mapping[FileRef, NDArray[np.int64]]
     """For each file of a table, the numbers of the rows to remove."""
     removed_keys: Mapping[int, pa.Array]
-    """The keys of the removed rows, by table number."""
     versions: pa.Table
     conflicts: pa.Table
     quarantine: pa.Table
@@ -181,7 +180,6 @@ def _misfit_versions(misfits: pa.Table, table: str, plan: ResolvePlan) -> pa.Tab
 def _removed_rows(
     removed: pa.Table, files: Sequence[FileRef]
 ) -> tuple[dict[FileRef, NDArray[np.int64]], dict[int, pa.Array]]:
-    """Return the row numbers to remove by file, and the keys of these rows by table number."""
     if not removed.num_rows:
         return {}, {}
     whole = removed.combine_chunks()

@@ -63,11 +63,9 @@ class MaskChange:
     """A table whose masks change."""
 
     table: str
-    """The table that readers see."""
     encoding: TableEncoding | None
     """The encoding with the new masks; None if the table is not masked any more."""
     was_masked: bool
-    """Whether the table was masked before the start."""
 
     @property
     def exact(self) -> str:

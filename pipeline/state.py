@@ -29,7 +29,6 @@ class VshardBucket:
     """When the replicaset received the bucket: the timestamp of its row `receiving`, or else of its first row (in a
     snapshot, the time at which the snapshot was written)."""
     timestamp: datetime | None = None
-    """The timestamp of the row that set this status."""
     doubled_with: frozenset[int] = frozenset()
     """Ids of the other replicasets in which the bucket is active."""
 
@@ -162,7 +161,6 @@ class State:
     versions: Mapping[str, int] = field(default_factory=dict)
     """For each table, the Delta version that the last epoch names."""
     aggregator_id: int | None = None
-    """The global id of the aggregator itself."""
     aggregator_lsn: int = 0
     """The lsn of the aggregator's last change of `_cluster` that is in `_changelog`."""
     settings: str | None = None

@@ -40,7 +40,6 @@ class Condition:
     severity: Severity
     means: str
     found: str
-    """How it is found."""
     advice: str
     """What to do; markdown, since the documents have it too."""
     summary: str

@@ -154,6 +154,3 @@ VERSION_COLUMNS: Mapping[str, str] = {
     "_misfits": "Columns that are NULL because they cannot hold their values.",
 }
 """Columns that every space's table has in addition to its fields."""
-
-UNIQUE: Mapping[str, tuple[str, ...]] = {name: one.unique for name, one in OWN_TABLES.items() if one.unique}
-"""Columns with a different value in each row of their table."""

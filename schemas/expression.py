@@ -43,7 +43,6 @@ TYPES = ("string", "bigint", "int", "double", "boolean", "date", "timestamp", "d
 """Types of `CAST`; a decimal may have digits: `decimal(12, 2)`."""
 
 DEPTH_MAX = 100
-"""Greatest nesting of an expression."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ class PolicyEntry:
     """One policy."""
 
     name: str
-    """Its name in the configuration."""
     module: str
     """The module in `udfs/before_replace/policies/`."""
     option: str = ""
@@ -27,7 +26,6 @@ class PolicyEntry:
 
 
 LAST_WRITE_WINS = "last_write_wins"
-"""The default policy."""
 
 _PRIORITY_HELP = "uuids of replicasets, or names of sources that name theirs, the first wins"
 

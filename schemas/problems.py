@@ -19,7 +19,6 @@ class Problem:
     """A condition that is true now."""
 
     condition: str
-    """Its name."""
     subject: str
     """What it is about: `source a1`, `replicaset a`, `peer 10.0.0.1:3301`, `table accounts`."""
     text: str

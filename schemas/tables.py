@@ -5,6 +5,7 @@ Spark types only; `warehouse` writes the tables. The typed columns of a space co
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pyspark.sql.types import (
     ArrayType,
@@ -19,6 +20,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from schemas.states import ConflictKind, GapState, VersionState
 
 _INT, _LONG, _STRING, _BINARY, _TIME = IntegerType(), LongType(), StringType(), BinaryType(), TimestampType()
 
@@ -309,51 +312,119 @@ versions; `examples`: a JSON list; `source`: the user's file, null for the aggre
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A table that every warehouse has from its first start on."""
+    """A table that every warehouse has from its first start on, and what validation expects of its rows."""
 
     columns: StructType
     description: str
     unique: tuple[str, ...] = ()
     """Columns with a different value in each row."""
+    keys: tuple[str, ...] = ()
+    """Columns that identify a row in examples; a table without them is not validated as a table of its own."""
+    never_null: tuple[str, ...] = ()
+    global_ids: tuple[str, ...] = ()
+    """Columns with global ids, which are null in rows that name no instance."""
+    past_times: tuple[str, ...] = ()
+    """Columns with times that must not be in the future."""
+    states: tuple[str, type[StrEnum]] | None = None
+    """A column, and all values that the aggregator writes into it."""
 
 
 OWN_TABLES: Mapping[str, OwnTable] = {
     "_cluster": OwnTable(
-        CLUSTER, "Every instance of every replicaset: its uuid and its global id.", ("uuid", "global_id")
+        CLUSTER,
+        "Every instance of every replicaset: its uuid and its global id.",
+        unique=("uuid", "global_id"),
+        keys=("uuid",),
+        never_null=("global_id", "uuid", "replicaset_id"),
+        past_times=("first_seen",),
     ),
     "_applier_map": OwnTable(
-        APPLIER_MAP, "Which instance a replica id means in each replicaset, and from which lsn on."
+        APPLIER_MAP,
+        "Which instance a replica id means in each replicaset, and from which lsn on.",
+        keys=("replicaset_id", "local_id", "global_id"),
+        never_null=("replicaset_id", "local_id", "global_id", "since_lsn"),
+        global_ids=("global_id",),
     ),
     "_vclock": OwnTable(
         VCLOCK,
         "The last settled lsn of each instance in each replicaset; the row of the highest epoch counts.",
+        keys=("replicaset_id", "global_id", "local_id"),
+        never_null=("replicaset_id", "lsn"),
+        global_ids=("global_id",),
     ),
     "_changelog": OwnTable(CHANGELOG, "Every row of the logs, append-only."),
     "_pending": OwnTable(
-        PENDING, "Rows of the logs that wait for missing rows, a CONFIRM, a global id or a definition."
+        PENDING,
+        "Rows of the logs that wait for missing rows, a CONFIRM, a global id or a definition.",
+        keys=("source", "file", "position"),
+        never_null=("reason",),
     ),
-    "_schema": OwnTable(SCHEMA, "Every version of every space, and the table that it goes to."),
+    "_schema": OwnTable(
+        SCHEMA,
+        "Every version of every space, and the table that it goes to.",
+        keys=("replicaset_id", "space_id", "name"),
+        never_null=("replicaset_id", "space_id", "name", "state", "space_tuple"),
+    ),
     "_versions": OwnTable(
-        VERSIONS, "Each replicaset's own version of a key, unless it is the row of the space's table."
+        VERSIONS,
+        "Each replicaset's own version of a key, unless it is the row of the space's table.",
+        keys=("space", "key", "replicaset_id"),
+        never_null=("space", "key", "replicaset_id"),
+        global_ids=("global_id",),
+        past_times=("timestamp", "created"),
+        states=("state", VersionState),
     ),
-    "_conflicts": OwnTable(CONFLICTS, "Each decision between versions of two replicasets."),
-    "_quarantine": OwnTable(QUARANTINE, "Rows that cannot be applied, or only in part, with the reason."),
+    "_conflicts": OwnTable(
+        CONFLICTS,
+        "Each decision between versions of two replicasets.",
+        keys=("space", "key", "epoch"),
+        never_null=("space", "key"),
+        global_ids=("winner_global_id", "loser_global_id"),
+        past_times=("winner_timestamp", "loser_timestamp"),
+        states=("kind", ConflictKind),
+    ),
+    "_quarantine": OwnTable(
+        QUARANTINE,
+        "Rows that cannot be applied, or only in part, with the reason. Where `file` is null, as with `misfits`, "
+        "`_changelog` has it under the row's `global_id` and `lsn`.",
+        keys=("space", "file", "position"),
+        never_null=("reason",),
+        global_ids=("global_id",),
+    ),
     "_vshard": OwnTable(
-        VSHARD, "The state of each bucket of vshard in each replicaset; the row of the highest epoch counts."
+        VSHARD,
+        "The state of each bucket of vshard in each replicaset; the row of the highest epoch counts.",
+        keys=("epoch", "replicaset_id", "bucket_id"),
+        never_null=("epoch", "replicaset_id", "bucket_id"),
     ),
-    "_gaps": OwnTable(GAPS, "Missing ranges of lsns, and divergences."),
+    "_gaps": OwnTable(
+        GAPS,
+        "Missing ranges of lsns, and divergences.",
+        keys=("replicaset_id", "local_id", "first_lsn", "last_lsn"),
+        never_null=("replicaset_id", "kind"),
+        states=("state", GapState),
+    ),
     "_epochs": OwnTable(
         EPOCHS,
         "One row per batch: the commit of the batch, and a consistent snapshot of all tables.",
-        ("epoch",),
+        unique=("epoch",),
+        keys=("epoch",),
+        never_null=("epoch", "versions", "vclock"),
+        past_times=("committed_at",),
     ),
     "_requests": OwnTable(REQUESTS, "Requests to the writer; the latest changed_at of a request counts."),
-    "_retention": OwnTable(RETENTION, "What maintenance has removed."),
+    "_retention": OwnTable(
+        RETENTION,
+        "What maintenance has removed.",
+        keys=("epoch", "table", "replicaset_id", "global_id", "local_id"),
+        never_null=("epoch", "cleaned_at", "table", "rows"),
+        global_ids=("global_id",),
+        past_times=("cleaned_at",),
+    ),
 }
 """The aggregator's own tables. `schemas.descriptions.COLUMNS` has a sentence for each name of a column."""
 
 SYSTEM_TABLES: dict[str, StructType] = {name: one.columns for name, one in OWN_TABLES.items()}
-"""Their columns."""
 
 VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
     ("_key", _BINARY),

@@ -28,6 +28,7 @@ from schemas import descriptions
 from schemas.conditions import CONDITIONS
 from schemas.iproto import SystemSpace
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
+from schemas.units import size_text
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
 from sources.xlog import options
@@ -39,7 +40,7 @@ WRITTEN = "Written by `make reference`; do not edit it.\n"
 
 Column = tuple[str, DataType]
 
-MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
+MEBIBYTE = 1 << 20
 
 COMMON_OPTIONS = ("--config", "--json", "--master", "--conf", "--verbose", "--help")
 """Options that mean the same in each command that has them."""
@@ -181,8 +182,7 @@ def _default(value: Mapping[str, Any]) -> str:
     if isinstance(default, dict | list) or default is None:
         return "" if not default else "see below"
     if isinstance(default, int) and default >= MEBIBYTE:
-        size, unit = (default // GIBIBYTE, "GiB") if default % GIBIBYTE == 0 else (default // MEBIBYTE, "MiB")
-        return f"`{size} {unit}`"
+        return f"`{size_text(default)}`"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 

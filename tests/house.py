@@ -107,7 +107,6 @@ def duplicate_class_names(modules: dict[str, Module]) -> list[str]:
 
 
 def imported_once(modules: dict[str, Module]) -> list[str]:
-    """Return the modules that exactly one other module imports."""
     users: dict[str, set[str]] = {}
     for one in modules.values():
         for name in set(one.imported_names()) & modules.keys() - {one.name}:

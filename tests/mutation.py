@@ -132,7 +132,6 @@ class FaultFinder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Replace `and` and `or` by each other."""
         for left, right in zip(node.values, node.values[1:], strict=False):
             self._replace_operator(node.op, left, right)
         self.generic_visit(node)

@@ -84,3 +84,24 @@ def test_names_of_the_code_in_the_glossary_exist() -> None:
     listed = " ".join(re.findall(r"in the code: ([^)]*)", text))
     named = {*re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", text), *re.findall(r"`(\w+)`", listed)}
     assert sorted(named - defined) == []
+
+
+NAME = re.compile(r"`([A-Za-z_]\w*(?:\.\w+)*)(?:\([^`]*\))?`")
+"""A name, or a call."""
+
+
+def test_names_in_contributing_exist() -> None:
+    texts = [(file.stem, file.read_text()) for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    words = {word for _, text in texts for word in re.findall(r"\w+", text)}
+    wrong = []
+    for name in set(NAME.findall((ROOT / "CONTRIBUTING.md").read_text())):
+        *owners, last = name.split(".")
+        places = [
+            text
+            for stem, text in texts
+            if owners and (stem == owners[-1] or re.search(rf"^class {owners[-1]}\b", text, re.MULTILINE))
+        ]
+        is_defined = any(re.search(rf"^ *(def |class )?{last}\b", text, re.MULTILINE) for text in places)
+        if not (is_defined if owners else last in words) and not (ROOT / name).is_file():
+            wrong.append(name)
+    assert sorted(wrong) == []

@@ -288,9 +288,9 @@ TABLE = Extension(
     "schemas/tables.py",
     (
         (
-            '    "_retention": OwnTable(RETENTION, "What maintenance has removed."),\n',
-            '    "_retention": OwnTable(RETENTION, "What maintenance has removed."),\n'
-            '    "_notes": OwnTable(_nullable_columns(epoch=_LONG, note=_STRING), "Notes of people.", ("epoch",)),\n',
+            '    "_requests": OwnTable(',
+            '    "_notes": OwnTable(_nullable_columns(epoch=_LONG, note=_STRING), "Notes of people.", ("epoch",)),\n'
+            '    "_requests": OwnTable(',
         ),
     ),
     """

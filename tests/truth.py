@@ -148,3 +148,9 @@ def recordings() -> tuple[Recording, ...]:
 
 def own() -> Recording:
     return recordings()[0]
+
+
+def rows_of_truth(root: Path) -> list[bytes]:
+    """Return the tuples of the only space of a recording, as its servers held them in the end."""
+    (line,) = (root / "truth.jsonl").read_text(encoding="utf-8").splitlines()
+    return sorted(map(base64.b64decode, json.loads(line)["rows"]))

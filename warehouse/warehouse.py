@@ -27,13 +27,10 @@ from warehouse.delta import write
 from warehouse.delta.commits import OpenTables
 from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.delta.newest_epoch import EPOCHS, newest_versions, no_tables_error
-from warehouse.delta.read import arrow_of, columns_of, size_of
+from warehouse.delta.read import LARGEST_IN_MEMORY_BYTES, arrow_of, columns_of, size_of
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's default is INT96, which delta-rs and others read as nanoseconds: wrong before 1677 and after 2262."""
-
-LARGEST_WITHOUT_SPARK_BYTES = 16 * 2**20
-"""`Warehouse.read_system_table` reads tables up to this size without Spark."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class Warehouse:
         A small table is read without Spark, in a tenth of the time that Spark takes to open a table.
         """
         opened = self.opened(table, version)
-        if size_of(opened) > LARGEST_WITHOUT_SPARK_BYTES:
+        if size_of(opened) > LARGEST_IN_MEMORY_BYTES:
             return self.read(table, version)
         schema = columns_of(opened)
         rows = arrow_of(opened, to_arrow_schema(schema, timezone="UTC"))

@@ -8,6 +8,7 @@ options.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from jobs.runtime.error_text import error_text, first_error, other_error_text
-from jobs.runtime.output import EscapingFormatter, escaping_handler, say, say_lines
+from jobs.runtime.output import say, say_lines
 from jobs.runtime.steps import STEPS_LOGGER
 from schemas.errors import ConfigurationError, RidError
+from schemas.escaping import escape_logs_without_handler, escaped_lines, escaping_handler
 
 if TYPE_CHECKING:
     import asyncio
@@ -163,13 +165,14 @@ def print_result(result: str, next_step: str | None = None) -> None:
 
 def run_command(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     """Run a command, or a group of commands, and return the exit code."""
-    if logging.lastResort is not None:  # writes the warnings of commands that set up no log
-        logging.lastResort.setFormatter(EscapingFormatter())
+    escape_logs_without_handler()
     try:
         with _stopping_on_sigterm(), _printing_steps_to_stderr():
             return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say_lines(shown.getvalue().rstrip("\n").split("\n"), err=True)
         return error.exit_code
     except (click.Abort, Stopped) as stop:
         return _report_stop(stop)
@@ -194,16 +197,15 @@ def _report_stop(stop: BaseException) -> int:
     os._exit(143 if isinstance(stop.__cause__, Stopped) else 130)
 
 
-def print_error(error: Exception, *, verbose: bool = False) -> int:
+def print_error(error: Exception, *, verbose: bool = False, line: str | None = None) -> int:
     """Print an error to stderr and return its exit code.
 
     An error of the aggregator, or of a full disk, is printed as one line, even if Spark has wrapped it in another
-    error. The traceback is printed with `verbose`, and always for other errors.
+    error. Another one is printed as `line`, or without it with its traceback, as all are with `verbose`.
     """
-    line = error_text(error)
+    line = error_text(error) or line
     if verbose or line is None:
-        for part in traceback.format_exception(error):
-            say_lines(part.rstrip("\n").split("\n"), err=True)
+        say_lines(escaped_lines("".join(traceback.format_exception(error)).rstrip()).split("\n"), err=True)
     say("error:", err=True, end=False, fg="red")
     say(f" {line or other_error_text(error)}", err=True)
     return MISUSED if isinstance(first_error(error), ConfigurationError | RidError) else FAILED

@@ -1,29 +1,21 @@
-r"""Everything that a command prints or logs, and the one place where names and texts of others are escaped.
+"""Everything that a command prints: by these functions alone, so that names and texts of others are escaped."""
 
-A name of a space, a server's message or a value may have line breaks and escape sequences, which would forge lines of
-a terminal. So commands print by these functions alone: what is not printable is shown as Python shows it (`\x1b`).
-"""
+from __future__ import annotations
 
+import io
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from schemas.escaping import escaped
 
-def escaped(text: str) -> str:
-    """Return a text as one line without control characters and characters that change the writing direction."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def escaped_lines(text: str) -> str:
-    """Return a text whose line breaks are ours, such as a traceback, with each line escaped."""
-    return "\n".join(map(escaped, text.replace("\t", "    ").split("\n")))
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def say(text: object = "", *, err: bool = False, end: bool = True, **style: Any) -> None:
@@ -38,6 +30,14 @@ def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Print some lines to stdout, or to stderr."""
     for line in lines:
         say(line, err=err)
+
+
+def say_rows(rows: DataFrame, limit: int) -> None:
+    """Print the first rows of a result to stdout as a table, as Spark shows it."""
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        rows.show(limit, truncate=False)
+    say_lines(shown.getvalue().rstrip("\n").split("\n"))
 
 
 def say_json(value: Any) -> None:
@@ -60,22 +60,3 @@ def write_line(line: str, *, is_json: bool = False) -> None:
     """Write a line to stdout, in UTF-8 and without a flush: for commands that print many."""
     shown = _escaped_json(line) if is_json else escaped(line)
     sys.stdout.buffer.write(f"{shown}\n".encode())
-
-
-class EscapingFormatter(logging.Formatter):
-    """Formats a log record as one escaped line; the lines of a traceback follow."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """Return the record's line."""
-        return escaped(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802
-        """Return a traceback."""
-        return escaped_lines(super().formatException(ei))
-
-
-def escaping_handler(stream: TextIO | None = None, pattern: str | None = None) -> logging.Handler:
-    """Return a handler that writes escaped lines to a stream, by default stderr."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(EscapingFormatter(pattern))
-    return handler

@@ -19,6 +19,7 @@ import pyspark
 from delta import configure_spark_with_delta_pip
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
@@ -39,6 +40,9 @@ ARCHIVED_CLASS_PATH = f"{SPARK_FOLDER}/jars/*"
 """The jars whose classes are in the archive. Java uses the archive only if Java's class path begins with the same jars.
 The class path that Spark makes begins with the configuration folder, which cannot be in an archive. So these jars are
 put in front of that folder."""
+
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Each logs every error of a query with Java's stack, though a command prints the error that it does not catch."""
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -73,6 +77,8 @@ def spark_session(config: Config, app: str) -> SparkSession:
     session = builder.getOrCreate()
     _order_workers_path(session)
     _require_delta(session)
+    for name in QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
     return session
 
 

@@ -27,7 +27,6 @@ class Finding:
     subject: str
     """The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`."""
     text: str
-    """What the check has found."""
     advice: str | None = None
     """What the operator should do; None without a problem."""
 

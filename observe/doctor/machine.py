@@ -16,6 +16,7 @@ from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, fail, ok, warn
 from pipeline.lookup.copy_folder import KEPT_FREE_BYTES, free_bytes, stored_bytes
+from schemas.units import size_text
 from warehouse.lock.lock import local_folder
 
 TESTED_PYTHON = (3, 11)
@@ -57,11 +58,8 @@ class CacheFacts:
 
     path: str
     limit_bytes: int
-    """The maximum size of the folder."""
     stored_bytes: int
-    """The size of the copies in it."""
     free_bytes: int
-    """Free space of its disk."""
     error: str | None = None
     """Why the folder cannot be written; None if it can."""
 
@@ -89,7 +87,6 @@ class MachineFacts:
     """Whether the warehouse or the checkpoint is on `s3a://`, for which Spark needs the jars of hadoop-aws."""
     memory_bytes: int | None
     spark_memory_bytes: int
-    """The setting `spark.driver.memory`."""
     max_local_batch_bytes: int
     """The setting `local_bytes`: the largest batch, in bytes of its decoded rows, that runs in the driver's Python."""
     disks: tuple[Disk, ...] = ()
@@ -224,13 +221,7 @@ def _check_cache(cache: CacheFacts) -> Finding:
     return ok("cache", "cache", text)
 
 
-def size_text(byte_count: int) -> str:
-    """Return a number of bytes as text, in GiB or MiB."""
-    return f"{byte_count / 2**30:.1f} GiB" if byte_count >= 2**30 else f"{byte_count / MIB:.0f} MiB"
-
-
 JAVA_TIMEOUT_SECONDS = 20.0
-"""Seconds to wait for the output of `java -version`."""
 
 DEFAULT_DRIVER_MEMORY_BYTES = 2**30
 """Spark's default of `spark.driver.memory`."""

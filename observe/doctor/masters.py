@@ -80,7 +80,6 @@ class SubscribedReplicaset:
     spool_vclock: Mapping[int, int] | None = None
     """The vclock at the spool's end; None if the spool is empty."""
     spool_replicaset_uuid: str | None = None
-    """Uuid of the replicaset whose rows are in the spool."""
 
 
 def check_masters(replicasets: Sequence[SubscribedReplicaset]) -> list[Finding]:

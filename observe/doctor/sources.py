@@ -41,7 +41,6 @@ class LogHole:
 
     file_before: str
     file_after: str
-    """Names of the two files."""
     vclock_before: Mapping[int, int]
     vclock_after: Mapping[int, int]
     """The vclock at the end of the first file, and at the start of the second."""
@@ -75,7 +74,6 @@ class SourceFacts:
     foreign_files_text: str | None = None
     """Which files are of other replicasets than the source, as text; None if no such file is known."""
     is_replicaset_configured: bool = False
-    """Whether the configuration has the key `replicaset` for the source."""
     replicaset_uuid: str | None = None
     identity_error: str | None = None
     """Why the replicaset is unknown, or how it differs from the one in the configuration; else None."""

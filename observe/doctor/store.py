@@ -69,7 +69,6 @@ class TableFacts:
     epoch: int = -1
     """The newest epoch; -1 without one."""
     table_count: int = 0
-    """Number of tables in the newest epoch."""
     unreadable_tables: Mapping[str, str] = field(default_factory=dict)
     """By name of a table that cannot be read: the reason."""
     newer_release_error: str | None = None

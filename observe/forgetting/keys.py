@@ -17,6 +17,7 @@ import msgpack
 from observe.key_changes.definitions import SpaceDefinitions
 from observe.log_rows.read import is_same_value
 from schemas.errors import TupleError
+from schemas.field_types import FIELD_TYPES, ValueClass, type_family
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
 
@@ -24,6 +25,12 @@ SHORTEST_SEARCHED = 4
 """Fewer bytes than these are not searched for, since they occur by chance."""
 
 _BASE64_SHIFTS = (0, 1, 2)
+
+_NARROW_CLASSES = {
+    *(ValueClass.UNSIGNED, ValueClass.UNSIGNED_BIG, ValueClass.INTEGER, ValueClass.BOOLEAN),
+    *(ValueClass.STRING, ValueClass.BINARY, ValueClass.UUID),
+}
+"""If a key has only these, a number in it is an integer; of other classes equal numbers may have other bytes."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,8 @@ class ForgottenKeys:
 
     @cached_property
     def _has_wide_numbers(self) -> bool:
-        kinds = {part.type for parts in self.space.primary_keys for part in parts}
-        return not kinds <= {"unsigned", "integer", "string", "varbinary", "uuid", "boolean"}
+        kinds = {type_family(part.type) for parts in self.space.primary_keys for part in parts}
+        return not {one for kind in kinds for one in FIELD_TYPES[kind].accepted_classes} <= _NARROW_CLASSES
 
     @cached_property
     def searched(self) -> tuple[bytes, ...]:

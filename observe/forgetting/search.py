@@ -52,7 +52,6 @@ class Search:
 
     keys: ForgottenKeys
     files: int = 0
-    """How many files were searched."""
     size: int = 0
     """Their size, in bytes."""
 

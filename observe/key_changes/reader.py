@@ -41,7 +41,6 @@ class KeyChange:
     """One change of the key in one replicaset."""
 
     row: Row
-    """The row of `_changelog`."""
     tuple_after: bytes | None
     """The tuple that the key has in the replicaset after the change; None if it has none, or if it is not known."""
     is_tuple_known: bool
@@ -59,7 +58,6 @@ class KeyHistory:
     decisions: Sequence[Row]
     """Rows of `_conflicts`, the oldest first."""
     newest_versions: Sequence[Row]
-    """The newest row of `_versions` with the key, for each replicaset."""
     winning_row: Row | None
     """The row of the space's table with the key; None if there is none."""
     instance_uuids: Mapping[int, str]

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,7 +29,7 @@ from pyspark.sql.streaming.listener import (
 from config.deployment import Config
 from config.subscribe import seconds
 from config.values import listen_address
-from observe.applied_rows import wait_page
+from observe.applied_rows import AppliedRows
 from observe.facts import DeploymentFacts
 from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader
 from observe.metrics.health import StreamHealth
@@ -250,7 +249,7 @@ def metrics_listener(
         metrics.set_epoch(int(facts.epoch_row["epoch"]), facts.committed_at.timestamp(), facts.positions)
     with ExitStack() as stack:
         log_file = _open_log(section.log, stack)
-        pages = {"/wait": partial(wait_page, location)}
+        pages = {"/wait": AppliedRows(location).page}
         stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status, pages))
         health = StreamHealth(config, location, metrics, is_endless=not once)
         stack.enter_context(health.watching())

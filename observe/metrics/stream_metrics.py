@@ -135,7 +135,6 @@ def parse_trigger_report(progress: Mapping[str, Any]) -> TriggerReport:
 
 
 def _log_positions(offset: Any) -> dict[str, Any]:
-    """Return, by replicaset uuid, the leader, the file and the position up to which its log was read."""
     document = json.loads(offset) if isinstance(offset, str) else offset
     replicasets: dict[str, Any] = (document or {}).get("replicasets", {})
     return replicasets

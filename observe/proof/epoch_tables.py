@@ -49,7 +49,6 @@ class EpochTables:
     vclock_by_replicaset: Mapping[str, Mapping[int, int]]
     """By replicaset uuid: the vclock up to which the tables have the rows of the replicaset's logs."""
     version_by_table: Mapping[str, int] = field(repr=False)
-    """The Delta version of each table."""
 
     def versions_of_replicaset(self, replicaset_id: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Yield (canonical keys, their tuples) of a replicaset in batches, for all keys of a space, in any order."""

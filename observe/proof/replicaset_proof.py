@@ -16,7 +16,6 @@ from sources.iproto.client import Connection, connect
 from sources.iproto.space_pages import prepare_checksums
 
 ANSWER_TIMEOUT_SECONDS = 30.0
-"""Seconds to wait for a server's answer."""
 
 INDEX_TYPE_FIELD = 3
 """Index of the field with the type of the index in a tuple of `_index`, counted from 0."""

@@ -75,7 +75,6 @@ class ComparedSpace:
     replicaset_id: int
     replicaset_uuid: str
     peer: str
-    """Name of the server."""
     is_ordered: bool = True
     """Whether the primary index has an order, by which the server can be read page by page."""
 
@@ -125,13 +124,11 @@ class SpaceProof:
     looked_again: int = 0
     """Number of keys that differed at the first comparison, and were compared again."""
     differences: tuple[Difference, ...] = ()
-    """The keys that differ."""
     moving: int = 0
     """Number of keys that have no result, since they changed during each comparison."""
     error: str | None = None
     """Why the space was not compared, or only in part; None if it was compared."""
     seconds: float = 0.0
-    """Duration of the comparison."""
     skipped: str | None = None
     """What cannot be compared in the space, and why, although the proof may hold; None if all was compared."""
 

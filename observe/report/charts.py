@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from observe.report.facts import HOUR_MILLISECONDS, PageFacts, Row
+from schemas.units import DURATION_UNITS, SIZE_UNITS
 
 VEGA_LITE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Identifies the version of the format; nothing is fetched from this URL."""
@@ -23,7 +24,6 @@ MAX_COLOURS = 8
 """Maximum number of sources or spaces in a plot that have a colour each."""
 
 MAX_BARS = 30
-"""Maximum number of bars in a plot."""
 
 BAR_HEIGHT_PIXELS = 18
 HEAT_HEIGHT_PIXELS = 13
@@ -32,11 +32,6 @@ HEAT_HEIGHT_PIXELS = 13
 BROKEN_AFTER_POINTS = 3
 """A line is broken where its next point comes later than so many usual distances of its points."""
 
-
-DURATION_UNITS = (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
-"""Units with their lengths in seconds."""
-
-SIZE_UNITS = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 
 _TEXT_AND_DIGITS = re.compile(r"(\D*)(\d*)")
 
@@ -210,7 +205,6 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Counter[str]:
 
 
 def _spaces_with_most(by_space: Counter[str]) -> list[str]:
-    """Return the names of at most `MAX_BARS` spaces, those with the most conflicts first."""
     return sorted(by_space, key=lambda name: (-by_space[name], name))[:MAX_BARS]
 
 

@@ -30,7 +30,6 @@ Row = Mapping[str, Any]
 """A row of a query's result: values by column."""
 
 PARALLEL_QUERIES = 4
-"""Number of queries that run at the same time."""
 
 QUERIED_TABLES = (
     "_cluster",
@@ -189,7 +188,6 @@ class TableSize:
 
     table: str
     version: int
-    """The Delta version."""
     file_count: int
     byte_count: int
     """Number of data files, and their total size."""
@@ -217,13 +215,11 @@ class PageFacts:
     of one point of the plot, in milliseconds."""
     sizes: Sequence[TableSize] = ()
     rid: ComparedRid | None = None
-    """The warehouse's RID."""
     costs: WriteCosts | None = None
     """What batches cost; None if it is not known."""
     problems: Sequence[Problem] | None = None
     """What needs attention; None if it is not known."""
     failed_queries: Mapping[str, str] = field(default_factory=dict)
-    """By name of a query that failed: the reason."""
 
     def rows(self, query: str) -> Sequence[Row]:
         """Return the rows of a query; empty if it did not run."""
@@ -288,7 +284,6 @@ class _QueryRunner:
 
     def __init__(self, warehouse: Warehouse, start_spark: Callable[[], SparkSession] | None) -> None:
         self.failed: dict[str, str] = {}
-        """By name of a query that failed: the reason."""
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         tables = (*QUERIED_TABLES, *(later for later in OPTIONAL_TABLES if warehouse.exists(later)))

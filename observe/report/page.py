@@ -24,10 +24,10 @@ from pipeline.compaction.debt import CompactionDebt
 from schemas.conditions import Severity
 from schemas.problems import Problem
 from schemas.states import GapState
+from schemas.units import size_text
 from udfs.rid.value import Rid, describe_flags
 
 MAX_SHOWN_CHARACTERS = 300
-"""Maximum number of characters of a shown value."""
 
 MISSING_VALUE_TEXT = "—"
 
@@ -267,15 +267,6 @@ def duration_text(seconds: float | None) -> str:
         if abs(seconds) >= 2 * length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.1f} s"
-
-
-def size_text(byte_count: float) -> str:
-    """Return a number of bytes as text in B, KiB, MiB, GiB or TiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if byte_count < 1024:
-            return f"{byte_count:.0f} {unit}" if unit == "B" else f"{byte_count:.1f} {unit}"
-        byte_count /= 1024
-    return f"{byte_count:.1f} TiB"
 
 
 def short_tuple_text(data: bytes | None) -> str:

@@ -18,16 +18,13 @@ from schemas.states import GapState
 from warehouse.warehouse import Warehouse
 
 MAX_SHOWN_ROWS = 6
-"""Maximum rows of a result."""
 
 MAX_VALUE_CHARACTERS = 40
-"""Maximum characters of a value."""
 
 MAX_FIELD_COLUMNS = 4
 """Maximum number of shown columns of a space's fields."""
 
 MAX_BAR_CHARACTERS = 20
-"""Characters of the longest bar."""
 
 QUERIED_TABLES = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
 """The aggregator's own tables in the queries."""

@@ -58,7 +58,6 @@ class CheckFacts:
 
     global_ids: tuple[int, ...]
     replicaset_ids: tuple[int, ...]
-    """Ids of the replicasets that the aggregator reads."""
     latest_allowed_time: datetime | None = None
     """The latest time that a row may have; None: times are not checked."""
 
@@ -85,7 +84,6 @@ class TablesCheck:
     """The rows of many tables in one DataFrame, and the expectations that those of each table must fulfil."""
 
     name: str
-    """Name of the suite."""
     rows: Rows
     """Rows of all tables; the column `table` has the name of the row's table."""
     tables: tuple[str, ...]
@@ -107,13 +105,11 @@ class CheckResult:
     table: str
     expectation: str
     holds: bool
-    """Whether the rows fulfil the expectation."""
     checked_row_count: int | None = None
     failing_row_count: int | None = None
     """Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the expectation
     holds, `checked_row_count` is None and `failing_row_count` is 0."""
     examples: tuple[str, ...] = ()
-    """Some of the failing rows."""
     error: str | None = None
     """Why the expectation could not be checked; None if it was checked."""
     source: str | None = None

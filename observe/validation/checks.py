@@ -32,8 +32,8 @@ from schemas.names import is_space_table, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
 from warehouse.delta.location import has_known_scheme, location_of
 from warehouse.delta.newest_epoch import NEVER_ROLLED_BACK
-from warehouse.delta.read import arrow_of, columns_of, size_of
-from warehouse.warehouse import LARGEST_WITHOUT_SPARK_BYTES, Warehouse
+from warehouse.delta.read import LARGEST_IN_MEMORY_BYTES, arrow_of, columns_of, size_of
+from warehouse.warehouse import Warehouse
 
 CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = (
     system_table_checks,
@@ -74,7 +74,7 @@ class CheckedTables:
     def readable(self, table: str) -> Rows:
         """Return the rows of one of the aggregator's own tables, as Great Expectations takes them."""
         opened = self._warehouse.opened(table, self._versions.get(table))
-        if size_of(opened) > LARGEST_WITHOUT_SPARK_BYTES:
+        if size_of(opened) > LARGEST_IN_MEMORY_BYTES:
             return readable_frame(self(table))
         return readable_table(self.rows(table))
 

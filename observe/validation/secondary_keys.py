@@ -34,7 +34,6 @@ MAX_PAIRS_PER_INDEX = 1000
 """Maximum number of reported pairs of rows per index."""
 
 SUITE_NAME = "_secondary_indexes"
-"""Name of the suite."""
 
 _PAIR_COUNTS_SCHEMA = StructType(
     [StructField("table", StringType()), StructField("index", StringType()), StructField("pairs", LongType())]
@@ -134,7 +133,6 @@ class IndexConflicts:
     conflict_rows: list[dict[str, Any]]
     """New rows for `_conflicts`, one for each pair that `_conflicts` does not have yet."""
     checked_indexes: tuple[tuple[str, str], ...]
-    """Table and name of each checked index."""
     reason_by_unchecked_index: dict[str, str]
     """By `<table>.<index>` of each index that cannot be checked: the reason."""
 

@@ -46,7 +46,7 @@ from schemas.names import table_of_exact_tuples
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.read import columns_of
+from warehouse.delta.read import LARGEST_WITHOUT_SPARK_BYTES, columns_of
 from warehouse.delta.table_files import TableFile, files_of, read_row_groups
 
 DIFFERING_COLUMNS = "differing_columns"
@@ -73,7 +73,6 @@ COMPUTED_COLUMNS = StructType(
 """The computed columns of a row: `_key` is in hex, `_tuple` is null without a tuple and true with one."""
 
 ARROW_SCHEMA = to_arrow_schema(COMPUTED_COLUMNS, timezone="UTC")
-"""`COMPUTED_COLUMNS` as an Arrow schema."""
 
 _HEX_DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
@@ -192,9 +191,6 @@ def _hex_text(keys: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(keys), texts, None).cast(pa.string())
 
 
-LARGEST_WITHOUT_SPARK_BYTES = 64 * 2**20
-"""Larger tables of spaces, together, are read by a Spark job."""
-
 OPENING_THREADS = 4
 """Tables that are opened at the same time: delta-rs waits for files outside of Python."""
 
@@ -218,9 +214,7 @@ class SpaceTable:
     exact_table: str
     """The table with the complete tuples: `_exact_<space>` for a masked space, else the table itself."""
     actual_columns: Mapping[str, DataType]
-    """The columns of the exact table."""
     files: Sequence[TableFile]
-    """The files of the exact table."""
     plan: TablePlan | None
     """How the newest definitions of the space are written to the table; None if no replicaset defines the space, or if
     two definitions contradict each other."""
@@ -326,7 +320,6 @@ def spaces_check(
 
 
 CheckedFile = tuple[RowChecks, TableFile]
-"""A file, and what is checked in its rows."""
 
 
 def rows_computed_here(location: WarehouseLocation, files: Sequence[CheckedFile]) -> pa.Table:

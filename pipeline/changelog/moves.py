@@ -177,7 +177,6 @@ class ShardPlan:
     """For each table of a sharded space, the number of a schema version for which `bucket_id_keys` reads the bucket's
     id."""
     bucket_tables: frozenset[str]
-    """Tables of vshard's `_bucket`."""
 
 
 def _doubled_pairs(buckets: Iterable[tuple[int, Sequence[int]]]) -> frozenset[tuple[int, int]]:

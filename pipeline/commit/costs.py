@@ -38,7 +38,6 @@ class BatchCosts:
     data_bytes: int = 0
     """The size of the files that the batch wrote, old rows that it wrote again included."""
     vector_bytes: int = 0
-    """The size of the batch's deletion vectors."""
     compaction_bytes: int = 0
     """The size of the files that compaction wrote after the batch."""
     copies: CopyCounts = field(default_factory=CopyCounts)

@@ -144,7 +144,6 @@ def _local_lsn_by_instance(
 
 
 def _leading_sources(offset: str) -> dict[str, str]:
-    """Return the source that the stream reads, by replicaset uuid, from the text of an offset."""
     return {uuid: entry.leader for uuid, entry in from_text(offset).items()}
 
 

@@ -322,7 +322,6 @@ def _own_python_processes(spark: SparkSession, name: str) -> Iterator[None]:
 
 
 def _names_in_brief(names: Iterable[str]) -> str:
-    """Return the first name, and how many more there are."""
     first, *others = [*names] or ["no table"]
     return f"{first} and {len(others)} more" if others else first
 

@@ -57,7 +57,6 @@ class PartitionReport:
     copies: CopyCounts = field(default_factory=CopyCounts)
     """How the task found keys."""
     new_rows: dict[str, int] = field(default_factory=dict)
-    """By table of a space: the number of new rows."""
 
 
 def run_partition_task(

@@ -110,7 +110,6 @@ class ReadWork:
     segment_plans: Mapping[int, SegmentPlan]
     reduce: ReducePlan
     key_ranges: KeyRanges
-    """The keys of each partition."""
     location: WarehouseLocation
     log: CellLog
     changelog_files: Sequence[TableFile] = ()

@@ -21,7 +21,6 @@ class BaseFiles:
 
     location: WarehouseLocation
     exact_tables: Mapping[int, tuple[str, Sequence[TableFile]]]
-    """The name and the files of each exact table, by table number."""
     versions_files: Sequence[TableFile]
     table_names: Sequence[str]
     """By table number, the name of the table, as in `_versions.space`."""

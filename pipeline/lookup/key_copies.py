@@ -94,7 +94,6 @@ class KeyCopies:
     folder: Path | None = None
     """Where copies are stored; None: only small ones are kept, in memory."""
     limit_bytes: int = DEFAULT_LIMIT_BYTES
-    """The maximum size of the folder."""
     counts: CopyCounts = field(default_factory=CopyCounts)
     _small: OrderedDict[CopyName, KeyCopy] = field(default_factory=OrderedDict)
     _small_bytes: int = 0

@@ -52,9 +52,7 @@ class CopyName:
     path: str
     """The path of the data file, relative to the table's folder."""
     size: int
-    """The size of the data file in bytes."""
     key: str
-    """The column with the keys."""
     columns: tuple[str, ...]
     """The columns of the copy, the key's among them."""
 
@@ -68,7 +66,6 @@ class KeyCopy:
     """A copy that is open."""
 
     key: str
-    """The column with the keys."""
     index: KeyIndex
     seeds: NDArray[np.int64]
     columns: pa.Table
@@ -80,7 +77,6 @@ class KeyCopy:
     """The size of the stored copy, or of the one in memory."""
     least: bytes
     greatest: bytes
-    """The least and the greatest key."""
 
     @cached_property
     def _keys(self) -> BinaryBuffers:

@@ -47,7 +47,6 @@ class CopiedColumns:
     """The columns of a table that its key copies have."""
 
     key: str
-    """The column with the keys."""
     names: tuple[str, ...]
 
 

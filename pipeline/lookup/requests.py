@@ -51,7 +51,6 @@ class BaseRequest:
     """For each replicaset (by id) whose versions are also needed under keys that are in no row of the batch: a filter
     that chooses among the table's keys, or None for all of them."""
     needs_tuples: bool = False
-    """Whether the tuples of the versions are needed too."""
     reads_versions_table: bool = False
     """Whether `_versions` must be read too, since it may have some of the versions."""
 

@@ -53,7 +53,6 @@ def _places(
     row_counts: Mapping[tuple[int, int, str], int],
     parts: Mapping[int, PendingPart],
 ) -> PendingPlaces:
-    """Return the places of one replicaset's pending rows."""
     if settlement.waits_from is None:
         return PendingPlaces()
     runs_by_segment: dict[int, list[LsnRun]] = {}

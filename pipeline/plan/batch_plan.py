@@ -93,7 +93,6 @@ class BatchPlan:
     """For each replicaset, by space id: the ranges of its log in which the space has no definition."""
     vshard_buckets: Mapping[str, ReplicasetBuckets] = field(default_factory=dict)
     tuple_limit_bytes: int = TUPLE_LIMIT_BYTES
-    """`max_tuple_bytes` of the configuration."""
 
     @property
     def row_count(self) -> int:
@@ -194,14 +193,12 @@ def plan_batch(
 
 
 def _used_spaces(decision: ReplicasetDecision, summary: Summary) -> frozenset[int]:
-    """Return the ids of spaces with changes in the batch, or with waiting rows."""
     return decision.before.unknown_spaces | {
         space_id for _, space_id, kind in summary.row_counts if kind in CHANGE_TYPES
     }
 
 
 def _still_undefined_spaces(undefined_ranges: UnknownRanges) -> frozenset[int]:
-    """Return the ids of spaces that get no definition in the batch, so that their rows still wait."""
     return frozenset(i for i, ranges in undefined_ranges.items() if ranges[0].outcome == "waiting")
 
 
@@ -217,7 +214,6 @@ def _decide_replicasets(
     on_gap: str,
     read_to_end_at: datetime | None,
 ) -> dict[str, ReplicasetDecision]:
-    """Decide which rows of each replicaset take effect."""
     decided = {
         uuid: _decide_replicaset(state, uuid, own, summaries[uuid], on_gap) for uuid, own in segments.items()
     }

@@ -134,7 +134,6 @@ COLLATIONS: tuple[tuple[Any, ...], ...] = (
     (2, "unicode_ci", ADMIN, "ICU", "", {"strength": "primary"}),
     (3, "binary", ADMIN, "BINARY", "", {}),
 )
-"""Rows of `_collation` that are served."""
 
 _USERS = (
     (GUEST, "guest", "user"),

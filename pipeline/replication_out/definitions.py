@@ -91,7 +91,6 @@ class ReplicasetSpace:
     """A replicaset's rows of `_space` and `_index` for one space."""
 
     space: bytes
-    """The tuple of `_space`."""
     indexes: Mapping[int, bytes] = field(default_factory=dict)
     """Tuples of `_index`, by index id."""
 

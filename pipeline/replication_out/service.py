@@ -40,14 +40,12 @@ class ReplicationOptions:
     database: str
     """The location and the database of the warehouse."""
     directory: Path
-    """The directory of the stream."""
     readers: tuple[SubscriberUser, ...] = ()
     poll_seconds: float = 1.0
     """The seconds between two checks of `_epochs`."""
     forget_seconds: float = 86400.0
     """The seconds for which files stay for a subscriber that no longer acknowledges any."""
     max_block_bytes: int = BLOCK_LIMIT
-    """The maximum size of a block of the stream."""
 
 
 class ReplicationService:

@@ -62,7 +62,6 @@ class EpochMark:
     committed_at: int
     """Microseconds since 1970 UTC. It differs if the same epoch number is another epoch after a rollback."""
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
-    """The tables that are served, by name."""
 
     def as_list(self) -> list[Any]:
         """Return the values that `epoch_tuple` stores of the epoch."""
@@ -81,7 +80,6 @@ class EpochProgress:
     """The progress of writing an epoch that takes several transactions."""
 
     mark: EpochMark
-    """The epoch."""
     written_rows: int
     """The number of the epoch's changed rows that are already written."""
 

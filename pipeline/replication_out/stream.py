@@ -35,7 +35,6 @@ NOP_APPEND_BYTES = 4 << 20
 """The approximate number of bytes of NOPs that are written at a time."""
 
 SNAPSHOT_WRITE_ROWS = 256
-"""The number of rows of a snapshot that are written at a time."""
 
 NEW_SNAPSHOT_BYTES = 64 << 20
 """A new snapshot is written when the logs after the last one have this size, and at least the size of the snapshot."""

@@ -45,7 +45,6 @@ class Target:
     """What subscribers must have after an epoch of the warehouse."""
 
     mark: EpochMark
-    """The epoch, with the tables that are served."""
     spaces: Mapping[str, ServedSpace]
     """By table; with the ids that subscribers see."""
     cluster: Mapping[int, str]

@@ -369,7 +369,6 @@ def _outgoing_row(space: ServedSpace, change: TupleChange) -> OutgoingRow:
 
 
 def _has_same_primary_index(one: ServedSpace, other: ServedSpace) -> bool:
-    """Return whether two definitions have the same primary index: then the tuples can stay."""
     return pack(one.index_tuple(one.primary)) == pack(other.index_tuple(other.primary))
 
 

@@ -76,7 +76,6 @@ class Mark:
 
     epoch: int
     versions: Mapping[str, int]
-    """The versions of the tables that its rows were computed from."""
     settings: str
     """What the configuration says of the table (`settings_of`)."""
 

@@ -211,6 +211,5 @@ def _open_divergences(
 
 
 def _translated_replica_id(replicaset: ReplicasetState, row: Mapping[str, Any]) -> int:
-    """Return the replica id in a row of `_gaps`, translated from the source's ids to the replicaset's."""
     replica_id = int(row["local_id"])
     return replicaset.id_translations.get(row["source"] or "", {}).get(replica_id, replica_id)

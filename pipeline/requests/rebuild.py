@@ -53,7 +53,6 @@ class Rebuild:
     results: list[PartitionResult] = field(default_factory=list)
     """The changes, of up to `KEYS_AT_ONCE` keys each."""
     changed_keys: int = 0
-    """The number of keys whose row changes."""
     examples: list[Example] = field(default_factory=list)
     """Up to `MAX_EXAMPLES` of these keys."""
 

@@ -51,7 +51,7 @@ MIN_CHECK_SECONDS = 5.0
 
 
 def _ignore_progress(_read_bytes: int, _total_bytes: int, _rows: int) -> None:
-    """Do nothing: the default of `report_progress`."""
+    pass
 
 
 class Service:

@@ -197,7 +197,6 @@ class ResolvedAgain:
 
     resolved: Resolved
     changed_keys: int
-    """The number of keys whose row changes."""
     examples: list[tuple[bytes, bytes | None, bytes | None]]
     """Some of these keys as (key, tuple before, tuple after); a tuple is None if the table has no row of the key."""
 

@@ -57,7 +57,6 @@ from warehouse.delta.table_files import OpenFile, TableFile, open_file
 from warehouse.system_tables.maintenance import RETENTION, first_readable_epoch
 
 KEYS_AT_ONCE = 200_000
-"""The number of keys that are looked up at a time."""
 
 _READ_COLUMNS = ("space", "key", "state", "timestamp", "epoch")
 
@@ -190,7 +189,6 @@ def _policy_lets_later_win(policy: Policy) -> bool:
 
 
 MAX_REASONS = 10
-"""The maximum number of reasons for waiting rows that a report lists."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +272,6 @@ def _tombstone_limits(
 
 
 def _conflicts_removal(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
-    """Return the rows of `_conflicts` to remove."""
     until = progress.old_epoch(days)
     files = []
     for file in [] if until is None else tables.files_between("_conflicts", "epoch", 0, until):

@@ -82,7 +82,6 @@ def write_rows(
 
 
 def _has_order(rows: pa.Table, column: str) -> bool:
-    """Return whether rows have a column, and its values have an order."""
     return column in rows.column_names and not pa.types.is_nested(rows.schema.field(column).type)
 
 
@@ -139,11 +138,9 @@ class TableChanges:
 
     encoding: TableEncoding
     rows: pa.Table | None
-    """New rows of the exact table."""
     removed: Mapping[TableFile, RowNumbers]
     """For each file of the exact table, the physical numbers of removed rows."""
     removed_keys: pa.Array | None
-    """The keys of the removed rows."""
     change: TableChange = TableChange.NOTHING
 
 

@@ -16,7 +16,6 @@ REWRITTEN_BESIDE_VECTORS_BYTES = 256 << 10
 """In a table with deletion vectors, files below this size are written again rather than get a vector."""
 
 MAX_JOINED_BYTES = 64 << 20
-"""The maximum size of the files that are joined at a time, in bytes."""
 
 MAX_JOINED_MEMORY_BYTES = 2 * FILE_BYTES
 """The approximate maximum size in memory of the rows of files that compaction joins at a time. It joins no file whose

@@ -39,7 +39,6 @@ class BackupArchive:
     instance_uuid: str
     """Uuids of the replicaset, and of the instance whose files were archived."""
     path: str
-    """Path of the archive in the storage."""
     checksum: str | None
     """SHA-256 of the archive's bytes, in lower case."""
     is_full: bool
@@ -47,7 +46,6 @@ class BackupArchive:
     begin_vclock: Vclock | None
     """The vclock at which an incremental backup begins; None if the manifest has none."""
     end_vclock: Vclock
-    """The vclock at which the archive's logs end."""
 
 
 @dataclass(frozen=True)

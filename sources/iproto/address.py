@@ -60,7 +60,6 @@ class PasswordSource:
     """Names the environment variable or the file with a password, which is read at each use and never shown."""
 
     env_variable: str | None = None
-    """Name of an environment variable."""
     file: str | None = None
     """Path of a file with the password in its first line."""
 

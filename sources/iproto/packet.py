@@ -16,7 +16,6 @@ from schemas.errors import ProtocolError
 from schemas.iproto import TYPE_ERROR, HeaderKey
 
 PACKET_MAX_BYTES = 1 << 30
-"""Longest accepted packet."""
 
 ANSWER_MAX_BYTES = 1 << 20
 """Longest accepted packet that is decoded to Python objects, in bytes: nested lists take 75 times as much memory."""

@@ -103,7 +103,6 @@ class WireProtocol(asyncio.BufferedProtocol):
         self.cluster_info: list[Packet] = []
         """A relay's CLUSTER_INFO packets, which come before its answer to SUBSCRIBE."""
         self.received_bytes = 0
-        """Number of bytes received so far."""
         self.last_received_at = loop.time()
         """When the last bytes were received, by the loop's clock."""
         self._loop = loop

@@ -28,7 +28,6 @@ class ConnectionLimiter:
 
     limits: ClientLimits
     refused_connections: int = 0
-    """Number of connections that were refused or closed because of a limit."""
     wrong_passwords: int = 0
     _connections: dict[AdmittedConnection, None] = field(default_factory=dict)
     _counts_by_address: Counter[str] = field(default_factory=Counter)

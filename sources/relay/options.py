@@ -38,7 +38,6 @@ class RelayOptions:
     name: str
     """Name in messages and metrics."""
     directory: Path
-    """The spool."""
     listen_address: Address
     users: Mapping[str, PasswordSource] = field(default_factory=dict)
     """For each user's name, where to read the password."""

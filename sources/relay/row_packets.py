@@ -39,7 +39,6 @@ from sources.xlog.stream.origins import unknown_instance_error
 
 READ_BYTES = 1 << 20
 BLOCKS_PER_READ = 1 << 12
-"""Maximum number of blocks that one read returns."""
 
 
 class BlockReader:
@@ -313,7 +312,6 @@ class LogPackets:
         self._framer.treatments = self._treatment_rule({**self._catalog.first_id_owners, **self._owners})
 
     def _stop_at_next_registration(self) -> None:
-        """Make the framer stop after the next row that registers an instance."""
         path = None if self._reader is None else self._reader.path
         following = (
             () if path is None else self._catalog.registrations(path)[self._applied_registrations :][:1]

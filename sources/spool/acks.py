@@ -41,7 +41,6 @@ class ReaderAck:
     reader: str
     """Name of the reader: of a job, or `relay-<uuid>` for a subscriber of a relay."""
     vclock: Mapping[int, int]
-    """The acknowledged vclock."""
     modified_at: float
     """Time of the reader's last acknowledgement, seconds since 1970 UTC."""
     error: str | None = None

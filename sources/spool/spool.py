@@ -46,7 +46,6 @@ class ServerVersions:
     """Versions of the servers that sent the rows of a log."""
 
     main_version: str
-    """The version of most rows, such as `2.6.0`."""
     by_replica_id: Mapping[int, str] = field(default_factory=dict)
     """{replica id: version} for ids whose rows come from a peer with another version than `main_version`."""
 
@@ -66,7 +65,6 @@ class FlushPoint:
     """A position in the open log: bytes before it are written, but may not be on the disk yet."""
 
     path: Path
-    """The log."""
     position: int
     vclock: Mapping[int, int]
     """The spool's vclock at the position."""

@@ -44,7 +44,6 @@ class SpoolFile:
 
     path: Path
     meta: Meta
-    """The file's header."""
     size: int
     """Size in bytes."""
     modified_at: float
@@ -57,11 +56,9 @@ class LogTail:
 
     path: Path
     meta: Meta
-    """The log's header."""
     end: int
     """Position in the file, in bytes, at which the complete blocks end."""
     is_closed: bool
-    """Whether the log ends with the end marker."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,6 @@ async def _follow_with_restarts(replicaset: ReplicasetSubscription) -> None:
 
 
 def _root_error(error: Exception) -> Exception:
-    """Return the first error in nested exception groups, which is the one that ended the task group."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

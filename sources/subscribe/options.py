@@ -65,7 +65,6 @@ class ReplicasetOptions:
     name: str
     """Name in messages and metrics."""
     directory: Path
-    """The spool."""
     peers: tuple[Peer, ...]
     feed: FeedMode = FeedMode.LEADER
     orphans: OrphanPolicy = OrphanPolicy.LAST

@@ -94,6 +94,8 @@ class PeerLink:
         self.left_out: LeftOut | None = LeftOut("the daemon has not reached it yet", time.time())
         """Why no rows are taken from the peer; None if they are, or could be."""
         self._logged_reason: str | None = None
+        self.heard_at = time.time()
+        """When the peer last sent a ballot, or the daemon began to ask for one; seconds since 1970."""
         self.connection_count = 0
         """How often this link has connected to the peer."""
         self.verified_connection = 0
@@ -135,6 +137,7 @@ class PeerLink:
         while True:
             asked_at, spool_vclock_at_vote = time.time(), dict(self._spool.vclock or {})
             ballot = await connection.request_ballot()
+            self.heard_at = time.time()
             if ballot.is_loading:
                 self.leave_out("the server is loading its data, or has none yet")
             elif asyncio.get_running_loop().time() >= self._feeds_not_before:
@@ -145,7 +148,8 @@ class PeerLink:
     def leave_out(self, reason: str, *, is_decided: bool = False, log_after_seconds: float = 0.0) -> None:
         """Record why no rows are taken from the peer, and log a reason that has lasted for some seconds."""
         before, now = self.left_out, time.time()
-        self.left_out = LeftOut(reason, now if before is None else before.since, is_decided)
+        since = now if is_decided else self.heard_at  # a peer that is silent is so before it is noticed
+        self.left_out = LeftOut(reason, since if before is None else before.since, is_decided)
         if reason != self._logged_reason and now - self.left_out.since >= log_after_seconds:
             self._logged_reason = reason
             logger.warning("%s is left out: %s", self.name, reason)

@@ -27,7 +27,6 @@ class FeedProgress:
     started_streams: int = 0
     """Number of successful SUBSCRIBE requests."""
     assignment_changes: int = 0
-    """Number of changes of the assignment of ids to peers."""
     fetched_snapshots: int = 0
     newest_lsns: dict[int, int] = field(default_factory=dict)
     """The highest lsn of each id that any peer has reported."""

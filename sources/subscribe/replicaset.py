@@ -65,7 +65,6 @@ class ReplicasetSubscription:
         """Since when no peer sends rows; None if one does."""
         self._is_unfed_logged = False
         self.is_fetching = False
-        """Whether a snapshot is being fetched."""
         self._oversized_error: TransactionLimitError | None = None
         """Set if the next transaction is larger than any reader accepts; then no more rows are requested."""
         self.bad_acks: dict[str, str] = {}
@@ -243,7 +242,7 @@ class ReplicasetSubscription:
                 )
             self.unfed_since, self._is_unfed_logged = None, False
             return
-        self.unfed_since = self.unfed_since or now
+        self.unfed_since = self.unfed_since or max(link.heard_at for link in self.links)
         if not self._is_unfed_logged and now - self.unfed_since > self.options.timing.answer_seconds:
             self._is_unfed_logged = True
             logger.error("%s: no peer feeds it: %s", name, left_out_text(self.links))

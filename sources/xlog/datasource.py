@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from schemas.escaping import escape_logs_without_handler
 from schemas.xrow import CORRUPT_COLUMN, REPLICASET_FIELDS, XROW_FIELDS
 from sources.xlog.format.damage import Mode
 from sources.xlog.options import XlogOptions, parse_options
@@ -76,12 +77,14 @@ class XlogDataSource(DataSource):
         """Return the reader of a batch query."""
         from sources.xlog.spark_readers import XlogReader
 
+        escape_logs_without_handler()
         return XlogReader(self._xlog_options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader of a streaming query."""
         from sources.xlog.spark_readers import XlogStreamReader
 
+        escape_logs_without_handler()
         return XlogStreamReader(self._xlog_options)
 
 

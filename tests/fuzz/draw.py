@@ -7,25 +7,11 @@ from typing import Any
 
 import msgpack
 
+from schemas.field_types import FIELD_TYPES
 from schemas.space import Field, KeyPart, Space
 
-TYPES = (
-    *("unsigned", "integer", "number", "double", "decimal", "string", "varbinary", "boolean", "uuid"),
-    *("datetime", "interval", "any", "scalar", "map", "array", "uint8", "int32", "float32"),
-)
-KEY_TYPES = (
-    "unsigned",
-    "integer",
-    "number",
-    "double",
-    "decimal",
-    "string",
-    "varbinary",
-    "boolean",
-    "uuid",
-    "datetime",
-    "scalar",
-)
+TYPES = (*FIELD_TYPES, "uint8", "int32", "float32")
+KEY_TYPES = tuple(name for name, one in FIELD_TYPES.items() if one.is_indexable)
 NUMBERS = (
     *(
         0,

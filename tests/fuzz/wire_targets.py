@@ -42,7 +42,6 @@ LIMIT = 1 << 20
 
 
 def greetings(draw: Draw) -> None:
-    """Greetings of a server."""
     line = b"Tarantool 2.6.0 (Binary) aaaaaaaa-0000-4000-8000-0000000000a1".ljust(63) + b"\n"
     parse_greeting(
         made.mutated(draw, line + b"c2FsdHNhbHRzYWx0c2FsdHNhbHRzYWx0c2FsdHNhbHQ=".ljust(63) + b"\n")

@@ -47,7 +47,6 @@ class Ways:
     """How histories are aggregated."""
 
     cuts: Sequence[str] = CUTS
-    """Of `CUTS`."""
     distributed: MakeDistributed | None = None
     """Makes the distributed executor, where histories are done by it as well."""
     vary: bool = False

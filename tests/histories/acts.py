@@ -72,12 +72,10 @@ class Step:
     """What one server does at once: one act, which may be a group."""
 
     side: int
-    """Number of the server."""
     act: Act
 
     @property
     def size(self) -> int:
-        """How many acts it has."""
         return len(acts_of(self.act))
 
 
@@ -112,7 +110,6 @@ class History:
         return not any({"engine", "is_local"} & set(act[2]) for act in acts if act[0] == "create")
 
     def names(self) -> set[str]:
-        """Return the names of its spaces."""
         return {name for step in self.steps for name in names_in(step.act)}
 
     def only(self, number: int) -> Self:

@@ -77,7 +77,6 @@ class Bench:
     """The deployment in which incidents are caused."""
 
     version: str
-    """Of the servers."""
     folder: Path
     jobs: Jobs
     pair: Pair
@@ -111,7 +110,6 @@ class Bench:
         self.pair.cut()
 
     def table(self, name: str) -> Path:
-        """Return the folder of a table."""
         return self.warehouse_disk / "warehouse" / "aggregator.db" / name
 
 

@@ -115,7 +115,6 @@ class Jobs:
         self.start(job)
 
     def kill(self, job: Job) -> None:
-        """Kill a job at once."""
         process = self.processes.pop(job)
         process.kill()
         process.wait()
@@ -137,7 +136,6 @@ class Jobs:
         return "rows/s, in " in self.log(Job.STREAM)[self.log_starts[Job.STREAM] :]
 
     def has_ended(self, job: Job) -> bool:
-        """Return whether a job has ended by itself."""
         return self.processes[job].poll() is not None
 
     def below(self, job: Job, word: str) -> int:
@@ -242,7 +240,6 @@ def _printed(command: Callable[[], int]) -> tuple[int, Any]:
 
 
 def conditions_in_metrics(job: Job, text: str) -> set[str]:
-    """Return the conditions that a job's metrics name."""
     return set(re.findall(rf'^{job}_condition\{{condition="(\w+)"', text, re.MULTILINE))
 
 

@@ -107,7 +107,6 @@ class ServerClock:
         self.set_ahead(0)
 
     def set_ahead(self, seconds: int) -> None:
-        """Set the clock so many seconds ahead."""
         if seconds and not self.can_be_set:
             pytest.skip("there is no C compiler for a server with a clock of its own")
         self._file.write_text(str(seconds))

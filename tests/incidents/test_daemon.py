@@ -103,8 +103,15 @@ def test_nobody_feeds(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         pair.write()
         await_until(lambda: is_fed(replicaset), "a stream")
         cause(pair, act)
+        caused_at = time.time()
         try:
             texts = await_told(replicaset, "subscribe_failed", "subscribe_peer_gone")
+            # A silent peer is told of as one since its last answer, not since its silence was noticed.
+            since = [
+                replicaset.unfed_since,
+                *(link.left_out.since if link.left_out else None for link in replicaset.links),
+            ]
+            assert all(one is not None and one < caused_at + QUICK.answer_seconds / 2 for one in since)
             assert "no peer feeds it" in texts["subscribe_failed"]
             assert all(address in texts["subscribe_failed"] for address in pair.addresses)
             await_until(lambda: max(replicaset.progress.lag_seconds({}).values()) > QUICK.answer_seconds)

@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 
 USERS, LEDGER = 600, 601
 
@@ -69,17 +69,12 @@ def check(deployment: Deployment) -> None:
     assert not deployment.rows("_pending")
 
 
-def made(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
-    sources = {node.path.name: node.path for node in nodes}
-    return Deployment(folder, sources, replicasets_of(*sources), **settings)
-
-
 def test_in_the_batch_of_its_rows(tmp_path: Path) -> None:
     a, b = before(tmp_path)
     move(a)
     a.close()
     b.close()
-    deployment = made(tmp_path, a, b)
+    deployment = Deployment.of(tmp_path, a, b)
     deployment.write()
     check(deployment)
 
@@ -88,7 +83,7 @@ def test_in_a_later_batch(tmp_path: Path) -> None:
     a, b = before(tmp_path)
     a.close()
     b.close()
-    deployment = made(tmp_path, a, b)
+    deployment = Deployment.of(tmp_path, a, b)
     deployment.write()
     move(a)
     a.close()

@@ -76,6 +76,6 @@ def test_the_tables_on_s3_are_those_on_disc(
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
         found = contents(location_of("s3a://lake/warehouse", far.database))
-        assert differences(contents(location_of(disc.config().warehouse, disc.database)), found) == {}
+        assert differences(contents(disc.location), found) == {}
         assert found["users"].num_rows == 58
         assert far.folder.joinpath("warehouse").exists() is False

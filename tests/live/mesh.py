@@ -22,7 +22,6 @@ KEEP_NO_LOGS = "if box.cfg.wal_cleanup_delay ~= nil then box.cfg{wal_cleanup_del
 
 
 def instance_uuid(number: int) -> str:
-    """Return the uuid of a master."""
     return f"aaaaaaaa-0000-4000-8000-{number:012}"
 
 

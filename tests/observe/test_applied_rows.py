@@ -13,13 +13,13 @@ from prometheus_client.core import CollectorRegistry
 
 from jobs.wait import wait
 from observe import applied_rows
-from observe.applied_rows import applied_row, wait_page, wait_until_applied
+from observe.applied_rows import AppliedRows, applied_row
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
 from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
-from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation
 
 UNKNOWN = "00000000-0000-4000-8000-00000000dead"
 
@@ -32,11 +32,6 @@ def written(folder: Path, rows: int) -> tuple[Deployment, Node]:
     return Deployment.of(folder, node), node
 
 
-def tables_of(deployment: Deployment) -> WarehouseLocation:
-    config = deployment.config()
-    return location_of(config.warehouse, config.database)
-
-
 def test_no_row_is_said_to_be_there_before_its_epoch(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 300)
     asked = 0
@@ -44,7 +39,7 @@ def test_no_row_is_said_to_be_there_before_its_epoch(tmp_path: Path) -> None:
         with deployment.writer() as (_, writer):
             if deployment.batch(writer, 1) is None:
                 break
-        location = tables_of(deployment)
+        location = deployment.location
         rows = deployment.rows("_changelog", ["lsn", "epoch", "global_id"])
         epochs = {row["lsn"]: row["epoch"] for row in rows if row["global_id"] == 2}
         last = max(epochs, default=0)
@@ -57,18 +52,18 @@ def test_no_row_is_said_to_be_there_before_its_epoch(tmp_path: Path) -> None:
         if asked > 60:
             deployment.run()
             break
-    assert applied_row(tables_of(deployment), node.uuid, 300).is_applied
+    assert applied_row(deployment.location, node.uuid, 300).is_applied
 
 
 def test_an_instance_that_the_tables_do_not_know_is_waited_for(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 3)
-    location = tables_of(deployment)
+    location = deployment.location
     slept: list[float] = []
-    assert not wait_until_applied(location, node.uuid, 1, 0.05, slept.append).is_applied
+    assert not AppliedRows(location).wait(node.uuid, 1, 0.05, slept.append).is_applied
     deployment.run()
-    found = wait_until_applied(location, UNKNOWN, 1, 0.05)
+    found = AppliedRows(location).wait(UNKNOWN, 1, 0.05)
     assert (found.is_applied, found.settled_lsn, found.epoch) == (False, 0, None)
-    assert wait_until_applied(location, node.uuid, 3, 0).is_applied
+    assert AppliedRows(location).wait(node.uuid, 3, 0).is_applied
 
 
 def test_many_questions_read_the_tables_once_for_each_epoch(
@@ -85,28 +80,29 @@ def test_many_questions_read_the_tables_once_for_each_epoch(
 
     monkeypatch.setattr(WarehouseLocation, "open", counted)
     monkeypatch.setattr(applied_rows, "POLL_SECONDS", 1000.0)
-    assert wait_until_applied(tables_of(deployment), node.uuid, 1, 0).is_applied
+    asked = AppliedRows(deployment.location)
+    assert asked.wait(node.uuid, 1, 0).is_applied
     assert opened.count("_vclock") == 1
     opened.clear()
     for lsn in (2, 3, 3):
-        assert wait_until_applied(tables_of(deployment), node.uuid, lsn, 0).is_applied
+        assert asked.wait(node.uuid, lsn, 0).is_applied
     assert opened == []
-    last = wait_until_applied(tables_of(deployment), node.uuid, 3, 0).settled_lsn
-    assert not wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
+    last = asked.wait(node.uuid, 3, 0).settled_lsn
+    assert not asked.wait(node.uuid, last + 1, 0).is_applied
     node.put(600, 99).close()
     deployment.run()
-    assert wait_until_applied(tables_of(deployment), node.uuid, last + 1, 0).is_applied
+    assert asked.wait(node.uuid, last + 1, 0).is_applied
     assert opened.count("_vclock") > 0
 
 
 def test_it_returns_soon_after_the_epoch(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 3)
     deployment.run()
-    begun = applied_row(tables_of(deployment), node.uuid, 1).settled_lsn
+    begun = applied_row(deployment.location, node.uuid, 1).settled_lsn
     node.put(600, 99).close()
     results: list[Any] = []
     waiter = threading.Thread(
-        target=lambda: results.append(wait_until_applied(tables_of(deployment), node.uuid, begun + 1, 60))
+        target=lambda: results.append(AppliedRows(deployment.location).wait(node.uuid, begun + 1, 60))
     )
     waiter.start()
     deployment.run()
@@ -129,8 +125,8 @@ def test_the_command_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_page_of_the_status_server(tmp_path: Path) -> None:
     deployment, node = written(tmp_path, 3)
     deployment.run()
-    location = tables_of(deployment)
-    pages = {"/wait": lambda parameters: wait_page(location, parameters)}
+    location = deployment.location
+    pages = {"/wait": AppliedRows(location).page}
     with status_page(Address("127.0.0.1", 0, None), CollectorRegistry(), dict, pages) as port:
         address = f"http://127.0.0.1:{port}/wait?instance={node.uuid}&lsn="
         with urllib.request.urlopen(f"{address}2") as answer:

@@ -10,7 +10,7 @@ from observe.batch_explanation import BatchExplanation, explain_batch
 from schemas.errors import ConfigurationError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.delta.location import WarehouseLocation, location_of
+from warehouse.delta.location import WarehouseLocation
 
 USERS, UNKNOWN = 600, 700
 
@@ -32,8 +32,7 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> WarehouseLocation:
     second.run()
     a.put(UNKNOWN, 1, "x", 1, 1).close()
     second.run()
-    config = second.config()
-    return location_of(config.warehouse, config.database)
+    return second.location
 
 
 def rows(found: BatchExplanation, kind: str) -> int:
@@ -100,8 +99,7 @@ def test_an_epoch_whose_predecessor_maintenance_has_removed(tmp_path: Path) -> N
     deployment = Deployment.aggregated(tmp_path, node)
     node.put(USERS, 2, "two", 1, 1).close()
     deployment.run()
-    config = deployment.config()
-    where = location_of(config.warehouse, config.database)
+    where = deployment.location
     assert explain_batch(where, 1).written[0].before is not None
     epochs = where.open("_epochs")
     assert epochs is not None
@@ -118,8 +116,7 @@ def test_rows_that_a_deletion_vector_deletes_are_counted(tmp_path: Path) -> None
     deployment = Deployment.aggregated(tmp_path, a, deletion_vectors="always")
     a.put(USERS, 1, "later", 1, 2).close()
     deployment.run()
-    config = deployment.config()
-    found = explain_batch(location_of(config.warehouse, config.database), 1)
+    found = explain_batch(deployment.location, 1)
     (written,) = [one for one in found.written if one.table == "users"]
     assert (written.added, written.removed, written.rows, written.deleted_rows) == (
         1,

@@ -24,11 +24,6 @@ USERS = 600
 IMAGE = ("_tuple", "_replicaset_id", "_global_id", "_lsn")
 
 
-def location_at(deployment: Deployment) -> WarehouseLocation:
-    config = deployment.config()
-    return location_of(config.warehouse, config.database)
-
-
 def rows_at(location: WarehouseLocation, table: str, version: int) -> dict[bytes, tuple[Any, ...]]:
     opened = location.open(table, version)
     assert opened is not None
@@ -59,7 +54,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     sources = {name: OWN_ROOT / "2.6.0" / name for name in ("a1", "b1")}
     deployment = Deployment(folder, sources, deletion_vectors=request.param)
     deployment.run(budget=8_000)
-    return location_at(deployment)
+    return deployment.location
 
 
 TABLES = ["accounts", "docs", "counters", "ledger", "types", "rekeyed", "to_trunc"]
@@ -104,7 +99,7 @@ def test_an_unchanged_row_in_a_changed_file_is_left_out(tmp_path: Path) -> None:
     deployment = Deployment.aggregated(tmp_path, a)
     a.put(USERS, 5, "other", 5, 2).delete(USERS, 6).put(USERS, 200, "new", 1, 1).close()
     deployment.run()
-    (part,) = changes(location_at(deployment), "users", after=0)
+    (part,) = changes(deployment.location, "users", after=0)
     kinds = part.rows.select(["id", "_change_type"]).to_pylist()
     assert [(int(row["id"]), row["_change_type"]) for row in kinds] == [
         (5, UPDATE_BEFORE),
@@ -121,7 +116,7 @@ def test_a_masked_table_has_a_feed_without_tuples(tmp_path: Path) -> None:
     deployment = Deployment.aggregated(tmp_path, a, spaces=masks)
     a.put(USERS, 1, "other", 2, 2).close()
     deployment.run()
-    (part,) = changes(location_at(deployment), "users", after=0)
+    (part,) = changes(deployment.location, "users", after=0)
     assert not {"_tuple", "name"} & set(part.rows.column_names)
     assert part.rows["_change_type"].to_pylist() == [UPDATE_BEFORE, UPDATE_AFTER]
 
@@ -140,7 +135,7 @@ def test_a_masked_table_has_the_changes_of_made_rows(tmp_path: Path) -> None:
     deployment.run()
     a.put(USERS, 1, "secret", 50, 1, at=3).close()
     deployment.run()
-    (part,) = changes(location_at(deployment), "users", after=0)
+    (part,) = changes(deployment.location, "users", after=0)
     shown = part.rows.select(["id", "value", "_change_type"]).to_pylist()
     assert [(row["value"], row["_change_type"]) for row in shown] == [(12, UPDATE_BEFORE), (57, UPDATE_AFTER)]
 

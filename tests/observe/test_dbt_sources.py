@@ -11,8 +11,7 @@ import yaml
 
 from observe.dbt_sources import sql_type
 from observe.sql_views import dbt_source
-from observe.validation.suites import NEVER_NULL_COLUMNS
-from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
+from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS
 from schemas.tables import VERSION_COLUMNS as WRITTEN
 from tests.jobs.written import Node
@@ -74,13 +73,6 @@ def test_each_column_of_each_table_is_described() -> None:
     assert {name for name in own if name not in TABLES} == set()
     assert {column.name for table in own.values() for column in table if column.name not in COLUMNS} == set()
     assert {name for name, _ in WRITTEN if name not in VERSION_COLUMNS} == set()
-    named = [
-        (table, column)
-        for of in (UNIQUE, NEVER_NULL_COLUMNS)
-        for table, columns in of.items()
-        for column in columns
-    ]
-    assert [(table, column) for table, column in named if column not in own[table].names] == []
 
 
 @pytest.mark.parametrize(

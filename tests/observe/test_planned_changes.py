@@ -25,6 +25,7 @@ from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
 from tests.jobs.written import Node
+from tests.observe.files import files
 from tests.pipeline.deployment import Deployment
 from tests.soaked import partly_soaked
 from tests.truth import OWN_ROOT
@@ -44,12 +45,6 @@ def columns_by_table(config: Config) -> dict[str, tuple[str, ...]]:
     return {
         name: tuple(f.name for f in one.schema().fields) for name, one in opened.items() if one is not None
     }
-
-
-def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return each file below a folder with its size and time."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
 def with_checkpoint(one: Deployment) -> None:
@@ -211,10 +206,12 @@ def test_what_is_left_out_is_named_before_the_run_and_after_it(
 ) -> None:
     node = Node(tmp_path, "a1").define(600, "people").define(601, "strict")
     node.put(600, 1, "fine", 1, 1).put(600, 2, "\udcff", 1, 1).put(600, 3, "x", 2**63, 1)
-    node.put(601, 1, "\udcff", 1, 1).close()
+    node.define(602, "wide", [("id", "unsigned"), *((f"f{number}", "string") for number in range(13))])
+    node.put(601, 1, "\udcff", 1, 1).put(602, 1, *["\udcff"] * 13).close()
     settings: dict[str, Any] = {"spaces": {"misfits": {"strict": "quarantine"}}}
     one = Deployment.of(tmp_path, node, **settings)
     text = "; `spaces.strings: {strict: binary}` keeps its bytes"
+    wide = ": field f0: the string is not UTF-8; `spaces.strings: {wide: binary}` keeps its bytes; 12 more columns"
     assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
     said = capsys.readouterr().out
     assert "! people  2 new rows have a value that its column cannot hold, so it is NULL there: field" in said
@@ -222,6 +219,7 @@ def test_what_is_left_out_is_named_before_the_run_and_after_it(
         "! strict  1 new row has a value that its column cannot hold, so the row is set aside: field" in said
     )
     assert text in said
+    assert wide in said
     one.run()
     with_checkpoint(one)
     assert plan.show(one.config(), "shop.yaml", is_json=False) == 1
@@ -230,6 +228,7 @@ def test_what_is_left_out_is_named_before_the_run_and_after_it(
     assert "! table people  2 rows have a NULL for a value that its column cannot hold: field" in said
     assert "! space strict  1 key or row is in no table, such as: field" in said
     assert text in said
+    assert wide in said
 
 
 def test_differences_are_named_by_their_path() -> None:

@@ -10,7 +10,6 @@ from jobs.size import size
 from observe.sizing import MINUTE, estimate, measure_source, measure_tables
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
-from warehouse.delta.location import location_of
 
 
 def written(folder: Path) -> Node:
@@ -43,9 +42,9 @@ def test_tables_and_retention_count(tmp_path: Path, capsys: pytest.CaptureFixtur
     deployment = Deployment.of(tmp_path, node)
     config = deployment.config()
     source = measure_source(config.sources[0], config.max_block_bytes)
-    assert measure_tables(location_of(config.warehouse, config.database)) is None
+    assert measure_tables(deployment.location) is None
     deployment.run()
-    tables = measure_tables(location_of(config.warehouse, config.database))
+    tables = measure_tables(deployment.location)
     assert tables is not None
     assert (tables.tables, tables.table_rows) == (1, 1200)
     assert tables.changelog_rows >= 1800

@@ -20,7 +20,6 @@ from schemas.errors import AggregatorError
 from tests.pipeline.deployment import Deployment
 from tests.soaked import IS_SOAK, partly_soaked
 from tests.truth import OWN_ROOT
-from warehouse.delta.location import location_of
 from warehouse.delta.newest_epoch import newest_row
 from warehouse.system_tables.table_differences import table_differences
 
@@ -127,8 +126,7 @@ def named_by_doctor(config: Config) -> set[tuple[str, str]]:
 def test_each_command_names_it(stopped: Deployment, change: str) -> None:
     act, name, changed = CHANGES[change]
     act(tables_of(stopped))
-    config = stopped.config()
-    location = location_of(config.warehouse, config.database)
+    config, location = stopped.config(), stopped.location
     assert [one.table for one in table_differences(location, newest_row(location))] == [changed]
     if IS_SOAK or change in ASKED:
         problems = {(one.condition, one.subject) for one in deployment_problems(config)}
@@ -149,8 +147,7 @@ def test_each_command_names_it(stopped: Deployment, change: str) -> None:
 @pytest.mark.parametrize("change", HARMLESS)
 def test_what_changes_no_rows_is_not_named(stopped: Deployment, change: str) -> None:
     HARMLESS[change](tables_of(stopped))
-    config = stopped.config()
-    location = location_of(config.warehouse, config.database)
+    config, location = stopped.config(), stopped.location
     assert list(table_differences(location, newest_row(location))) == []
     assert named_by_doctor(config) == set()
     with stopped.writer():
@@ -182,7 +179,7 @@ def test_a_hole_in_the_log_of_an_own_table(
     shutil.copy(copied, commit)
     with stopped.writer():
         pass
-    location = location_of(stopped.config().warehouse, stopped.config().database)
+    location = stopped.location
     assert list(table_differences(location, newest_row(location))) == []
 
 

@@ -24,7 +24,6 @@ from schemas.tables import SYSTEM_TABLES
 from tests.observe.report.test_page import facts
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_deletion_vectors import MODES, sources
-from warehouse.delta.location import location_of
 
 SIZES = [2_000, 2_000, 2_000, 5_000, 5_000, 10_000, *[20_000] * 20]
 COSTS = BatchCosts(7, 100, 250, 30, 20, CopyCounts(3, 1), {"accounts": CompactionDebt(1000, 400, 5)})
@@ -85,7 +84,7 @@ def test_status_shows_copies_amplification_and_vectors(
 ) -> None:
     show(made.config(), as_json=False)
     text = capsys.readouterr().out
-    assert "MiB of at most 16.0 GiB in " in text
+    assert "B of at most 16 GiB in " in text
     assert "searches of files by copies" in text
     assert "times the changed rows" in text
     assert "deletion vectors of accounts: " in text
@@ -169,7 +168,7 @@ def test_metrics_have_the_costs() -> None:
 
 def test_the_page_shows_deleted_rows_and_the_last_batch(made: Deployment) -> None:
     config = made.config()
-    costs = read_write_costs(config, location_of(config.warehouse, config.database))
+    costs = read_write_costs(config, made.location)
     size = TableSize("accounts", 3, 2, 2048, 10, CompactionDebt(1000, 412, 2048))
     page = render_page(replace(facts(), sizes=[size], costs=costs))
     assert "41.2%" in page
@@ -179,8 +178,8 @@ def test_the_page_shows_deleted_rows_and_the_last_batch(made: Deployment) -> Non
 def test_bytes_are_told_in_words() -> None:
     assert (
         written_text(COSTS)
-        == "0.3 KiB written, 0.0 KiB by vectors, 0.0 KiB by compaction, 3.0 times the changed rows"
+        == "300 B written, 30 B by vectors, 20 B by compaction, 3.0 times the changed rows"
     )
     assert (
-        written_text(replace(COSTS, changed_bytes=0, vector_bytes=0, compaction_bytes=0)) == "0.2 KiB written"
+        written_text(replace(COSTS, changed_bytes=0, vector_bytes=0, compaction_bytes=0)) == "250 B written"
     )

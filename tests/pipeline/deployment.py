@@ -26,6 +26,7 @@ from sources.xlog.directory.offset import OffsetEntry, to_text
 from sources.xlog.stream.batch import segments_between
 from tests.jobs.written import Node, replicasets_of
 from warehouse.delta.fence import take_writer_number
+from warehouse.delta.location import WarehouseLocation, location_of
 from warehouse.lock.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -48,6 +49,9 @@ class Tables:
 
     columns: Sequence[str] = CONTROL
     """Columns of `table`."""
+    database = "aggregator"
+    origins: Mapping[str, Sequence[str]] = {}
+    """The `origins` of sources by their names."""
 
     def __init__(
         self,
@@ -80,6 +84,29 @@ class Tables:
     def run(self, *args: Any, **settings: Any) -> Any:
         """Read all rows that are in the logs now."""
         raise NotImplementedError
+
+    def config(self, **changes: Any) -> Config:
+        """Return the configuration, with further keys in `changes`."""
+        whole = {
+            "warehouse": str(self.folder / "warehouse"),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "database": self.database,
+            "sources": [
+                {
+                    **{"name": name, "path": str(path), "replicaset": self.replicasets.get(name)},
+                    **({"origins": list(self.origins[name])} if name in self.origins else {}),
+                }
+                for name, path in self.sources.items()
+            ],
+            **self.settings,
+            **changes,
+        }
+        return Config.model_validate(whole)
+
+    @property
+    def location(self) -> WarehouseLocation:
+        config = self.config()
+        return location_of(config.warehouse, config.database)
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows; a missing table has none."""
@@ -131,21 +158,6 @@ class Deployment(Tables):
         tasks = {} if distributed is None else {"local_bytes": 1}
         super().__init__(folder, sources, replicasets, **{**tasks, **settings})
         self.distributed, self.origins = distributed, dict(origins or {})
-
-    def config(self) -> Config:
-        whole = {
-            "warehouse": str(self.folder / "warehouse"),
-            "checkpoint": str(self.folder / "checkpoint"),
-            "sources": [
-                {
-                    **{"name": name, "path": str(path), "replicaset": self.replicasets.get(name)},
-                    **({"origins": list(self.origins[name])} if name in self.origins else {}),
-                }
-                for name, path in self.sources.items()
-            ],
-            **self.settings,
-        }
-        return Config.model_validate(whole)
 
     def run(self, budget: int | Iterable[int] | None = None, batches: int | None = None) -> int:
         """Run batches until all rows are read, and return how many batches had rows.

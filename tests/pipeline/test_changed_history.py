@@ -4,8 +4,6 @@
 written another one of the same name. The lost rows and the new ones are equally long.
 """
 
-import base64
-import json
 import shutil
 from pathlib import Path
 
@@ -13,14 +11,9 @@ import pytest
 
 from pipeline.requests.snapshots import heal
 from tests.pipeline.deployment import Deployment
-from tests.truth import REPOSITORY
+from tests.truth import REPOSITORY, rows_of_truth
 
 RECORDING = REPOSITORY / "tests" / "recordings" / "lost_tail"
-
-
-def held_by_the_server() -> list[bytes]:
-    (line,) = (RECORDING / "truth.jsonl").read_text(encoding="utf-8").splitlines()
-    return sorted(map(base64.b64decode, json.loads(line)["rows"]))
 
 
 def copy(name: str, path: Path) -> None:
@@ -57,7 +50,7 @@ def test_it_is_named_and_healed_wherever_the_stream_was(
         message = heal(deployment.config(), warehouse, writer, "s", "heal")
     assert "STILL OPEN" not in message
     assert set(divergences(deployment).values()) <= {"healed"}
-    assert deployment.tuples("kv") == held_by_the_server()
+    assert deployment.tuples("kv") == rows_of_truth(RECORDING)
     assert deployment.run() == 0
 
 
@@ -72,7 +65,7 @@ def test_rows_of_an_older_state_are_read_again_and_none_is_wrong(tmp_path: Path)
     copy("after", tmp_path / "s")
     deployment.run()
     assert divergences(deployment) == {}
-    assert deployment.tuples("kv") == held_by_the_server()
+    assert deployment.tuples("kv") == rows_of_truth(RECORDING)
 
 
 def test_the_other_history_may_come_first(tmp_path: Path) -> None:

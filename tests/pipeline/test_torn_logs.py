@@ -4,8 +4,6 @@
 zeros. The next log begins right before it.
 """
 
-import base64
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,17 +15,12 @@ from schemas.errors import XlogChecksumError, XlogError
 from sources.xlog.directory.offset import to_text
 from sources.xlog.stream.batch import segments_between
 from tests.pipeline.deployment import Deployment
-from tests.truth import REPOSITORY
+from tests.truth import REPOSITORY, rows_of_truth
 
 RECORDING = REPOSITORY / "tests" / "recordings" / "torn"
 FIRST, SECOND = "00000000000000000000.xlog", "00000000000000000085.xlog"
 TORN = 4589
 """Where the torn block of the first log begins, in bytes."""
-
-
-def held_by_the_servers() -> list[bytes]:
-    (line,) = (RECORDING / "truth.jsonl").read_text(encoding="utf-8").splitlines()
-    return sorted(map(base64.b64decode, json.loads(line)["rows"]))
 
 
 def deployment_of(folder: Path, members: Sequence[str], start: str = "logs") -> Deployment:
@@ -37,7 +30,7 @@ def deployment_of(folder: Path, members: Sequence[str], start: str = "logs") -> 
 
 
 def assert_equal(deployment: Deployment) -> None:
-    assert deployment.tuples("kv") == held_by_the_servers()
+    assert deployment.tuples("kv") == rows_of_truth(RECORDING)
     assert deployment.rows("_gaps") == []
     assert deployment.rows("_pending") == []
 

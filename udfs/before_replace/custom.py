@@ -19,7 +19,6 @@ Function = Callable[[Row | None, Row | None, "Change"], object]
 """A custom function of the arguments (old, new, change)."""
 
 TRACEBACK_FRAMES = 4
-"""Number of traceback frames that an error text shows."""
 
 
 @dataclass(frozen=True)

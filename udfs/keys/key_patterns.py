@@ -16,6 +16,7 @@ from schemas.space import KeyPart
 _ARRAY_PATTERN = "^(?:9.|dc....|dd.{8})"
 _DECIMAL_PATTERN = "(?:c7..01|d[4-8]01)"
 _DATETIME_PATTERN = "(?:d704|d804|c7..04)"
+_PATTERNS_OF_BEGINS = {_DECIMAL_PATTERN, _DATETIME_PATTERN}
 
 Value = str | bytes | int | float | bool | tuple[int, bytes] | None
 """The value of a key's part; an extension without a text is (type, content), as `msgpack.ExtType` is."""
@@ -27,11 +28,8 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
     for value, part in zip(values, parts, strict=False):
         encodings = list(_encodings(value, _accepted(part.type)))
         found += f"(?:{'|'.join(encodings)})"
-        if (
-            any(one.endswith(("01", "04")) and "." in one for one in encodings)
-            or _DECIMAL_PATTERN in encodings
-        ):
-            break  # the length of an extension is not known without its bytes
+        if not _PATTERNS_OF_BEGINS.isdisjoint(encodings):
+            break  # the length of the value is not known without its bytes
     return _ARRAY_PATTERN + found if found else None
 
 

@@ -69,6 +69,5 @@ def _has_type(value: bytes, field: Field, rules: Rules) -> bool:
 
 
 def _fits_decimal(value: bytes, digits: int, scale: int) -> bool:
-    """Return whether a decimal has at most `scale` digits after the point, and `digits` of them in all."""
     scaled = decimals.read(value, 0).scaleb(scale, decimals.context(is_wide=True))
     return scaled == scaled.to_integral_value() and abs(scaled) < 10**digits

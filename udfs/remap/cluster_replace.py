@@ -75,7 +75,6 @@ class IncomingMember:
     """The instance's replica id; None if a file's header names the instance, not a row of `_cluster`."""
     replicaset_uuid: str
     expelled: bool = False
-    """Whether the row was deleted."""
     is_daemon: bool = False
     """Whether the header is that of a spool's file, which names a subscription daemon."""
 
@@ -133,7 +132,6 @@ class Decision:
     """The effect of one incoming row."""
 
     cluster: Cluster
-    """`_cluster` after the row."""
     map_entry: tuple[int, int] | None = None
     """The entry (replica id, global id) of the applier map of the row's source; None if the row assigns no id."""
     change: ClusterChange | None = None

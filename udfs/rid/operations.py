@@ -166,5 +166,4 @@ def _with_mark(node: Node, new_ulid: ULID) -> Node:
 
 
 def _with_new_head(rid: Rid, head: ULID) -> Rid:
-    """Return the RID with a new head, and the old head as `old1`."""
     return replace(rid, head=head, old1=rid.head, old2=rid.old1)

@@ -162,7 +162,6 @@ class TableCopyPlan:
 
     table: str
     version: int
-    """The version that the target will have."""
     log: LogPlan
     data_files: Mapping[str, int] = field(default_factory=dict)
     """Files of rows and of deletion vectors that the target lacks: path in the table's folder to size in bytes."""
@@ -267,7 +266,6 @@ def _paths(files: Collection[TableFile]) -> set[str]:
 
 
 def _file_sizes(location: WarehouseLocation, table: str, version: int) -> dict[str, int]:
-    """Return the files of a version that a copy needs: path to size in bytes."""
     found = _table_files(location, table, version)
     sizes = {unquote(file.path): file.size for file in found}
     vectors = sorted(_vector_files(found))

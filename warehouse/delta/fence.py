@@ -63,7 +63,6 @@ class Fence:
     """The marks that one writer has seen in the tables, to notice commits of another writer."""
 
     writer: int
-    """The writer's number."""
     check_lock: Callable[[], None]
     """Raises if the writer has lost the lock."""
     _commit_count: int = 0

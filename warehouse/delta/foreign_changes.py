@@ -34,7 +34,6 @@ def foreign_commits(
 
 
 def _columns_at(location: WarehouseLocation, table: str, version: int) -> dict[str, Any] | None:
-    """Return the columns of a table at a version; None if its log does not have the version any more."""
     try:
         return columns_of(read_log(location, table, version).metadata)
     except WarehouseError:

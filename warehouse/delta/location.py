@@ -35,7 +35,6 @@ class WarehouseLocation:
     root: str
     """The folder of the database, a path or a URI."""
     fs: pafs.FileSystem = field(repr=False, compare=False)
-    """The file system that has it."""
     path: str = field(repr=False, compare=False)
     """The same folder as `root`, as a path of `fs`."""
 

@@ -20,6 +20,13 @@ from warehouse.delta.table_files import active_files
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+LARGEST_IN_MEMORY_BYTES = 16 * 2**20
+"""Tables up to this size are read as a whole, and passed to Spark as rows where a session needs them."""
+
+LARGEST_WITHOUT_SPARK_BYTES = 256 * 2**20
+"""If the tables of one task are together larger, Spark reads them. Up to here they are read part by part, which takes
+at most about the time in which Spark starts and does the same."""
+
 
 def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the rows of a table at its open version, in no particular order; the value of a map is a list of pairs.

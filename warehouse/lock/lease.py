@@ -198,6 +198,5 @@ class Lease:
 
 
 def _is_free(found: StoredLease, now: float) -> bool:
-    """Whether a lease was released or has expired; `now` is the store's time."""
     # A stamp far ahead of the store's time means that its clock was set back: such a lease is free, too.
     return _json_field(found.text, "free") is True or abs(now - found.modified) >= LEASE_SECONDS

@@ -81,7 +81,6 @@ class RollBack:
     """What was rolled back since the last epoch, by this start or by an earlier one that did not get further."""
 
     undone: tuple[str, ...] = ()
-    """The tables that this start has restored."""
     restored: Mapping[str, int] = field(default_factory=dict)
     """The version of each table that is at a later version than the last epoch names, but equal to it."""
 

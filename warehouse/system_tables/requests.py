@@ -26,7 +26,6 @@ class Request:
     kind: str
     """backfill, snapshot, heal, rebuild, maintenance, conflicts or forget (`RequestKind`)."""
     arguments: Mapping[str, Any]
-    """The arguments of this kind."""
     state: str
     """asked, done or failed (`RequestState`)."""
     asked_at: datetime

@@ -26,7 +26,6 @@ class ReplicasetView:
     generation: SnapshotGeneration | None
     """The snapshot with which the batch begins, if it replaces the replicaset's state."""
     snapshots: frozenset[int]
-    """Numbers of the segments that are snapshots."""
     control: ControlChanges
     """The changes by all control rows, also those that may not count."""
     source_ids: SourceIds

@@ -21,7 +21,6 @@ class LogSegment:
     file: str
     """The names of the source and of the file."""
     instance_uuid: str | None
-    """The instance that wrote the file."""
     is_snapshot: bool
     vclock: Mapping[int, int]
     """The vclock in the file's header; empty for waiting rows."""

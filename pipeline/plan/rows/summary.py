@@ -106,7 +106,6 @@ class Summary:
     runs: tuple[LsnRun, ...] = ()
     """In the log order of their first rows."""
     row_counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
-    """Number of rows."""
     control: tuple[ControlRow, ...] = ()
     """In log order."""
     transactions: Transactions = field(default_factory=Transactions)

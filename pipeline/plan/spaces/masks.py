@@ -41,7 +41,6 @@ MASK_FORMAT_VERSION = 2
 or values; tables with another version are rewritten."""
 
 HASH_KEY_MIN_CHARACTERS = 16
-"""Minimum length of the key of `hash`, in characters."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Mask:
     key: bytes | None = field(default=None, repr=False, compare=False)
     """The key of `hash` itself, for tasks on machines that cannot read `password`."""
     where: Expression | None = None
-    """The filter of rows."""
     computed: tuple[tuple[str, Expression, DataType], ...] = ()
     """The names, expressions and types of computed columns."""
     excluded: frozenset[str] = frozenset()

@@ -43,7 +43,6 @@ class SpacesBefore:
     spaces: Mapping[int, SpaceDefinition] = field(default_factory=dict)
     """By space id, the spaces with rows or events in the batch."""
     refusal_reasons: Mapping[int, str] = field(default_factory=dict)
-    """For each refused space, the reason."""
     tables: Mapping[int, str] = field(default_factory=dict)
     """For each space of the replicaset, the table that has its versions."""
     primary_keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
@@ -95,7 +94,6 @@ class _SpaceTrack:
     """The state of a space id between two events."""
 
     definitions: list[Space] = field(default_factory=list)
-    """All definitions so far."""
     primary_keys: frozenset[KeyParts] = frozenset()
     lineage: int = NO_TABLE
     """The lineage's number; `NO_TABLE` if no table has versions of the space."""
@@ -104,7 +102,6 @@ class _SpaceTrack:
     is_applied: bool = False
     """Whether the space's rows change its table."""
     is_left_out: bool = False
-    """Whether the configuration excludes the space."""
 
 
 def _ddl_text(change: SpaceChange) -> str:

@@ -73,7 +73,6 @@ class FileEnds:
     mode: Mode = Mode.FAILFAST
     """What to do about damage."""
     max_block_bytes: int = BLOCK_LIMIT
-    """The longest block, in bytes."""
     ignores_growth: bool = False
     """Whether files are read once and their growth is ignored. Then an incomplete snapshot counts as damaged; otherwise
     it may still be being copied."""
@@ -312,11 +311,9 @@ class Directory:
     with_generations: bool = False
     """Whether the listing has `generations`: snapshots from which a spool continues after a gap."""
     max_block_bytes: int = BLOCK_LIMIT
-    """The longest block, in bytes."""
     ignores_growth: bool = False
     """Whether files are read once and their growth is ignored (`FileEnds`)."""
     ends: FileEnds = field(init=False)
-    """Where the files end."""
     _meta_by_file: dict[str, Meta] = field(default_factory=dict)
     _root_location: FileLocation | None = None
     is_file: bool = field(default=False, init=False)
@@ -345,7 +342,8 @@ class Directory:
                 reason,
                 source=self.source.name,
                 path=self.source.path,
-                advice="bring it back, remove the source, or continue without it by on_source_error=skip",
+                advice="bring it back (`aggregator subscribe` begins a spool), remove the source, or continue "
+                "without it by on_source_error=skip",
             ) from error
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)

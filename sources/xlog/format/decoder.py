@@ -77,7 +77,6 @@ class DecodeSettings:
     """Settings for decoding a log."""
 
     selection: Selection | None = None
-    """The wanted rows; all by default."""
     mode: Mode = Mode.FAILFAST
     """What to do about damage."""
     limits: Limits = DEFAULT_LIMITS

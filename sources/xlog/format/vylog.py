@@ -63,7 +63,6 @@ class RecordKey(IntEnum):
 
 
 NUMERIC_KEYS = frozenset(map(int, RecordKey)) - {RecordKey.BEGIN, RecordKey.END, RecordKey.KEY_PARTS}
-"""The keys whose values are numbers."""
 
 Interval = tuple[bytes | None, bytes | None]
 """The first key of an interval, and the first key behind it, as MessagePack arrays; None if there is no such bound."""

@@ -26,7 +26,6 @@ from sources.xlog.reader.file_buffer import FileBuffer
 GROUP_BYTES = 512 * 1024
 """Bytes of the file that are checked and decoded at a time, so that they stay in the processor's cache."""
 GROUP_BLOCKS = 16 * 1024
-"""Maximum number of blocks that are checked at a time."""
 
 FALSE_START_BYTES = 64 << 20
 FALSE_START_RATIO = 16

@@ -74,6 +74,12 @@ def replicaset_uuid_of(directory: Directory, listing: Listing, path_uuid: str | 
             advice="correct the source's key replicaset, or its path",
         )
     uuid = found or source.replicaset
+    if uuid is None and not listing.logs and not listing.snapshots:
+        raise SourceError(
+            "there is no snapshot and no log yet",
+            source=source.name,
+            advice="`aggregator subscribe` begins a spool when a server answers; a server's logs are in its wal_dir",
+        )
     if uuid is None:
         raise SourceError(
             "no file names the replicaset: there is no complete snapshot",

@@ -50,7 +50,6 @@ class Marker:
     block_position: int
     """Start of the row's block, in bytes."""
     row_index: int
-    """Index of the row in its block."""
 
 
 @dataclass

@@ -26,7 +26,6 @@ class ReadAhead:
     """The files of one source that the stream can read next."""
 
     directory: Directory
-    """The files of the leader."""
     entry: OffsetEntry
     """Where the stream is."""
     files: tuple[LogFile, ...]

@@ -48,7 +48,6 @@ class Segment:
     end: int
     """Positions in bytes: the segment has the blocks that start in [begin, end)."""
     is_snapshot: bool
-    """Whether the file is a `.snap`."""
     is_closed: bool
     """Whether the file cannot grow: it is a snapshot, or another file follows it."""
     vclock: Vclock
@@ -56,7 +55,6 @@ class Segment:
     instance_uuid: str | None
     """The instance that the header names."""
     gap: LogGap | None = None
-    """The gap before this file."""
     snapshot_vclock: Vclock | None = None
     """The vclock of the snapshot that was read before. Rows at or below it are left out."""
     origin_spans: tuple[OriginSpan, ...] | None = None

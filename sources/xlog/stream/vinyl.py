@@ -130,7 +130,6 @@ def _slices_of(tree: Tree, run: Run) -> Slices | None:
 
 
 def _check_slices(tree: Tree, run: Run, vylog: str) -> None:
-    """Raise an error if the slices of a run cannot be selected."""
     slices = _slices_of(tree, run)
     if slices is not None:
         slices.selector(vylog)

@@ -19,6 +19,7 @@ from observe.doctor.doctor import Deployment, findings_of
 from observe.doctor.findings import Level
 from pipeline.commit.epoch import commit_epoch
 from sources.spool.acks import LOCK_FILE
+from tests.observe.files import files
 from tests.pipeline.deployment import Deployment as Tables
 from tests.truth import OWN_ROOT
 from warehouse.copies import switch
@@ -325,12 +326,6 @@ FAULTS: list[tuple[Fault, str, Level]] = [
     (rows_wait, "rows_waiting", WARN),
     (shorter_logs, "source_behind", WARN),
 ]
-
-
-def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return each file below a folder with its size and time."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
 def test_a_healthy_deployment_has_no_finding(healthy: Healthy) -> None:

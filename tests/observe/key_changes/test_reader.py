@@ -13,7 +13,7 @@ from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name
 from schemas.space import Space
-from tests.jobs.written import Node, replicasets_of
+from tests.jobs.written import Node
 from tests.pipeline.deployment import Deployment
 from tests.soaked import IS_SOAK
 from tests.truth import own
@@ -35,8 +35,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
 
 @pytest.fixture(scope="module")
 def location(deployment: Deployment) -> WarehouseLocation:
-    config = deployment.config()
-    return location_of(config.warehouse, config.database)
+    return deployment.location
 
 
 def some_keys() -> Iterator[tuple[str, str, Space, bytes]]:
@@ -165,17 +164,9 @@ def test_a_missing_space_or_key_is_reported(
         who(location_of(str(tmp_path), "aggregator"), "accounts", [1])
 
 
-def written(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
-    sources = {node.path.name: node.path for node in nodes}
-    return Deployment(folder, sources, replicasets_of(*sources), **settings)
-
-
 def story(deployment: Deployment, space: str, *key: Any) -> tuple[list[tuple[Any, ...]], Any]:
     """Return type, lsn and the tuple after each change of a key, and its tuple of now."""
-    config = deployment.config()
-    found = history_as_json(
-        KeyChangesReader(location_of(config.warehouse, config.database)).history(space, key)
-    )
+    found = history_as_json(KeyChangesReader(deployment.location).history(space, key))
     changes = [(one["type"], one["lsn"], one["after"] and one["after"]["name"]) for one in found["changes"]]
     return changes, found["current"] and found["current"]["tuple"]["name"]
 
@@ -183,7 +174,7 @@ def story(deployment: Deployment, space: str, *key: Any) -> tuple[list[tuple[Any
 def test_a_renamed_space_brings_its_changes(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
     node.close()
-    deployment = written(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     deployment.run()
     node.redefine(600, "folk").put(600, 2, "y", 5, 1).close()
     deployment.run()
@@ -195,7 +186,7 @@ def test_a_renamed_space_brings_its_changes(tmp_path: Path) -> None:
 def test_truncations_are_of_the_space_that_has_the_id_then(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").define(601, "folk")
     node.put(601, 1, "f", 5, 1).put(600, 1, "x", 5, 1).close()
-    deployment = written(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     deployment.run()
     node.redefine(600, "other").redefine(601, "people").redefine(600, "folk").close()
     deployment.run()
@@ -212,7 +203,7 @@ def test_truncations_are_of_the_space_that_has_the_id_then(tmp_path: Path) -> No
 def test_a_key_that_the_space_got_later(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
     node.close()
-    deployment = written(tmp_path, node)
+    deployment = Deployment.of(tmp_path, node)
     deployment.run()
     node.rekey(600, (0, "unsigned"), (1, "string")).close()
     deployment.run()
@@ -223,6 +214,6 @@ def test_a_key_that_the_space_got_later(tmp_path: Path) -> None:
 def test_a_key_of_a_masked_space(tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(600, "people").put(600, 1, "x", 5, 1)
     node.close()
-    deployment = written(tmp_path, node, spaces={"masks": {"people": {"name": "drop"}}})
+    deployment = Deployment.of(tmp_path, node, spaces={"masks": {"people": {"name": "drop"}}})
     deployment.run()
     assert story(deployment, "people", 1) == ([("REPLACE", 4, "x")], "x")

@@ -69,8 +69,7 @@ def compared_slices(proof: RollingProof, limit: int = 100) -> int:
 
 
 def facts_of(deployment: Deployment) -> DeploymentFacts:
-    config = deployment.config()
-    return DeploymentFacts(location_of(config.warehouse, config.database))
+    return DeploymentFacts(deployment.location)
 
 
 def problems_of(deployment: Deployment, after_hours: float = 0.0) -> list[Problem]:

@@ -11,7 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from jobs.report import write_page
+from tests.jobs.written import Node, replicasets_of
 from tests.observe.report.warehouses import EVIL, write_warehouse
+from tests.pipeline.deployment import Deployment
+from tests.truth import own
 from warehouse.warehouse import Warehouse
 
 Theme = Literal["light", "dark"]
@@ -71,6 +74,45 @@ def opened(browser: Browser, themed: tuple[Path, Theme]) -> Iterator[OpenPage]:
     context.close()
 
 
+@pytest.fixture
+def narrow(browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """Yield the page of a warehouse with all types, many problems and long names, in a window of a phone's size."""
+    names = [f"name_{number}_{'x' * 60}" for number in range(13)]
+    node = Node(tmp_path, "c1").define(700, "w" * 60, [("id", "unsigned"), *((n, "string") for n in names)])
+    node.put(700, 1, *["\udcff"] * 13)
+    for number in range(5):
+        node.define(701 + number, f"strict_{number}").put(701 + number, 1, "\udcff", 1, 1)
+    node.close()
+    sources = {name: own().directory(name) for name in ("a1", "b1")} | {"c1": node.path}
+    spaces = {"misfits": {"strict_*": "quarantine"}}
+    deployment = Deployment(tmp_path, sources, replicasets_of("c1"), spaces=spaces)
+    deployment.run()
+    file = tmp_path / "narrow.html"
+    write_page(Warehouse(None, str(tmp_path / "warehouse")), file, deployment.config())
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    yield page
+    context.close()
+
+
+def test_the_page_with_all_types_fits_a_narrow_window(narrow: Page) -> None:
+    assert narrow.evaluate("document.documentElement.scrollWidth") == 390
+    cards = narrow.locator(".problem").all()
+    conditions = [card.locator(".condition").inner_text() for card in cards]
+    assert {"misfits", "rows_set_aside"} <= set(conditions)
+    assert len(set(conditions)) == len(conditions)
+    tallest = max((card.bounding_box() or {"height": 0})["height"] for card in cards)
+    assert tallest < 844
+    # Neither a name nor a number is broken in a table, which scrolls by itself.
+    broken = narrow.eval_on_selector_all(
+        "td.short, td.number",
+        "cells => cells.filter(c => c.getClientRects().length > 1 || c.clientHeight > 60)",
+    )
+    assert broken == []
+
+
 def brightness(page: Page, css_property: str) -> float:
     colour = page.evaluate(f"getComputedStyle(document.body).{css_property}")
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
@@ -84,6 +126,8 @@ def test_the_page_is_complete_in_light_and_dark(opened: OpenPage, themed: tuple[
     assert [name for name in SECTIONS if page.locator(f"section#{name}").count() != 1] == []
     drawn = [name for name in CHARTS if page.locator(f"#chart-{name} svg .mark-group path").count() > 0]
     assert set(drawn) == set(CHARTS if sources > 1 else CHARTS[:3])
+    if sources == 1:  # the lines end at the outage; many sources are a heat map
+        assert page.locator("#chart-lag svg .mark-line path").count() == 2
     assert page.locator("article.replicaset").count() == sources
     assert page.locator(".id.global").count() == 2 * sources
     assert page.locator("#table-sources tbody tr").count() == sources

@@ -18,12 +18,18 @@ from schemas.tables import SYSTEM_TABLES
 
 FIRST_TIME = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BATCHES = 6
+OUTAGE = timedelta(hours=3)
+"""For so long nothing is committed after half of the batches."""
 EVIL = "<script>console.error('evil')</script>"
 """A name from a log that must not run as a script in the page."""
 
 
 def uuid(kind: str, number: int) -> str:
     return f"{kind}0000000-0000-4000-8000-{number:012d}"
+
+
+def begin_of(epoch: int) -> datetime:
+    return FIRST_TIME + timedelta(minutes=10 * epoch) + (OUTAGE if epoch >= BATCHES // 2 else timedelta())
 
 
 def write_warehouse(folder: Path, sources: int, database: str = "aggregator") -> None:
@@ -50,7 +56,7 @@ def _epoch(number: int, versions: dict[str, int]) -> dict[str, Any]:
         "epoch": number,
         "query_id": "query",
         "batch_id": number,
-        "committed_at": FIRST_TIME + timedelta(minutes=10 * number + 1),
+        "committed_at": begin_of(number) + timedelta(minutes=1),
         "rows": 10,
         "vclock": "{}",
         "writers": "{}",
@@ -109,7 +115,7 @@ def _of_changelog(number: int) -> Any:
                 "space": "accounts",
                 "file": "00000000000000000000.xlog",
                 "lsn": 3 * epoch + row + 1,
-                "timestamp": FIRST_TIME + timedelta(minutes=10 * epoch, seconds=row),
+                "timestamp": begin_of(epoch) + timedelta(seconds=row),
             }
 
 

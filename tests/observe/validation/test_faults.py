@@ -69,7 +69,6 @@ def test_all_expectations_hold_in_undamaged_tables(
 
 
 def with_value(rows: pa.Table, column: str, value: Any) -> pa.Table:
-    """Return rows with one value in each of a column."""
     field = rows.schema.field(column)
     return rows.set_column(rows.schema.names.index(column), field, pa.array([value] * len(rows), field.type))
 

@@ -10,7 +10,8 @@ from pipeline.replication_out.stream import Stream
 from pipeline.replication_out.users import SubscriberUser
 from pipeline.replication_out.writer import ReplicationWriter
 from sources.iproto.address import PasswordSource
-from tests.pipeline.replication_out.world import READERS, World, vclock_of, world
+from tests.live.server import Tarantool
+from tests.pipeline.replication_out.world import READERS, World, instance_uuid, vclock_of, world
 
 pytestmark = pytest.mark.live
 
@@ -160,6 +161,25 @@ def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: py
                         f"return box.space._priv:count({id_}), box.space._priv:get{{{id_}, 'universe', 0}}[5]"
                     )
                     assert subscriber.eval(rights) == [2, 29 if "one" in named else 25]
+
+
+def test_the_lines_of_the_page_are_run_as_printed(two: World, binary: str) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "relay.md").read_text(encoding="utf-8")
+    lines = page.partition("```lua\n")[2].partition("\n```")[0].splitlines()
+    settings, *questions = (line.partition("--")[0].strip() for line in lines)
+    cfg = two.eval("a", f"return {settings.removeprefix('box.cfg')}")
+    assert list(cfg.pop("replication")[0].rpartition("@")[::2]) == ["user:password", "relay:3402"]
+    own, lsn = two.eval("a", "return box.space.accounts:get(7), box.info.lsn")
+    with two.writing() as writer, two.serving():
+        writer.advance()
+        followed = {"replication": two.subscriber_cfg()["replication"]}
+        with Tarantool(two.root / "page", cfg=cfg | followed, binary=binary) as subscriber:
+            two.await_epoch(subscriber, writer)
+            found = [subscriber.eval(f"local lsn = ... return {one}", lsn) for one in questions]
+    decided, epoch, is_here, instances = found
+    assert (decided, is_here) == (own, True)
+    assert epoch == max(row["epoch"] for row in two.deployment.rows("_epochs"))
+    assert [2, instance_uuid("a")] in [row[:2] for row in instances]
 
 
 CUSTOM = {"default": {"policy": "custom", "function": "tests.pipeline.replication_out.rules:resolve"}}

@@ -48,7 +48,6 @@ def sources(*paths: Path) -> dict[str, str]:
 
 
 def stream_of(spark: SparkSession, options: Mapping[str, str], path: Path | None = None) -> DataFrame:
-    """Return the stream of a path, or of the sources that the options name."""
     register(spark)
     reader = spark.readStream.format("xlog").options(**options)
     return reader.load() if path is None else reader.load(str(path))

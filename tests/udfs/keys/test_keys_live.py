@@ -14,6 +14,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from schemas.field_types import FIELD_TYPES
 from schemas.space import KeyPart, Space
 from tests.live.client import Connection, TarantoolError
 from tests.live.server import Tarantool
@@ -95,18 +96,7 @@ VALUES: list[bytes] = [
     pack(uuid_ext(OTHER_UUID)),
     b"\xc7\x10\x02" + uuid_ext(ONE_UUID).data,
 ]
-TYPES = (
-    "unsigned",
-    "integer",
-    "number",
-    "double",
-    "decimal",
-    "string",
-    "varbinary",
-    "boolean",
-    "uuid",
-    "scalar",
-)
+TYPES = tuple(name for name, one in FIELD_TYPES.items() if one.is_indexable and name != "datetime")
 REFUSED = {pack(decimal_ext(str(value))) for value in (2**60, 2**63, -(2**63))}
 """Decimals that are one key with an integer, and not with the double that is one key with the same integer."""
 

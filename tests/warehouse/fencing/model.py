@@ -189,7 +189,6 @@ class ModelPlace:
     fs = SimpleNamespace(
         get_file_info=lambda paths: [SimpleNamespace(path=one, type=FileType.File) for one in paths]
     )
-    """All files are there."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -34,7 +34,6 @@ ER_UPDATE_INTEGER_OVERFLOW, ER_UPDATE_DECIMAL_OVERFLOW = 95, 160
 """Tarantool's error codes."""
 
 FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
-"""`FLT_MAX`."""
 
 
 class SumOverflowError(TupleError):

@@ -49,6 +49,12 @@ def test_a_folder_with_a_file_of_another_replicaset_is_refused_at_the_start(
     assert uuid_of("b1") in text
 
 
+def test_a_folder_without_files_is_a_spool_that_has_not_begun(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no snapshot and no log yet") as caught:
+        log_stream(tmp_path).initial()
+    assert "aggregator subscribe" in str(caught.value)
+
+
 @pytest.mark.parametrize("suffix", ["snap", "xlog"])
 def test_such_a_file_is_refused_when_it_appears_later(tmp_path: Path, suffix: str) -> None:
     server(tmp_path / "a")
