@@ -43,7 +43,7 @@ function VALUES.unsigned(die) return pick({0, 1, 2, 7, 255, 70000, 9007199254740
 function VALUES.integer(die)
     return pick({0, 1, -1, 5, -33, 70000, -9007199254740993LL, 9223372036854775817ULL}, die)
 end
-function VALUES.double(die) return double(pick({0, 1, 2.5, -0.125, 1e100}, die)) end
+function VALUES.double(die) return double(pick({0, 1, 2.5, -0.125, 1e100, -0.0, 0 / 0, 1 / 0}, die)) end
 function VALUES.number(die) return VALUES[pick({'integer', 'double', 'unsigned'}, die)](die) end
 function VALUES.string(die) return pick({'', 'x', 'some', 'größe', string.rep('long', 12), 'caf\xe9', '\xff'}, die) end
 function VALUES.boolean(die) return die(2) == 0 end
@@ -80,18 +80,25 @@ local function narrower(one, other)
 end
 
 -- The value of the k-th key in a part: the same number in every numeric type. The 7th has a double and decimals that are
--- one key, the 6th a double and a decimal that are two.
+-- one key, the 6th a double and a decimal that are two; others NaN, an infinite number, zeros of each sign, and integers
+-- that are no double. Before 2.11 NaN is equal to decimals, and refused by name in a key of type double.
 local function key_value(kind, k, die)
     if kind == 'string' then return k == 5 and 'k\xff' or 'k' .. k end
     if kind == 'boolean' then return k % 2 == 0 end
+    if kind == 'double' and k == 4 and box.ctl.promote then return double(pick({4, 0 / 0}, die)) end
+    if kind == 'double' and k == 5 then return double(pick({5, -1 / 0}, die)) end
+    if kind == 'double' and k == 0 then return double(pick({0, -0.0}, die)) end
     if kind == 'double' then return k == 7 and 0.1 or double(k) end
     if kind == 'decimal' then return decimal.new(k == 7 and pick({'0.1', '0.100'}, die) or k) end
     if kind == 'integer' and k == 8 then return -1 end
     if kind == 'scalar' and k == 3 then return 'k3' end
     if kind == 'scalar' and k == 5 then return die(2) == 0 end
     if kind ~= 'number' and kind ~= 'scalar' then return k end
+    if k == 0 then return pick({0, double(0), double(-0.0), decimal.new(0)}, die) end
+    if k == 2 then return pick({9007199254740993LL, double(9007199254740994)}, die) end
+    if k == 4 and box.ctl.promote then return double(pick({4, 0 / 0}, die)) end
     if k == 7 then return pick({0.1, decimal.new('0.1')}, die) end
-    if k == 6 then return pick({6, 1 / 3, decimal.new('0.3333333333333333')}, die) end
+    if k == 6 then return pick({6, 1 / 3, decimal.new('0.3333333333333334')}, die) end
     if die(3) == 0 then return double(k) end
     if die(4) == 0 then return decimal.new(k) end
     return k

@@ -49,8 +49,10 @@ def acts_of(act: Act) -> list[Act]:
     return list(act[2]) if act[0] in GROUPS else [act]
 
 
-SERVER_KINDS = ("checkpoint", "restart", "kill", "read")
-"""Kinds of acts that name no space."""
+SERVER_KINDS = ("checkpoint", "restart", "kill", "tear", "lose", "read")
+"""Kinds of acts that name no space. `tear` leaves a part of a block at the end of the last log, `lose` loses this log:
+the server writes another one of the same name.
+"""
 
 TWO_NAMES = ("rename", "create_like", "copy")
 """Kinds of acts that name two spaces; all others name one."""
@@ -308,15 +310,18 @@ class _Writer:
 
     def _step(self) -> list[Act]:
         chance = self._dice.random()
-        for limit, kind in ((0.04, "checkpoint"), (0.06, "restart"), (0.07, "kill"), (0.10, "read")):
+        for limit, kind in (
+            *((0.04, "checkpoint"), (0.06, "restart"), (0.07, "kill")),
+            *((0.09, "tear"), (0.095, "lose"), (0.13, "read")),
+        ):
             if chance < limit:
                 return [[kind]]
-        if chance < 0.50:
+        if chance < 0.52:
             acts = [act for _ in range(self._dice.randint(1, 5)) for act in self._acts()]
             others = ["rollback", "unconfirmed"] if self._is_sync else ["rollback"]
             ending = self._dice.choice(others) if self._dice.random() < 0.05 * len(others) else "commit"
             return [["transaction", ending, acts]]
-        if chance < 0.56:
+        if chance < 0.58:
             return [["together", "", [act for _ in range(self._dice.randint(2, 4)) for act in self._acts()]]]
         return self._acts()
 

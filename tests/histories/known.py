@@ -120,4 +120,4 @@ def _is_misfit(kind: str, value: Any) -> bool:
 def _is_same(column: Any, value: Any, of: Callable[[Any], Any]) -> bool:
     if value is None or column is None or column == "no column":
         return column is value
-    return bool(of(column) == of(value))
+    return bool(of(column) == of(value)) or (column != column and value != value)  # noqa: PLR0124

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -66,6 +67,8 @@ class Played:
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Kind of act and why it was refused to how often."""
     has_checkpoint: bool = False
+    has_lost: bool = False
+    """Whether a server lost rows that may have been read."""
 
 
 def uuid_of(side: int, kind: int) -> str:
@@ -143,10 +146,20 @@ def _do(played: Played, server: Tarantool, step: Step) -> None:
     # that it had rolled back.
     can_start = not played.history.is_sync or _eval(server, "return box.ctl.promote ~= nil")
     pid = server.pid
-    if kind in ("restart", "kill"):
-        if not can_start:
+    if kind in ("restart", "kill", "tear", "lose"):
+        # A vinyl space's files may be of rows that are lost.
+        logs = sorted(server.directory.glob("*.xlog"))
+        if not can_start or not logs or (kind == "lose" and not played.history.is_plain):
             played.answers[kind, "refused"] += 1
             return
+        if kind in ("tear", "lose"):
+            server.kill()
+            if kind == "lose":
+                logs[-1].unlink()
+                played.has_lost = True
+            else:
+                _tear(logs[-1], Random(len(played.said)))
+                server.configure(force_recovery=True)
         _restart(server, is_clean=kind == "restart")
         played.said.append(f"{side}: -- {kind}")
         played.answers[kind, "done"] += 1
@@ -164,6 +177,20 @@ def _do(played: Played, server: Tarantool, step: Step) -> None:
         played.said += [f"{side}: {line}" for line in said]
     if server.pid != pid and not can_start:
         raise UnplayableError("it died, and came back with what it had rolled back")
+
+
+def _tear(path: Path, dice: Random) -> None:
+    """Add to a log what a crash may leave of a block: a part of it, or zeros.
+
+    Not to one without rows: its server goes on behind the torn part of the same file, where the job stops by name.
+    """
+    content = path.read_bytes()
+    block = content.rfind(log.ROW_MAGIC)
+    torn = content[block:-1] if dice.random() < 0.5 else bytes(5000)
+    if block < 0:
+        return
+    with path.open("ab") as file:
+        file.write(torn[: dice.randint(1, len(torn))])
 
 
 def _count(played: Played, act: Act, answer: str) -> None:

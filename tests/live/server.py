@@ -157,6 +157,10 @@ class Tarantool:
             raise
         return self
 
+    def configure(self, **cfg: Any) -> None:
+        """Set options of `box.cfg` for the next start."""
+        self._cfg |= cfg
+
     def stop(self) -> None:
         """Stop the server cleanly; if it does not stop in time, kill it and raise RuntimeError."""
         self._close_connection()

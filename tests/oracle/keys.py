@@ -80,7 +80,7 @@ _CLASSES = ("bool", "number", "str", "bytes", "ext", "datetime")
 
 def _ordered(value: Any) -> tuple[Any, ...]:
     kind, *content = value[0] if isinstance(value[0], tuple) else value
-    return (_CLASSES.index(kind), *content)
+    return (_CLASSES.index(kind), content != ["nan"], *content)
 
 
 def _part_value(raw: bytes, part: Part) -> Any:

@@ -77,7 +77,7 @@ def blocks(path: Path) -> Iterator[bytes]:
         magic = data[position : position + 4]
         if magic == EOF_MAGIC:
             return
-        if position + FIXED_HEADER_SIZE > len(data):
+        if position + FIXED_HEADER_SIZE > len(data) or not magic.strip(b"\0"):
             return
         if magic not in (ROW_MAGIC, ZROW_MAGIC):
             raise ValueError(f"{path}: {magic.hex()} at {position} starts no block")
