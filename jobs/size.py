@@ -8,7 +8,7 @@ from dataclasses import asdict
 from config.deployment import Config
 from jobs.runtime.output import say_json, say_lines
 from observe.sizing import DAY, Estimate, estimate, measure_source, measure_tables
-from observe.units import size_text
+from schemas.units import size_text
 from warehouse.delta.location import location_of
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from config.deployment import Config
 from observe.problems import difference_problem, first_reason
-from observe.units import size_text
 from pipeline.plan.batch_plan import BatchPlan
 from pipeline.plan.ids.settle import Settlement
 from pipeline.plan.settings import settings_json
@@ -20,6 +19,7 @@ from pipeline.state import ReplicasetState
 from pipeline.write.changes import TableChange
 from schemas.names import replicaset_label
 from schemas.problems import Problem
+from schemas.units import size_text
 from udfs.remap.cluster_replace import FIRST_DAEMON_ID
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from config.deployment import Config
-from observe.units import size_text
 from pipeline.commit.costs import BatchCosts, stored_costs
 from pipeline.compaction.debt import CompactionDebt, debt_of
 from pipeline.lookup.copy_folder import stored_bytes
 from schemas.conditions import DEBT_BYTES, DEBT_SHARE
 from schemas.errors import WarehouseError
 from schemas.problems import Problem, problem
+from schemas.units import size_text
 from warehouse.delta.location import WarehouseLocation
 from warehouse.delta.table_files import live_files
 from warehouse.delta.table_log import read_log

@@ -23,12 +23,12 @@ from observe.doctor import doctor
 from observe.doctor.masters import ADVICE
 from observe.metrics.stream_metrics import StreamMetrics
 from observe.planned_changes import SIGN_AND_MEANING
-from observe.units import size_text
 from pipeline.replication_out.service import ReplicationMetrics
 from schemas import descriptions
 from schemas.conditions import CONDITIONS
 from schemas.iproto import SystemSpace
 from schemas.tables import SYSTEM_TABLES, VALIDATIONS, VERSION_COLUMNS, XROW
+from schemas.units import size_text
 from sources.relay.server import RelayMetrics
 from sources.subscribe.daemon import DaemonMetrics
 from sources.xlog import options

@@ -77,6 +77,24 @@ def _keep_folders_in_memory() -> None:
 _keep_folders_in_memory()
 
 
+LONG = [
+    "tests/jobs/test_stop.py",
+    "tests/jobs/test_spark_submit.py",
+    "tests/test_wheel.py",
+    "tests/test_extensions.py",
+    "tests/sources/subscribe/test_limit.py",
+    "tests/pipeline/test_killed.py",
+    "tests/pipeline/test_update_chains.py",
+    "tests/pipeline/test_checkpoint_fit.py",
+    "tests/incidents/test_tables.py",
+    "tests/schemas/test_compiled.py",
+]
+"""Modules whose few tests take half a minute or more together.
+
+pytest-xdist begins with the modules of most tests, so the run would end with these, in one process each.
+"""
+
+
 class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each process whole modules, and all that share a Spark session to two of them, which begin with these.
 
@@ -90,6 +108,9 @@ class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
         return f"{SPARK} of jobs" if module.startswith("tests/jobs/") else SPARK
 
     def _assign_work_unit(self, node: WorkerController) -> None:
+        long = [module for module in LONG if module in self.workqueue]
+        if long:
+            self.workqueue.move_to_end(long[0], last=False)
         sessions = [scope for scope in self.workqueue if scope.startswith(SPARK)]
         if sessions and not any(scope.startswith(SPARK) for scope in self.assigned_work[node]):
             self.workqueue.move_to_end(sessions[0], last=False)

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from numba.core import event
 from tqdm import tqdm
 
@@ -28,7 +30,13 @@ from sources.iproto import row_stream
 from sources.relay import row_packets
 from sources.subscribe import whitelist
 from sources.xlog.directory.offset import OffsetEntry, to_text
+from sources.xlog.format.kernels.chain import header_claims_end
 from sources.xlog.stream.batch import segments_between
+from udfs.buffers import flatten
+from udfs.kernels.keyed_hash import hash_seeds
+from udfs.kernels.values import OVERREAD_BYTES
+from udfs.keys.key_index import WantedKeys, build_index, find_in_index
+from udfs.keys.key_order import key_order, ordered_keys
 from udfs.operations import quick_updates
 from warehouse.lock.lock import WriterLock
 from warehouse.system_tables import cluster
@@ -39,6 +47,10 @@ RECORDINGS = "share/tarantool-aggregator/recordings"
 
 BYTES_PER_BATCH = 1 << 20
 """Less than the recordings have, so that later batches change rows of earlier ones."""
+
+
+POLICIES = {"spaces": {"accounts": {"sequence": ["updated"]}}}
+"""Decides keys of both recordings by a field, as a deployment does."""
 
 
 def aggregate(config: Config) -> int:
@@ -78,13 +90,22 @@ def compile_kernels(*, daemons: bool = True) -> int:
     sources = [{"name": name, "path": str(recordings() / name)} for name in ("a1", "b1")]
     with tempfile.TemporaryDirectory() as folder, Counter() as counter:
         paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
-        aggregate(Config.model_validate({**paths, "sources": sources}))
-        quick_updates.compile_kernels()  # the recordings update only rows of the same batch
+        aggregate(Config.model_validate({**paths, "sources": sources, "policies": POLICIES}))
+        _call_what_the_recordings_do_not()
         if daemons:
             row_stream.compile_kernels()
             row_packets.compile_kernels()
             whitelist.compile_kernels()
     return counter.count
+
+
+def _call_what_the_recordings_do_not() -> None:
+    """Call the kernels of UPDATEs of earlier rows, of key copies, of `prove`, and of a log that is continued."""
+    quick_updates.compile_kernels()
+    keys, seeds = pa.array([b"\x91\x01"], pa.binary()), hash_seeds()
+    find_in_index(build_index(keys, seeds), flatten(keys, OVERREAD_BYTES), WantedKeys.of(keys, seeds))
+    ordered_keys(keys, key_order([(False,)]), np.zeros(1, np.int32))
+    header_claims_end(np.frombuffer(bytes(32), np.uint8), 0, 32, 32)
 
 
 class Counter(event.Listener):  # type: ignore[misc]

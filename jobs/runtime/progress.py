@@ -56,7 +56,7 @@ class StreamProgress:
         @contextmanager
         def logged(name: BatchName) -> Iterator[None]:
             if not self._is_begun:
-                log_step(f"batch {name.batch_id}, the first one, is read and written")
+                log_step(f"reading and writing batch {name.batch_id}, the first one")
                 self._is_begun = True
             with batch_context(name):
                 yield

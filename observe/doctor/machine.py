@@ -15,8 +15,8 @@ from pathlib import Path
 from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, fail, ok, warn
-from observe.units import size_text
 from pipeline.lookup.copy_folder import KEPT_FREE_BYTES, free_bytes, stored_bytes
+from schemas.units import size_text
 from warehouse.lock.lock import local_folder
 
 TESTED_PYTHON = (3, 11)

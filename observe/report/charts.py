@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from observe.report.facts import HOUR_MILLISECONDS, PageFacts, Row
-from observe.units import DURATION_UNITS, SIZE_UNITS
+from schemas.units import DURATION_UNITS, SIZE_UNITS
 
 VEGA_LITE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Identifies the version of the format; nothing is fetched from this URL."""

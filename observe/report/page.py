@@ -19,12 +19,12 @@ from markupsafe import Markup, escape
 from observe.log_rows.row_format import escape_unprintable, tuple_text
 from observe.report.charts import charts, winner_over_loser
 from observe.report.facts import PageFacts, Row
-from observe.units import size_text
 from observe.write_costs import cost_lines
 from pipeline.compaction.debt import CompactionDebt
 from schemas.conditions import Severity
 from schemas.problems import Problem
 from schemas.states import GapState
+from schemas.units import size_text
 from udfs.rid.value import Rid, describe_flags
 
 MAX_SHOWN_CHARACTERS = 300

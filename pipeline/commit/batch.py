@@ -37,6 +37,7 @@ from pipeline.write.system_rows import append_rows, write_system_rows
 from schemas.errors import TableMovedError
 from schemas.iproto import SystemSpace
 from schemas.states import GapKind, GapState, SpaceState, refused_state
+from schemas.units import size_text
 from sources.xlog.directory.offset import from_text
 from sources.xlog.stream.instants import instant_between
 from udfs.remap.cluster_replace import OWN_REPLICASET_ID
@@ -194,10 +195,10 @@ def _commit_table(tables: OpenTables, work: BatchWork, write: TableWrite, commit
     copied = SPACE_TABLE if write.table in exact else MASKED_TABLE
     if write.deleted and not rule.is_enabled:
         log.warning(
-            "%s has deletion vectors from now on: a batch would write %d MiB of its old rows again "
+            "%s has deletion vectors from now on: a batch would write %s of its old rows again "
             "(docs/readers.md says which readers know them)",
             write.table,
-            sum(file.size for file in write.deleted) >> 20,
+            size_text(sum(file.size for file in write.deleted)),
         )
     current = write
 

@@ -32,7 +32,8 @@ does `up`.
 
 Each cell has two times in seconds: until the incident shows / until it is gone after it was mended (with a start of
 Spark where the stream is started again). If the incident ends the job, the first time begins at the job's end. Its
-limit is twice the `setting`, and {SLACK_SECONDS:.0f} s more for a busy machine. In these runs `answer` and `patience`
+limit is twice the `setting`, and {SLACK_SECONDS:.0f} s more for a busy machine; servers that are cut off take two
+`answer`, since the silent stream is followed by one of another peer. In these runs `answer` and `patience`
 are {ANSWER_SECONDS:.0f} s, `metrics.stale` is {STALE_SECONDS:.0f} s, `trigger` and the look that follows it
 {BATCH_SECONDS:.0f} s, and a look a minute is one in {COMPARE_SECONDS:.0f} s. Commands wait 3 s for the answer of a
 stopped job. An empty cell means that the test of the incident failed. A lost lease and compaction debt are made in

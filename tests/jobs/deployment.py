@@ -11,7 +11,6 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from config.deployment import Config
 from jobs.aggregate import aggregate
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
@@ -30,21 +29,6 @@ class Deployment(Tables):
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
         self.database = f"aggregator_{next(_numbers)}"
-
-    def config(self, **changes: Any) -> Config:
-        """Return the configuration, with further keys in `changes`."""
-        whole = {
-            "warehouse": str(self.folder / "warehouse"),
-            "checkpoint": str(self.folder / "checkpoint"),
-            "database": self.database,
-            "sources": [
-                {"name": name, "path": str(path), "replicaset": self.replicasets.get(name)}
-                for name, path in self.sources.items()
-            ],
-            **self.settings,
-            **changes,
-        }
-        return Config.model_validate(whole)
 
     def opened(self, spark: SparkSession) -> Warehouse:
         """Return the warehouse with a Spark session, for tests that change tables."""

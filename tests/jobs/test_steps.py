@@ -47,4 +47,4 @@ def test_only_the_first_batch_of_a_run_is_said_when_it_begins(capsys: pytest.Cap
 
     assert run_command(work, []) == 0
     assert done == [7, 8]
-    assert capsys.readouterr().err == "batch 7, the first one, is read and written\n"
+    assert capsys.readouterr().err == "reading and writing batch 7, the first one\n"

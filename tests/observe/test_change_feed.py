@@ -53,7 +53,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("feed")
     sources = {name: OWN_ROOT / "2.6.0" / name for name in ("a1", "b1")}
     deployment = Deployment(folder, sources, deletion_vectors=request.param)
-    deployment.run(budget=8_000)
+    deployment.run(budget=20_000)
     return deployment.location
 
 

@@ -121,7 +121,8 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
     case = CASES[name]
     if case.before:
         first = Deployment(tmp_path, case.before)
-        first.run(BUDGET, case.batches)
+        # A run to the end is one batch: what it leaves is the same.
+        first.run(BUDGET if case.batches else None, case.batches)
         if case.has_checkpoint:
             with_checkpoint(first)
     one = Deployment(tmp_path, {"a1": A, "b1": B}, **case.settings)

@@ -100,7 +100,7 @@ HARMLESS: Mapping[str, Act] = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    Deployment(folder, {"a1": A}).run(2_000)
+    Deployment(folder, {"a1": A}).run(6_000)
     return folder / "warehouse"
 
 

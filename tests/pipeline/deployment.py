@@ -49,6 +49,9 @@ class Tables:
 
     columns: Sequence[str] = CONTROL
     """Columns of `table`."""
+    database = "aggregator"
+    origins: Mapping[str, Sequence[str]] = {}
+    """The `origins` of sources by their names."""
 
     def __init__(
         self,
@@ -82,9 +85,23 @@ class Tables:
         """Read all rows that are in the logs now."""
         raise NotImplementedError
 
-    def config(self) -> Config:
-        """Return the configuration."""
-        raise NotImplementedError
+    def config(self, **changes: Any) -> Config:
+        """Return the configuration, with further keys in `changes`."""
+        whole = {
+            "warehouse": str(self.folder / "warehouse"),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "database": self.database,
+            "sources": [
+                {
+                    **{"name": name, "path": str(path), "replicaset": self.replicasets.get(name)},
+                    **({"origins": list(self.origins[name])} if name in self.origins else {}),
+                }
+                for name, path in self.sources.items()
+            ],
+            **self.settings,
+            **changes,
+        }
+        return Config.model_validate(whole)
 
     @property
     def location(self) -> WarehouseLocation:
@@ -141,21 +158,6 @@ class Deployment(Tables):
         tasks = {} if distributed is None else {"local_bytes": 1}
         super().__init__(folder, sources, replicasets, **{**tasks, **settings})
         self.distributed, self.origins = distributed, dict(origins or {})
-
-    def config(self) -> Config:
-        whole = {
-            "warehouse": str(self.folder / "warehouse"),
-            "checkpoint": str(self.folder / "checkpoint"),
-            "sources": [
-                {
-                    **{"name": name, "path": str(path), "replicaset": self.replicasets.get(name)},
-                    **({"origins": list(self.origins[name])} if name in self.origins else {}),
-                }
-                for name, path in self.sources.items()
-            ],
-            **self.settings,
-        }
-        return Config.model_validate(whole)
 
     def run(self, budget: int | Iterable[int] | None = None, batches: int | None = None) -> int:
         """Run batches until all rows are read, and return how many batches had rows.

@@ -45,7 +45,7 @@ def test_a_stream_goes_on_over_a_killed_batch(
         with pytest.raises(Killed):
             deployment.run(3_000, batches=1)
     read_on()
-    deployment.run(3_000)
+    deployment.run()
     read_on()
     epochs = spark.read.format("delta").load(str(tables / "_epochs"))
     passed = spark.read.parquet(str(seen))

@@ -58,7 +58,7 @@ def quick_updates(
         before.offsets,
         changes.data,
         changes.offsets,
-        index_bases,
+        np.array(index_bases),  # one signature: those of Arrow may not be written to
         format_numbers,
         key_fields,
         own.data,

@@ -36,7 +36,9 @@ class TableVersions:
 
 def no_batch_error(root: str) -> WarehouseError:
     """Return the error that the warehouse in the folder `root` has no committed batch yet."""
-    return WarehouseError("no batch is done yet", warehouse=root, advice="start `aggregator run` first")
+    return WarehouseError(
+        "no batch is done yet", warehouse=root, advice="start `aggregator run`, or wait for its first batch"
+    )
 
 
 def no_tables_error(root: str) -> WarehouseError:

@@ -13,7 +13,7 @@ from tests.pipeline import logs
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.logs import A1, B1, A, B, Row, Transaction, define, drop, index, put, register, txn
 from tests.pipeline.plan.planner import Piece, Planner
-from tests.soaked import IS_SOAK
+from tests.soaked import IS_SOAK, partly_soaked
 
 ID = {"name": "id", "type": "unsigned"}
 TEXT, MAP = ([ID, {"name": "value", "type": kind, "is_nullable": True}] for kind in ("string", "map"))
@@ -129,7 +129,7 @@ def test_wherever_batches_end(case: str) -> None:
 S = 600
 
 
-@pytest.mark.parametrize("budget", [None, 1, 400])
+@pytest.mark.parametrize("budget", partly_soaked([None, 1], [400]))
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["one writer", "starts in between"])
 def test_the_rows_of_a_space_that_is_dropped(tmp_path: Path, budget: int | None, is_restarted: bool) -> None:
     """The drop takes them out of the table, also if the same batch refuses the space that comes after it."""

@@ -1,9 +1,9 @@
-"""Measures the memory of one transaction in a relay or a daemon.
+"""Measures the memory of one transaction in a relay and in the daemon that follows it.
 
-    python -m tests.sources.relay.memory_case WHO MIB FOLDER
+    python -m tests.sources.relay.memory_case daemon MIB FOLDER
 
-WHO is the process whose memory counts, `relay` or `daemon`; the other one is another process. Prints the
-greatest resident memory in MiB.
+Each is a process of its own, and so is the writer of the spool. Prints the greatest resident memory in MiB: the
+relay's, the daemon's.
 """
 
 import subprocess
@@ -49,32 +49,23 @@ def prepare(folder: Path, mib: int) -> dict[int, int]:
 
 
 def main() -> None:
-    """Run the process that WHO names."""
+    """Run one of the processes; the daemon starts the other two."""
     who, mib, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     socket = folder / "a.sock"
-    if who == "daemon-of":
-        follow(folder, socket, {1: mib})
-        return
     command = [sys.executable, "-m", "tests.sources.relay.memory_case"]
-    if who == "relay":
-        # The spool is written by one other process, and read by another.
+    if who == "daemon":
         subprocess.run([*command, "prepare", str(mib), str(folder)], check=True)
         wanted = {1: int((folder / "lsn").read_text())}
-        with serving(folder / "a", socket):
-            subprocess.run([*command, "daemon-of", str(wanted[1]), str(folder)], check=True)
-        print(peak())
-    elif who == "daemon":
-        subprocess.run([*command, "prepare", str(mib), str(folder)], check=True)
-        wanted = {1: int((folder / "lsn").read_text())}
-        with subprocess.Popen([*command, "serve", "0", str(folder)], stdin=subprocess.PIPE) as relay:
+        serve = [*command, "serve", "0", str(folder)]
+        with subprocess.Popen(serve, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
             await_until(socket.exists, "the relay")
             follow(folder, socket, wanted)
-            print(peak())
-            assert relay.stdin is not None
-            relay.stdin.close()
+            said, _ = relay.communicate()
+        print(said.split()[-1], peak())
     elif who == "serve":
         with serving(folder / "a", socket):
             sys.stdin.read()
+        print(peak())
     elif who == "prepare":
         (folder / "lsn").write_text(str(prepare(folder / "a", mib)[1]))
 

@@ -145,5 +145,9 @@ def test_a_tuple_over_the_limit_is_left_out() -> None:
 def test_set_up_compiles_the_kernel_that_batches_call() -> None:
     compile_kernels()
     assert applied([(b"\x92\x01\x02", [(b"\x91\x93\xa1=\x01\x05", 0, 0)])]) == [b"\x92\x01\x05"]
+    one = np.ones(1, np.int64)
+    bases = pa.array([0], pa.int64()).to_numpy()  # as batches have them: it may not be written to
+    empty = pa.array([b"\x90"], pa.binary())
+    quick_updates(empty, one == 1, one, empty, bases, one - 1, [TupleFormat()], 1)
     kernel: Any = kernels.apply_to_keys
     assert len(kernel.signatures) == 1

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 from pipeline.encode.columns import column_for_file
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.layout import VARIANT_ARROW
+from tests.soaked import partly_soaked
 from warehouse.delta import write
 from warehouse.delta.commit_actions import USER_METADATA
 from warehouse.delta.commits import OpenTables
@@ -90,8 +91,14 @@ VALUES: list[tuple[str, DataType, pa.DataType, list[Any]]] = [
 """Name, types, and values of one column, each of which becomes a file of its own, and all of them another one."""
 
 
-@pytest.mark.parametrize("seen_by", ["Spark", "delta-rs"])
-@pytest.mark.parametrize("name", [name for name, *_ in VALUES])
+FOUND_BY = [(name, "delta-rs") for name, *_ in VALUES]
+FOUND_BY += [(name, "Spark") for name in ("double", "decimal", "text", "time", "bytes")]
+"""Spark compares bounds of `long`, `int`, `whole` and `flag` as written; those of others have a form in the log."""
+
+FOUND_LATER = [(name, "Spark") for name, *_ in VALUES if (name, "Spark") not in FOUND_BY]
+
+
+@pytest.mark.parametrize(("name", "seen_by"), partly_soaked(FOUND_BY, FOUND_LATER))
 def test_each_value_is_found_by_a_filter(
     spark: SparkSession, location: WarehouseLocation, name: str, seen_by: str
 ) -> None:

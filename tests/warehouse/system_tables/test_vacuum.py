@@ -33,7 +33,6 @@ def test_dead_vectors_go_and_live_ones_stay(tmp_path: Path, spark: SparkSession)
     delete(warehouse, 1)
     (dead,) = Path(warehouse.location.at(TABLE)).glob("deletion_vector_*.bin")
     delete(warehouse, 2, 3)
-    assert warehouse.read(TABLE).count() == 7
     vacuum(warehouse, TABLE, 168)
     assert dead.exists(), "its version is younger than the retention"
     time.sleep(1.1)

@@ -14,6 +14,7 @@ from schemas.errors import AggregatorError
 from sources.xlog.format.block import encode_block
 from sources.xlog.options import parse_options
 from sources.xlog.spark_readers import XlogStreamReader
+from tests.soaked import IS_SOAK
 from tests.sources.xlog import files, samples
 from tests.sources.xlog.logs import Server
 from tests.truth import own
@@ -309,10 +310,11 @@ def test_spark_loads_them(spark: SparkSession, tmp_path: Path) -> None:
         "glob": (f"{snapshot.parent}/*.{{snap,vylog}}", recorded("snap", "vylog")),
         "list": (everything, [run, log, *recorded("snap")]),
     }
+    # A stream's start takes seconds: the suite streams the list, which has files of three kinds.
     for name, (path, read_from) in loads.items():
         expected = files.expected(read_from)
         assert files.positions(files.spark_batch(spark, path)) == expected, name
-        if name in ("snapshot", "no rows", "list"):
+        if name in (("snapshot", "no rows", "list") if IS_SOAK else ("list",)):
             assert files.positions(files.spark_stream(spark, tmp_path / name, path)) == expected, name
     for rows in (
         files.spark_batch(spark, str(broken), mode="PERMISSIVE"),
