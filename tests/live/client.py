@@ -49,7 +49,7 @@ class Connection:
         timeout: Seconds that one read or write may take.
     """
 
-    def __init__(self, path: str, timeout: float = 60.0) -> None:
+    def __init__(self, path: str, timeout: float = 180.0) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
         self._sync = 0

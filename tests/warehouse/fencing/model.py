@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Self
 
-from deltalake import CommitProperties
+from deltalake import CommitProperties, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileType
@@ -142,14 +142,15 @@ class ModelTable:
     def metadata(self) -> SimpleNamespace:
         return SimpleNamespace(configuration={})
 
-    def schema(self) -> None:
-        """Return nothing: rows are texts."""
+    def schema(self) -> Schema:
+        """Return no column: rows are texts."""
+        return Schema([])
 
     def create_write_transaction(
         self,
         actions: Sequence[Any],
         _mode: str,
-        _schema: None,
+        _schema: Schema,
         *,
         commit_properties: CommitProperties,
         post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002
