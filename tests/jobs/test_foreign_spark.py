@@ -48,7 +48,6 @@ HARMFUL = {
     "drop column": (MAPPED, "ALTER TABLE {t} DROP COLUMN name"),
     "column mapping": (MAPPED,),
     "another type": ("CREATE OR REPLACE TABLE {t} USING delta AS SELECT CAST(id AS STRING) AS id FROM {t}",),
-    "not null": ("ALTER TABLE {t} ALTER COLUMN id SET NOT NULL",),
     "a default": (
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
         "ALTER TABLE {t} ALTER COLUMN name SET DEFAULT 'x'",

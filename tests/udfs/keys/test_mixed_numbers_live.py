@@ -39,6 +39,7 @@ CASES = [(0, FEW, kind) for kind in TYPES]
 SOAKED = [(seed, PAIRS // RUNS, kind) for kind in NUMERIC_TYPES for seed in range(1, RUNS + 1)]
 SOAKED += [(1, PAIRS // RUNS, kind) for kind in TYPES if kind not in NUMERIC_TYPES]
 COMPARE = """
+    jit.off() -- 2.6.0 ended once while it compared
     local kind, collation = ...
     local definition = require('key_def').new{{fieldno = 2, type = kind, collation = collation}}
     local found = {}
