@@ -49,9 +49,10 @@ def difference_problem(difference: TableDifference) -> Problem:
 
 
 def first_reason(text: str) -> str:
-    """Return the last line of a traceback, or of several columns' reasons the first, and how many there are more."""
+    """Return the last line of a traceback; of several columns' reasons, the first and the number of others."""
     first, *others = re.split(r"; (?=fields? )", text.strip().rpartition("\n")[2])
-    return f"{first}; {len(others)} more columns" if others else first
+    count = "1 more column" if len(others) == 1 else f"{len(others)} more columns"
+    return f"{first}; {count}" if others else first
 
 
 def _pending_problems(facts: DeploymentFacts) -> Iterator[Problem]:

@@ -114,8 +114,9 @@ class MetricsListener(StreamingQueryListener):
             with self._report_lock:
                 self._last_report = report
                 result = self._result_by_batch_id.pop(report.batch_id, None)
-                for earlier in [number for number in self._result_by_batch_id if number < report.batch_id]:
-                    del self._result_by_batch_id[earlier]
+                for number in list(self._result_by_batch_id):  # a batch may end meanwhile, in another thread
+                    if number < report.batch_id:
+                        del self._result_by_batch_id[number]
                 seconds_by_step = {} if result is None else result.seconds_by_step
                 costs = None if result is None else result.costs
                 if costs is not None:

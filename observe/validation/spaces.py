@@ -46,7 +46,7 @@ from schemas.names import table_of_exact_tuples
 from udfs.buffers import as_array
 from udfs.tuples.tuples import decode
 from warehouse.delta.location import WarehouseLocation
-from warehouse.delta.read import LARGEST_WITHOUT_SPARK_BYTES, columns_of
+from warehouse.delta.read import columns_of
 from warehouse.delta.table_files import TableFile, files_of, read_row_groups
 
 DIFFERING_COLUMNS = "differing_columns"
@@ -191,6 +191,9 @@ def _hex_text(keys: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(keys), texts, None).cast(pa.string())
 
 
+LARGEST_COMPUTED_HERE_BYTES = 64 * 2**20
+"""Up to this size together, the computed columns of all rows are in this process; a Spark job reads larger tables."""
+
 OPENING_THREADS = 4
 """Tables that are opened at the same time: delta-rs waits for files outside of Python."""
 
@@ -309,7 +312,7 @@ def spaces_check(
 ) -> TablesCheck:
     """Return the check of the rows of all tables of spaces."""
     files = [(table.row_checks(), file) for table in tables for file in table.files]
-    is_small = sum(file.size for _checks, file in files) <= LARGEST_WITHOUT_SPARK_BYTES
+    is_small = sum(file.size for _checks, file in files) <= LARGEST_COMPUTED_HERE_BYTES
     rows = (
         rows_computed_here(location, files)
         if is_small

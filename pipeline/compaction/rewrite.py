@@ -16,7 +16,12 @@ from pipeline.write.changes import with_empty_variant_parts, write_rows
 from pipeline.write.limits import MAX_JOINED_BYTES
 from pipeline.write.system_rows import write_system_rows
 from warehouse.delta.commits import OpenTables
-from warehouse.delta.data_files import ROW_GROUP_ROWS, DataFile, FileWriter
+from warehouse.delta.data_files import (
+    ROW_GROUP_ROWS,
+    DataFile,
+    FileWriter,
+    floating_columns_without_nan,
+)
 from warehouse.delta.table_files import OpenFile, TableFile, open_file, open_footer, read_file
 
 _KEY_COLUMN = "_key"
@@ -85,12 +90,21 @@ def write_in_order(tables: OpenTables, table: str, files: Sequence[TableFile]) -
     with ExitStack() as stack:
         opened = [stack.enter_context(open_file(tables.location, table, file)) for file in files]
         schema = pa.unify_schemas([one.schema for one in opened])
-        without_nan = [name for name in schema.names if all(one.has_bounds(name) for one in opened)]
-        writer = FileWriter(tables.location, table, schema, without_nan=without_nan)
+        writer = FileWriter(tables.location, table, schema, without_nan=_without_nan(opened, schema))
         for rows in _row_groups(opened, schema):
             writer.write(with_empty_variant_parts(rows))
         written = replace(writer.close(), is_new_data=False)
     return [written] if written.rows else []
+
+
+def _without_nan(files: Iterable[OpenFile], schema: pa.Schema) -> set[str]:
+    """Return the float and double columns without a NaN in remaining rows; bounds of other writers ignore NaN."""
+    found = {field.name for field in schema if pa.types.is_floating(field.type)}
+    for file in files:
+        names = [name for name in file.schema.names if name in found]
+        for group in file.read_row_groups(names) if names else ():
+            found -= {*names} - floating_columns_without_nan(group.rows)
+    return found
 
 
 def _row_groups(files: Iterable[OpenFile], schema: pa.Schema) -> Iterator[pa.Table]:

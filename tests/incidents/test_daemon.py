@@ -106,7 +106,7 @@ def test_nobody_feeds(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixtu
         caused_at = time.time()
         try:
             texts = await_told(replicaset, "subscribe_failed", "subscribe_peer_gone")
-            # A silent peer is told of as one since its last answer, not since its silence was noticed.
+            # The daemon counts a peer's silence from its last answer.
             since = [
                 replicaset.unfed_since,
                 *(link.left_out.since if link.left_out else None for link in replicaset.links),

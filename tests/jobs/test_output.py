@@ -110,7 +110,7 @@ def test_log_lines_of_a_python_process_of_spark(capsys: pytest.CaptureFixture[st
 
 
 def hostile_deployment(folder: Path) -> Deployment:
-    """Return a deployment with hostile names of spaces and fields, keys and values; it has all that is told of."""
+    """Return a deployment with hostile names of spaces and fields, keys and values, a conflict, a hole and misfits."""
     fields = [("id", "string"), ("na\n\x1b[31m\u202eme", "string"), ("updated", "unsigned")]
     a = Node(folder, "a1").define(600, EVIL, fields).define(601, f"{EVIL}r").define(602, f"{EVIL}s", fields)
     a.put(600, EVIL, EVIL, 1).put(600, f"{EVIL}2", "\udcff", 1).put(602, EVIL, "\udcff", 1).close()

@@ -58,7 +58,7 @@ def quick_updates(
         before.offsets,
         changes.data,
         changes.offsets,
-        np.array(index_bases),  # one signature: those of Arrow may not be written to
+        np.array(index_bases),  # numba compiles read-only arrays, as Arrow's are, once more
         format_numbers,
         key_fields,
         own.data,

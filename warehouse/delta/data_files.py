@@ -1,9 +1,9 @@
 """Parquet files of a Delta table: tasks write them, the driver commits them (`warehouse.delta.commits`).
 
-A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`,
-in a file that maintenance joined in several runs.
-Delta's log has no statistics of binary columns, so a lookup of a key uses the Parquet footer: it has the least and the
-greatest key of each row group. Not here: reading files (`warehouse.delta.table_files`), and the log of a table.
+A file has the statistics by which readers of Delta skip it. The rows of a space's table are in the order of `_key`; a
+file that maintenance has joined has several such runs, one after another. Delta's log has no statistics of binary
+columns, so a lookup of a key uses the Parquet footer: it has the least and the greatest key of each row group. Not
+here: reading files (`warehouse.delta.table_files`), and the log of a table.
 """
 
 import json
@@ -78,7 +78,7 @@ def write_file(
             row_group_size=ROW_GROUP_ROWS,
             compression="snappy",
             use_dictionary=list(dictionary),
-            write_statistics=_columns_with_statistics(rows.schema, _floating_columns_without_nan(rows)),
+            write_statistics=_columns_with_statistics(rows.schema, floating_columns_without_nan(rows)),
             metadata_collector=found,
         )
         size = stream.tell()
@@ -195,7 +195,7 @@ def _columns_with_statistics(schema: pa.Schema, without_nan: Collection[str]) ->
     return found
 
 
-def _floating_columns_without_nan(rows: pa.Table) -> set[str]:
+def floating_columns_without_nan(rows: pa.Table) -> set[str]:
     """Return the float and double columns without a NaN.
 
     Statistics of the others would be wrong: Arrow leaves NaN out of the greatest value, but for Spark NaN is the

@@ -49,8 +49,8 @@ Those of constraints and generated columns only as long as the table has none: d
 COLUMN_MAPPING_READER_VERSION = 2
 """The `minReaderVersion` that shows column mapping in a table whose protocol has no list of features."""
 
-GENERATION_KEY = '"delta.generationExpression"'
-"""In the metadata of a generated column."""
+GENERATION_KEY = "delta.generationExpression"
+"""The key in the metadata of a generated column that has its expression."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,11 @@ def live_files(state: LogState, known: LiveFiles | None = None) -> list[TableFil
     found: LiveFiles = {}
     for path, add in state.adds.items():
         old = before.get(path)
-        if old is None:
-            old = add, TableFile(path, int(add["size"]), _num_records(add), state.vector_of(path))
-        elif old[0] is not add:  # data files never change: only the vector is another one
-            old = add, TableFile(path, old[1].size, old[1].num_records, state.vector_of(path))
+        if old is None or old[0] is not add:
+            # A data file never changes, so its statistics are parsed once.
+            known_records = None if old is None else old[1].num_records
+            records = _num_records(add) if known_records is None else known_records
+            old = add, TableFile(path, int(add["size"]), records, state.vector_of(path))
         found[path] = old
     if known is not None:
         known.clear()
@@ -176,8 +177,9 @@ def check_features(table: DeltaTable, name: str) -> None:
         unsupported.append("columnMapping")
     properties = table.metadata().configuration
     unsupported += [key for key in properties if key.startswith("delta.constraints.")]
-    unsupported += [key for key in ["delta.appendOnly"] if properties.get(key) == "true"]
-    if GENERATION_KEY in table.schema().to_json():
+    if properties.get("delta.appendOnly") == "true":
+        unsupported.append("delta.appendOnly")
+    if any(GENERATION_KEY in column.metadata for column in table.schema().fields):
         unsupported.append("generatedColumns")
     if unsupported:
         raise UnsupportedError(
@@ -204,15 +206,6 @@ class OpenFile:
     def schema(self) -> pa.Schema:
         """The columns of the rows that are read."""
         return _with_plain_types(self._parquet.schema_arrow.empty_table()).schema
-
-    def has_bounds(self, column: str) -> bool:
-        """Return whether the footer has the bounds of all values of a column; also if the file lacks the column."""
-        paths = [self.footer.schema.column(number).path for number in range(self.footer.num_columns)]
-        if column not in paths:
-            return True
-        groups = (self.footer.row_group(number) for number in range(self.footer.num_row_groups))
-        found = [(group.num_rows, group.column(paths.index(column)).statistics) for group in groups]
-        return all(one is not None and (one.has_min_max or one.null_count == rows) for rows, one in found)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read columns, by default all, of the rows that are not deleted."""

@@ -14,7 +14,7 @@ from pipeline.encode.columns import column_for_file
 from schemas.layout import VARIANT_ARROW
 from warehouse.delta import write
 from warehouse.delta.commits import OpenTables
-from warehouse.delta.data_files import ROW_GROUP_ROWS, DataFile, write_file
+from warehouse.delta.data_files import ROW_GROUP_ROWS, DataFile, FileWriter, write_file
 from warehouse.delta.location import location_of
 from warehouse.delta.table_files import TableFile, open_file, read_file
 
@@ -81,6 +81,16 @@ def test_full_files_become_one_with_the_rows_of_all_in_their_order(tables: OpenT
     query = 'SELECT count(*) AS n, sum(number) AS s, count("any") AS v FROM t'
     found = QueryBuilder().register("t", DeltaTable(tables.location.uri("t"))).execute(query).read_all()
     assert pa.table(found).to_pylist() == [{"n": len(wanted), "s": sum(wanted), "v": len(wanted) - 100}]
+
+
+def test_bounds_of_others_that_ignore_nan_are_not_believed(tables: OpenTables) -> None:
+    part = rows(0, 100)
+    writer = FileWriter(tables.location, "t", part.schema, without_nan=["plain", "special"])
+    writer.write(part)
+    theirs = writer.close()
+    assert "special" in json.loads(theirs.stats)["maxValues"]
+    (written,) = write_in_order(tables, "t", [theirs.as_table_file()])
+    assert json.loads(written.stats)["maxValues"] == {"number": 99, "plain": 49.5}
 
 
 def test_deleted_rows_are_left_out_and_small_row_groups_become_usual_ones(tables: OpenTables) -> None:
